@@ -39,7 +39,7 @@ from tideline.engine.ports.site import Done, Job, Pool
 from tideline.engine.simulation.adapters import MemoryVault
 from tideline.engine.site.agent import Agent
 from tideline_agent.home.keys import Keys
-from tideline_agent.link import Doors, GrpcLink
+from tideline_agent.link import Endpoints, GrpcLink
 from tideline_agent.link.lines import OPTIONS, SERVICE, Greeting
 from tideline_agent.link.wire import order_in
 from tideline_agent.main import BEAT_SECONDS, IDLE_BEATS
@@ -117,7 +117,7 @@ class Light:
     async def visit(self) -> None:
         """As long as it stays."""
         stays = self.crew.stay * random.uniform(0.5, 1.5) or None
-        link = GrpcLink(Doors((self.crew.address,)), self.name, self.keys, threading.Event())
+        link = GrpcLink(Endpoints((self.crew.address,)), self.name, self.keys, threading.Event())
         async with grpc.aio.insecure_channel(self.crew.address, options=OWN_LINE) as channel:
             with closing(link):
                 await self.enrol(channel)

@@ -24,18 +24,17 @@ from tideline.engine.peers.peer_keys import PeerKeys
 from tideline.engine.peers.sealing import ciphers, plaintexts
 from tideline.engine.process.resources import keep_freed_memory
 from tideline.engine.site.agent import Agent
-from tideline_agent import forgetting
-from tideline_agent.doctor.finding import find, introduced, note
+from tideline_agent.discovery import find, introduced, note
 from tideline_agent.home import identity
 from tideline_agent.home.identity import only_one
 from tideline_agent.home.keys import Keys
 from tideline_agent.home.pins import FolderPins
+from tideline_agent.home.runs import at_work
 from tideline_agent.link import EnrolReply, GrpcLink
-from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool, counting
-from tideline_agent.notes import Teller, Witness
-from tideline_agent.policy import read_policy
+from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool
+from tideline_agent.notes import NoteQueue, Witness
 from tideline_agent.pool import TrainerPool
-from tideline_agent.settings import AgentSettings, check
+from tideline_agent.settings import AgentSettings, check, read_policy
 from tideline_agent.vault import FolderVault
 
 log = structlog.get_logger()
@@ -72,29 +71,46 @@ def run_agent(settings: AgentSettings) -> None:
     with only_one(settings.folder):
         found = find(settings)
         keys = identity.keys(settings.folder)
-        doors = introduced(settings, found, lambda fetch: patiently(fetch, settings.wait, stop))
-        link = GrpcLink(doors, settings.name, keys, stop, away)
+        endpoints = introduced(settings, found, lambda fetch: patiently(fetch, settings.wait, stop))
+        link = GrpcLink(endpoints, settings.name, keys, stop, away)
         vault = FolderVault(settings.folder / "runs")
-        teller = Teller(link.tell, stop, settings.notes and policy.notes)
-        witness = Witness(teller.tell, settings.folder)
+        notes = NoteQueue(link.send_notes, stop, settings.notes and policy.notes)
+        witness = Witness(notes.put, settings.folder)
         command = (vault.folder, settings.data, settings.methods, settings.device)
         pool = TrainerPool(*command, settings.trainer_idle, died=witness.died)
-        if not admission(link, settings, keys, partial(note, settings, doors)):
+        if not admission(link, settings, keys, partial(note, settings, endpoints)):
             return
-        teller.start()
+        notes.start()
         metrics = AgentMetrics(__version__)
         line, steps = CountedLink(link, metrics), CountedPool(pool, metrics)
-        log_of = counting(told_by(witness), metrics)
         peer_keys = PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met))
-        agent = Agent(ClientId(settings.name), line, vault, steps, policy.allowed, log_of, settings.roles, peer_keys)
+        agent = Agent(
+            name=ClientId(settings.name),
+            link=line,
+            vault=vault,
+            pool=steps,
+            policy=policy.allowed,
+            log=order_log(witness, metrics),
+            roles=settings.roles,
+            peer_keys=peer_keys,
+        )
         rotation = Rotation(link, settings.folder, settings.rotate)
         with metrics.serve(settings.metrics):
-            at_work = partial(forgetting.at_work, settings.folder)
-            AgentLoop(agent, link, pool, stop, settings.parallel, rotation, witness, metrics.heard, at_work).run()
+            lock = partial(at_work, settings.folder)
+            AgentLoop(
+                agent=agent,
+                link=link,
+                pool=pool,
+                stop=stop,
+                parallel=settings.parallel,
+                rotation=rotation,
+                witness=witness,
+                heard=metrics.heard,
+                at_work=lock,
+            ).run()
 
 
 def away(error: BaseException | None) -> None:
-    """Tell the owner of an outage."""
     log.warning("coordinator_away", reason=str(error))
 
 
@@ -106,41 +122,32 @@ def met(name: str, fingerprint: str, before: str) -> None:
         log.info("peer_met", peer=name, fingerprint=fingerprint)
 
 
-def told_by(witness: Witness) -> Callable[[str, Order, FederationError | None], None]:
-    """What tells the owner, and the coordinator, what becomes of an order."""
+def order_log(witness: Witness, metrics: AgentMetrics) -> Callable[[str, Order, FederationError | None], None]:
+    """Logs what becomes of an order, counts those that failed, and sends notes of it."""
 
-    def told(what: str, order: Order, error: FederationError | None) -> None:
+    def log_order(what: str, order: Order, error: FederationError | None) -> None:
+        if what == "failed" and error is not None:
+            metrics.failures.labels(error.kind).inc()
         if what not in ("begun", "worked"):
-            tell(what, order, error)
+            write = log.warning if error else log.info
+            why = {"reason": str(error)} if error else {}
+            write("reply", verdict=what, run=order.run, phase=order.phase, round=order.round, order=order.id, **why)
         witness.saw(what, order, error)
 
-    return told
+    return log_order
 
 
-def tell(what: str, order: Order, error: FederationError | None) -> None:
-    """Tell the owner what became of an order."""
-    note = log.warning if error else log.info
-    why = {"reason": str(error)} if error else {}
-    note("reply", verdict=what, run=order.run, phase=order.phase, round=order.round, order=order.id, **why)
+def admission(link: GrpcLink, settings: AgentSettings, keys: Keys, known: Callable[[], object] = lambda: None) -> bool:
+    """Enrol, and wait for approval. False if the agent is stopped before.
 
-
-def nothing() -> None:
-    """Nobody has to know."""
-
-
-def admission(link: GrpcLink, settings: AgentSettings, keys: Keys, known: Callable[[], object] = nothing) -> bool:
-    """Enrol, and wait until a person has approved it. False if the agent is stopped before.
-
-    known: called once the coordinator knows this agent, before anybody is told so: the home remembers where that was, and
-    whoever starts the agent again needs no token.
+    known: called once the coordinator knows this agent, before it is logged: the home remembers where that was, and the
+    agent starts again without a token.
     """
-    told = False
     reply = enrol(link, settings, keys)
     known()
+    if reply.standing == "pending":
+        log.warning("approval_awaited", name=settings.name, fingerprint=keys.fingerprint, coordinator=settings.coordinator)
     while reply.standing == "pending":
-        if not told:
-            log.warning("approval_awaited", name=settings.name, fingerprint=keys.fingerprint, coordinator=settings.coordinator)
-            told = True
         if link.stop.wait(TURN_SECONDS):
             return False
         reply = enrol(link, settings, keys)
@@ -151,9 +158,9 @@ def admission(link: GrpcLink, settings: AgentSettings, keys: Keys, known: Callab
 def enrol(link: GrpcLink, settings: AgentSettings, keys: Keys) -> EnrolReply:
     """Enrol with the home's keys, or with those of a rotation that was cut before the home knew that it was done."""
     roles, folder = tuple(r.value for r in settings.roles), settings.folder
-    secret, credential = read_token(settings.token).secret, identity.credential(folder)
+    secret = read_token(settings.token).secret
     try:
-        reply = patiently(lambda: link.enrol(secret, roles, credential), settings.wait, link.stop)
+        return patiently(lambda: link.enrol(secret, roles), settings.wait, link.stop)
     except IdentityRefused as error:
         fresh = identity.unfinished(folder)
         if fresh is None:
@@ -164,8 +171,7 @@ def enrol(link: GrpcLink, settings: AgentSettings, keys: Keys) -> EnrolReply:
         except IdentityRefused:
             raise error from None
         identity.take_over(folder)
-    identity.forget_credential(folder)
-    return reply
+        return reply
 
 
 def patiently(ask: Callable[[], T], wait: float, stop: threading.Event) -> T:
@@ -209,10 +215,6 @@ class Rotation:
         log.info("keys_rotated", name=self.link.name, fingerprint=fresh.fingerprint)
 
 
-def unheard() -> None:
-    """Nobody notes that the coordinator answered."""
-
-
 def parts_of(order: Order) -> int:
     """How many parts an order brings to the home: its message's, sealed files of peers, and the values that they hold."""
     return len(order.files) + len(ciphers(order.sealed)) + len(plaintexts(order.sealed))
@@ -230,7 +232,7 @@ class AgentLoop:
         parallel: int,
         rotation: Rotation,
         witness: Witness,
-        heard: Callable[[], None] = unheard,
+        heard: Callable[[], None] = lambda: None,
         at_work: Callable[[RunId], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.heard, self.at_work = heard, at_work
@@ -331,7 +333,7 @@ class AgentLoop:
             self.pool.sweep()
             with self._lock:
                 working = tuple(self._working.values())
-            self.witness.look((w.order, w.progress) for w in working)
+            self.witness.check_progress((w.order, w.progress) for w in working)
             progress = {w.order.id: w.progress for w in working}
             idle = 0 if progress else idle + 1
             if idle % IDLE_BEATS:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from tideline.archive.parts import Parts
-from tideline.core.errors import ConfigRefused, FederationError
+from tideline.core.errors import ConfigRefused
 from tideline.core.tokens import split_address
 from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.ports.site import Done, Job, Link, Pool
@@ -39,7 +39,6 @@ class AgentMetrics:
             self.bytes.labels(direction)
 
     def heard(self) -> None:
-        """The coordinator has answered."""
         self.contact.set(time.time())
 
     @contextmanager
@@ -109,14 +108,3 @@ class CountedLink:
         self._metrics.replies.labels(receipt.verdict if receipt.verdict in VERDICTS else OTHER).inc()
         self._metrics.heard()
         return receipt
-
-
-def counting(tell: Callable[[str, Order, FederationError | None], None], metrics: AgentMetrics) -> Callable[..., None]:
-    """A log of orders that counts those which failed."""
-
-    def told(what: str, order: Order, error: FederationError | None) -> None:
-        if what == "failed" and error is not None:
-            metrics.failures.labels(error.kind).inc()
-        tell(what, order, error)
-
-    return told

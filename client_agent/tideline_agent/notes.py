@@ -1,4 +1,4 @@
-"""What happens at this site, told to the coordinator in notes of fixed kinds (core.notes). Nothing waits for it."""
+"""What happens at this site, sent to the coordinator in notes of fixed kinds (core.notes). Nothing waits for it."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from tideline.engine.model.orders import Order
 from tideline_agent.link import NotSpoken
 
 log = structlog.get_logger()
-Told = tuple[OrderId, Note]
-Send = Callable[[Sequence[Told]], None]
+Entry = tuple[OrderId, Note]
+Send = Callable[[Sequence[Entry]], None]
 MOST_WAITING, BATCH = 100, 31  # notes that wait; notes of one call, beside one that says how many were left out
 PAUSE_SECONDS, AWAY_SECONDS = 0.5, 2.0  # between two calls; after one that nobody answered
 LOW_DISK_BYTES = 1_000_000_000
 
 
-class Teller:
-    """A short queue and a thread that empties it. What finds no room is counted, and the count is told."""
+class NoteQueue:
+    """A short queue and a thread that empties it. What finds no room is counted, and the count is sent."""
 
     def __init__(self, send: Send, stop: threading.Event, wanted: bool = True) -> None:
         self._send, self._stop, self._wanted = send, stop, wanted
-        self._waiting: deque[Told] = deque()
+        self._waiting: deque[Entry] = deque()
         self._left_out = 0
         self._lock, self._news = threading.Lock(), threading.Event()
 
-    def tell(self, order: OrderId, note: Note) -> None:
+    def put(self, order: OrderId, note: Note) -> None:
         """Queue a note. Never waits."""
         with self._lock:
             if not self._wanted:
@@ -56,7 +56,7 @@ class Teller:
         self._news.set()
 
     def start(self) -> None:
-        """Tell from here on, until `stop`. An agent does not wait for what is still untold at its end."""
+        """Send from here on, until `stop`. An agent does not wait for what is still unsent at its end."""
         if self._wanted:
             threading.Thread(target=self.run, name="notes", daemon=True).start()
 
@@ -65,9 +65,9 @@ class Teller:
         while self._wanted and not self._stop.is_set():
             if self._news.wait(1.0):
                 self._news.clear()
-                self._stop.wait(self.turn())
+                self._stop.wait(self.send_batch())
 
-    def turn(self) -> float:
+    def send_batch(self) -> float:
         """Send one batch; the seconds until the next. What was cut is sent again, what is refused is counted as left out."""
         with self._lock:
             batch, lost = list(self._waiting)[:BATCH], self._left_out
@@ -84,7 +84,7 @@ class Teller:
         except NotSpoken:
             log.info("notes_not_wanted", reason="the coordinator is of a version that takes none")
             self._wanted = False
-        except Exception as error:  # noqa: BLE001 - whatever an answer holds, the notes that follow are told
+        except Exception as error:  # noqa: BLE001 - whatever an answer holds, the notes that follow are sent
             log.warning("notes_refused", reason=f"{type(error).__name__}: {error}")
             left_out = taken
         with self._lock:
@@ -98,7 +98,7 @@ class Teller:
 
 @dataclass
 class Begun:
-    """A step under way: its order, since when, and whether it was told that it is slow."""
+    """A step under way: its order, since when, and whether a note says that it is slow."""
 
     order: Order
     at: float
@@ -108,8 +108,8 @@ class Begun:
 class Witness:
     """Makes notes of what the agent and its pool say. Any number of threads."""
 
-    def __init__(self, tell: Callable[[OrderId, Note], None], home: Path, now: Callable[[], float] = time.monotonic) -> None:
-        self._tell, self._home, self._now = tell, home, now
+    def __init__(self, put: Callable[[OrderId, Note], None], home: Path, now: Callable[[], float] = time.monotonic) -> None:
+        self._put, self._home, self._now = put, home, now
         self._began: dict[RunId, Begun] = {}
 
     def saw(self, what: str, order: Order, error: FederationError | None) -> None:
@@ -117,7 +117,7 @@ class Witness:
         if what == "begun":
             self._began[order.run] = Begun(order, self._now())
             self._note(order.id, "order_started")
-            self._look_at_disk(order)
+            self._check_disk(order)
         elif what == "worked":
             self._note(order.id, "trained", {"seconds": self._seconds(order)})
             self._began.pop(order.run, None)
@@ -128,17 +128,15 @@ class Witness:
             self._began.pop(order.run, None)
 
     def withdrawn(self, order: Order) -> None:
-        """The order is open no more."""
         self._note(order.id, "order_withdrawn")
         self._began.pop(order.run, None)
 
     def died(self, run: RunId, tries_left: int) -> None:
-        """A run's trainer died."""
         if run in self._began:
             self._note(self._began[run].order.id, "trainer_died", {"tries_left": tries_left})
 
-    def look(self, working: Iterable[tuple[Order, float]]) -> None:
-        """Now and then: orders that are worked on, and how far they are. A slow one is told once."""
+    def check_progress(self, working: Iterable[tuple[Order, float]]) -> None:
+        """Now and then: orders that are worked on, and how far they are. A slow one is noted once."""
         for order, share in working:
             begun, seconds = self._began.get(order.run), self._seconds(order)
             if begun is not None and begun.order.id == order.id and not begun.slow and seconds > order.seconds_left / 2:
@@ -146,9 +144,9 @@ class Witness:
                 self._note(order.id, "slow_step", {"seconds": seconds, "percent": 100 * max(0.0, min(share, 1.0))})
 
     def _note(self, order: OrderId, kind: str, numbers: Mapping[str, float] = EMPTY, words: Mapping[str, str] = EMPTY) -> None:
-        """Tell a note. What cannot be one is left out: no work ends for want of a note."""
+        """Queue a note. What cannot be one is left out: no work ends for want of a note."""
         try:
-            self._tell(order, Note(kind, numbers, words))
+            self._put(order, Note(kind, numbers, words))
         except Malformed as error:
             log.warning("note_left_out", reason=str(error))
 
@@ -156,7 +154,7 @@ class Witness:
         begun = self._began.get(order.run)
         return self._now() - begun.at if begun else 0.0
 
-    def _look_at_disk(self, order: Order) -> None:
+    def _check_disk(self, order: Order) -> None:
         with contextlib.suppress(OSError):  # whoever writes there finds out
             free = shutil.disk_usage(self._home).free
             if free < LOW_DISK_BYTES:

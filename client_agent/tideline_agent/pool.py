@@ -22,10 +22,6 @@ TRIES = 3  # a step whose trainer died is run again, at most twice
 PATIENCE_SECONDS = 1800.0  # a step that has ticked and then is silent for so long is hung
 
 
-def quietly(run: RunId, tries_left: int) -> None:
-    """Nobody is told of a trainer that died."""
-
-
 class Trainer:
     """One process: the run that it works for, if any, when it was last used, and when its step last ticked, if it did."""
 
@@ -56,7 +52,7 @@ class TrainerPool:
         device: str,
         idle: float = 60.0,
         patience: float = PATIENCE_SECONDS,
-        died: Callable[[RunId, int], None] = quietly,
+        died: Callable[[RunId, int], None] = lambda run, tries_left: None,
     ) -> None:
         self._died = died
         self._command = [sys.executable, "-m", "tideline_agent.trainer", str(vault), str(data), methods, device]

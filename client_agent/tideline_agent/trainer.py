@@ -51,10 +51,10 @@ def main() -> None:
 
 def files_of(folder: Path) -> Files:
     """What tells whether the data has changed: each file's place, size and time. A site's owner may mend it between two runs."""
-    return tuple(sorted(told(str(folder), "", DEPTH)))
+    return tuple(sorted(entries_of(str(folder), "", DEPTH)))
 
 
-def told(folder: str, above: str, depth: int) -> Iterator[tuple[str, int, int]]:
+def entries_of(folder: str, above: str, depth: int) -> Iterator[tuple[str, int, int]]:
     """What a folder and, down to a depth, those inside it hold. What cannot be looked at is told by its name."""
     try:
         entries = os.scandir(folder)
@@ -70,7 +70,7 @@ def told(folder: str, above: str, depth: int) -> Iterator[tuple[str, int, int]]:
                 continue
             yield name, seen.st_size, seen.st_mtime_ns
             if depth and stat.S_ISDIR(seen.st_mode) and not entry.name.startswith("."):
-                yield from told(entry.path, f"{name}/", depth - 1)
+                yield from entries_of(entry.path, f"{name}/", depth - 1)
 
 
 def chosen(device: str) -> str:

@@ -56,7 +56,15 @@ class FolderVault:
             raise MemoryLost(f"The vault's record of run {run} cannot be read", "Restore the agent's home directory") from None
         files = {k: tuple((Digest(d), int(n)) for d, n in raw[k]) for k in ("memory", "reply")}
         asked = None if raw.get("asked") is None else tuple((Digest(d), int(n)) for d, n in raw["asked"])
-        head = Head(OrderId(raw["order"]), raw["cursor"], files["memory"], files["reply"], raw["metrics"], raw["facts"], asked)
+        head = Head(
+            order=OrderId(raw["order"]),
+            cursor=raw["cursor"],
+            memory=files["memory"],
+            reply=files["reply"],
+            metrics=raw["metrics"],
+            facts=raw["facts"],
+            asked=asked,
+        )
         peers = None if raw.get("peers") is None else tuple(map(ClientId, raw["peers"]))
         own = tuple((Digest(d), int(n)) for d, n in raw.get("own", ()))
         return replace(head, sealed=tuple(map(envelope_in, raw.get("sealed", ()))), peers=peers, own=own)
@@ -100,18 +108,16 @@ class FolderVault:
     def brief(self, run: RunId) -> dict[str, Any]:
         """What a run is. Raises NotFound for one that this site has not taken part in."""
         try:
-            told: dict[str, Any] = json.loads((self.path(run) / "run.json").read_text())
+            brief: dict[str, Any] = json.loads((self.path(run) / "run.json").read_text())
         except (FileNotFoundError, ValueError):
             raise NotFound(f"This site remembers no run {run}", "See `tideline site list`") from None
-        return told
+        return brief
 
     def runs(self) -> tuple[RunId, ...]:
-        """The runs that this site remembers."""
         return tuple(RunId(f.parent.name) for f in sorted(self.folder.glob("*/head.json")))
 
 
 def plain_head(head: Head) -> dict[str, Any]:
-    """A head as JSON."""
     return {
         "order": head.order,
         "cursor": head.cursor,
@@ -127,11 +133,15 @@ def plain_head(head: Head) -> dict[str, Any]:
 
 
 def plain_envelope(envelope: Envelope) -> dict[str, Any]:
-    """An envelope as JSON."""
-    told = {"handle": handle_node(envelope.handle), "cipher": envelope.cipher, "bytes": envelope.bytes}
-    return told | {"keys": dict(envelope.keys), "signatures": dict(envelope.signatures)}
+    fields = {"handle": handle_node(envelope.handle), "cipher": envelope.cipher, "bytes": envelope.bytes}
+    return fields | {"keys": dict(envelope.keys), "signatures": dict(envelope.signatures)}
 
 
 def envelope_in(raw: Mapping[str, Any]) -> Envelope:
-    """The inverse of `plain_envelope`."""
-    return Envelope(handle_in(raw["handle"]), Digest(raw["cipher"]), raw["bytes"], raw["keys"], raw.get("signatures", {}))
+    return Envelope(
+        handle=handle_in(raw["handle"]),
+        cipher=Digest(raw["cipher"]),
+        bytes=raw["bytes"],
+        keys=raw["keys"],
+        signatures=raw.get("signatures", {}),
+    )

@@ -1,1 +1,1 @@
-"""The coordinator: doors for agents (gRPC) and people (HTTP), the journal's database, the store of parts, the numeric worker."""
+"""The coordinator: the gRPC port for agents, the HTTP API, the journal's database, the store of parts, the numeric worker."""

@@ -1,4 +1,4 @@
-"""The one table from what Tideline raises to what its two doors answer: an HTTP status and the name of a gRPC status."""
+"""The one table from what Tideline raises to its HTTP status and the name of its gRPC status."""
 
 from __future__ import annotations
 
@@ -6,71 +6,47 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
-from tideline.core.errors import (
-    Cancelled,
-    ChainBroken,
-    ConfigRefused,
-    ContractRefused,
-    DataRefused,
-    Diverged,
-    FederationError,
-    IdentityRefused,
-    KeyReused,
-    Malformed,
-    MemoryAhead,
-    MemoryLost,
-    NotFound,
-    PermissionRefused,
-    Refused,
-    RosterRefused,
-    Stale,
-    Stalled,
-    StepFailed,
-    StorageFull,
-    TooMany,
-    Underway,
-    Unreachable,
-    VersionRefused,
-)
+from tideline.core import errors
+from tideline.core.errors import FederationError
 
 
 @dataclass(frozen=True)
 class Code:
-    """How an error is told: to people over HTTP, to agents over gRPC."""
+    """An error's status: over HTTP, and over gRPC."""
 
     http: int
     grpc: str
 
 
-# A class that has no row is told as its nearest base is. Only UNAVAILABLE and RESOURCE_EXHAUSTED are worth trying again.
-# A wrong API key is 401 by the door itself (it comes with a challenge); what the run service refuses by identity is 403.
+# A class that has no row has the status of its nearest base. Only UNAVAILABLE and RESOURCE_EXHAUSTED are worth trying again.
+# A wrong API key is 401 by the API itself (it comes with a challenge); what the run service refuses by identity is 403.
 TABLE: Mapping[type[FederationError], Code] = {
-    Refused: Code(409, "FAILED_PRECONDITION"),
-    ConfigRefused: Code(422, "INVALID_ARGUMENT"),
-    RosterRefused: Code(422, "FAILED_PRECONDITION"),
-    ContractRefused: Code(409, "FAILED_PRECONDITION"),
-    DataRefused: Code(422, "FAILED_PRECONDITION"),
-    IdentityRefused: Code(403, "UNAUTHENTICATED"),
-    PermissionRefused: Code(403, "PERMISSION_DENIED"),
-    VersionRefused: Code(400, "FAILED_PRECONDITION"),
-    KeyReused: Code(422, "INVALID_ARGUMENT"),
-    NotFound: Code(404, "NOT_FOUND"),
-    Malformed: Code(400, "INVALID_ARGUMENT"),
+    errors.Refused: Code(409, "FAILED_PRECONDITION"),
+    errors.ConfigRefused: Code(422, "INVALID_ARGUMENT"),
+    errors.RosterRefused: Code(422, "FAILED_PRECONDITION"),
+    errors.ContractRefused: Code(409, "FAILED_PRECONDITION"),
+    errors.DataRefused: Code(422, "FAILED_PRECONDITION"),
+    errors.IdentityRefused: Code(403, "UNAUTHENTICATED"),
+    errors.PermissionRefused: Code(403, "PERMISSION_DENIED"),
+    errors.VersionRefused: Code(400, "FAILED_PRECONDITION"),
+    errors.KeyReused: Code(422, "INVALID_ARGUMENT"),
+    errors.NotFound: Code(404, "NOT_FOUND"),
+    errors.Malformed: Code(400, "INVALID_ARGUMENT"),
     TooLarge: Code(413, "INVALID_ARGUMENT"),
     PartMissing: Code(404, "NOT_FOUND"),
     DigestMismatch: Code(400, "DATA_LOSS"),
-    StepFailed: Code(500, "ABORTED"),
-    Cancelled: Code(409, "CANCELLED"),
-    MemoryLost: Code(409, "FAILED_PRECONDITION"),
-    MemoryAhead: Code(409, "FAILED_PRECONDITION"),
-    Stale: Code(409, "ABORTED"),
-    Underway: Code(409, "ABORTED"),
-    Stalled: Code(409, "FAILED_PRECONDITION"),
-    ChainBroken: Code(500, "DATA_LOSS"),
-    Diverged: Code(500, "DATA_LOSS"),
-    StorageFull: Code(507, "RESOURCE_EXHAUSTED"),
-    Unreachable: Code(503, "UNAVAILABLE"),
-    TooMany: Code(429, "RESOURCE_EXHAUSTED"),
+    errors.StepFailed: Code(500, "ABORTED"),
+    errors.Cancelled: Code(409, "CANCELLED"),
+    errors.MemoryLost: Code(409, "FAILED_PRECONDITION"),
+    errors.MemoryAhead: Code(409, "FAILED_PRECONDITION"),
+    errors.Stale: Code(409, "ABORTED"),
+    errors.Underway: Code(409, "ABORTED"),
+    errors.Stalled: Code(409, "FAILED_PRECONDITION"),
+    errors.ChainBroken: Code(500, "DATA_LOSS"),
+    errors.Diverged: Code(500, "DATA_LOSS"),
+    errors.StorageFull: Code(507, "RESOURCE_EXHAUSTED"),
+    errors.Unreachable: Code(503, "UNAVAILABLE"),
+    errors.TooMany: Code(429, "RESOURCE_EXHAUSTED"),
 }
 
 UNEXPECTED = Code(500, "INTERNAL")

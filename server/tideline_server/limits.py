@@ -1,16 +1,19 @@
-"""How often the doors let a caller in, so that a mistaken script or a guesser delays nobody else."""
+"""Limits on calls, so that a mistaken script or a guesser delays no one else, and the record of refused sign-ins."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import math
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import structlog
 
 from tideline.core.errors import TooMany
+from tideline.engine.audit.entries import Refusals
 from tideline.engine.ports.clock import Clock
 from tideline_server.bell import LocalCounts
 
@@ -40,7 +43,7 @@ class Limits:
     wrong_keys: int = 0
     enrolments: int = 0
     probes: int = 0
-    told: LocalCounts = field(default_factory=LocalCounts)  # the log tells of each caller once a minute
+    logged: LocalCounts = field(default_factory=LocalCounts)  # the log tells of each caller once a minute
 
     async def call(self, address: str) -> None:
         """Somebody with the key. Raises TooMany."""
@@ -69,7 +72,6 @@ class Limits:
             )
 
     async def take(self, what: str, option: str, address: str, limit: int) -> None:
-        """Count a call. Raises TooMany."""
         if not limit:
             return
         origin = network_of(address)
@@ -77,7 +79,7 @@ class Limits:
         apart = "" if what != "greetings" else "greetings "
         seconds = math.ceil(await self.counts.take(f"{apart}{option} {origin}", limit, now))
         if seconds:
-            if await self.told.take(f"{option} {origin}", 1, now) == 0:
+            if await self.logged.take(f"{option} {origin}", 1, now) == 0:
                 log.warning("limit_reached", option=option, limit=limit, address=origin)
             raise TooMany(
                 f"More than {limit} {what} a minute come from {origin or 'one place'}",
@@ -104,3 +106,25 @@ def address_of(peer: str) -> str:
     """The address of a gRPC peer, such as `ipv4:10.0.0.7:41234` or `ipv6:[::1]:41234`."""
     kind, _, rest = unquote(peer).partition(":")
     return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
+
+
+class Refusing:
+    """The refused sign-ins of one port. `run` does on a thread what asks the journal."""
+
+    def __init__(self, refusals: Refusals, run: Callable[..., Awaitable[Any]]) -> None:
+        self._refusals, self._run = refusals, run
+        self._writing: set[asyncio.Task[None]] = set()  # the loop itself keeps no task
+
+    async def note(self, who: str, address: str, why: str) -> None:
+        """Have a refusal written, if it is to be. What was counted as told is told, whatever becomes of the call."""
+        event = self._refusals.seen(who, network_of(address), why)
+        if event is None:
+            return
+
+        async def write() -> None:
+            await self._run(self._refusals.write, event)
+
+        task = asyncio.ensure_future(write())
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+        await asyncio.shield(task)

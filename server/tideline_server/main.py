@@ -1,4 +1,4 @@
-"""The coordinator's composition root: builds everything, opens both doors, and closes them again."""
+"""The coordinator's composition root: `build` makes the parts, `serve` runs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
-import uvicorn
 
 from tideline import __version__
 from tideline.core.errors import ConfigRefused, Refused
@@ -32,15 +31,15 @@ from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.model.runs import Lease
 from tideline.engine.process.resources import keep_freed_memory
 from tideline_server.api import ApiSettings, Services, create_app
-from tideline_server.api.requests.connections import HEAD_BYTES, bounded
+from tideline_server.api.server import QuietServer, http_config
 from tideline_server.api.services import Meeting
 from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts
 from tideline_server.limits import Limits
-from tideline_server.metrics import Federation, Metrics
+from tideline_server.metrics import Federation, Gauges, Metrics
 from tideline_server.parts import open_parts
 from tideline_server.planner import ProcessPlanner
 from tideline_server.readiness import Readiness, free_bytes
-from tideline_server.rpc import Door, Rules, Tls, authority_of, not_after, open_door, read_tls
+from tideline_server.rpc import Servicer, Tls, authority_of, not_after, open_servers, read_tls
 from tideline_server.scheduling import SchedulerLoop
 from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
 from tideline_server.store import SqlJournal, StoreAway
@@ -48,7 +47,6 @@ from tideline_server.worker import ProcessCompute
 
 log = structlog.get_logger()
 T = TypeVar("T")
-Here = Mapping[str, tuple[str, Callable[[], float | None]]]  # gauges by name: what each is, and how it is had
 SYNCERS = 4  # threads that wait for the disk while more bytes come in
 SHORTEST_KEY = 24  # characters of an admin key that a person chose
 PROBES = 10  # times a minute that a client may try the store of parts
@@ -69,21 +67,30 @@ class SteadyClock:
         return time.monotonic()
 
 
-class QuietServer(uvicorn.Server):
-    """Uvicorn without signal handlers of its own: the coordinator closes both doors in order."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @dataclass(frozen=True)
-class Doors:
+class Addresses:
     """Where a coordinator listens, as written to its home for the commands on the same machine."""
 
     grpc: str
     http: str
     pid: int
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a coordinator, built and not yet serving."""
+
+    settings: CoordinatorSettings
+    grpc_port: int
+    tls: Tls | None
+    bell: LocalBell
+    counts: LocalCounts | RedisCounts
+    journal: SqlJournal
+    compute: ProcessCompute
+    planner: ProcessPlanner
+    scheduling: SchedulerLoop
+    servicer: Servicer
+    services: Services
 
 
 def run_coordinator(settings: CoordinatorSettings) -> None:
@@ -120,20 +127,19 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 async def serve(settings: CoordinatorSettings) -> None:
-    """Build, open the doors, wait for a signal, close in the opposite order."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
+    """Build, open both ports, wait for a signal, and close in the opposite order."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with contextlib.AsyncExitStack() as stack:
-        grpc_port, http_socket = bound(settings)
-        stack.callback(http_socket.close)
-        doors = await unless(stop, stack.enter_async_context(coordinator(settings, http_socket, grpc_port)))
-        if doors is None:  # the signal came while the database was awaited
+    grpc_port, http_socket = bound(settings)
+    with contextlib.closing(http_socket):
+        parts = await unless(stop, build(settings, grpc_port))
+        if parts is None:  # the signal came while the database was awaited
             return
-        log.info("coordinator_ready", agents=doors.grpc, people=doors.http, home=str(settings.folder))
-        await stop.wait()
-        log.info("coordinator_stopping")
+        async with running(parts, http_socket) as addresses:
+            log.info("coordinator_ready", agents=addresses.grpc, people=addresses.http, home=str(settings.folder))
+            await stop.wait()
+            log.info("coordinator_stopping")
 
 
 async def unless(stop: asyncio.Event, begin: Coroutine[Any, Any, T]) -> T | None:
@@ -172,33 +178,51 @@ def listen(host: str, port: int, option: str) -> socket.socket:
     return made
 
 
-@contextlib.asynccontextmanager
-async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket, grpc_port: int) -> AsyncIterator[Doors]:
-    """Everything running."""
-    folder, clock, shared, metrics = settings.folder, WallClock(), shared_key(settings), Metrics(__version__)
-    bell, counts = bell_of(settings), counts_of(settings)
-    limits = Limits(counts, clock, settings.rate, settings.rate_wrong_keys, settings.rate_enrol, PROBES)
+async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
+    """Make every part of a coordinator, once its database answers. Raises Refused errors."""
+    folder, clock, metrics, loop = settings.folder, WallClock(), Metrics(__version__), asyncio.get_running_loop()
+    shared = shared_key(settings)
+    bell = RedisBell(loop, settings.redis) if settings.redis else LocalBell(loop)
+    counts = RedisCounts(settings.redis) if settings.redis else LocalCounts()
+    limits = limits_of(settings, counts, clock)
     parts = open_parts(*settings.place)
     parts.begin()
     journal = await opened(settings, metrics)
-    listen(settings.host, grpc_port, "--grpc-port").close()  # still nobody's, however long the database was awaited
-    part_store = PartStore(parts, journal, clock, TIDY_SECONDS, lambda why: log.warning("parts_not_collected", reason=why))
+    listen(settings.host, grpc_port, "--grpc-port").close()  # still free, however long the database was awaited
+    part_store = PartStore(
+        parts=parts,
+        journal=journal,
+        clock=clock,
+        pause=TIDY_SECONDS,
+        report=lambda why: log.warning("parts_not_collected", reason=why),
+    )
     part_store.own(settings.place[0])
     compute = ProcessCompute(settings.place, settings.methods)
     compute.start()
-    planner = ProcessPlanner()
-    run_service = RunService(journal, compute, bell, clock, parts.has)
+    planner, syncers = ProcessPlanner(), ThreadPoolExecutor(SYNCERS, "sync")
+    run_service = RunService(journal=journal, compute=compute, bell=bell, clock=clock, here=parts.has)
     agent_service = AgentService(
-        journal, part_store, compute, bell, clock, __version__, ThreadPoolExecutor(SYNCERS, "sync"), metrics
+        journal=journal,
+        part_store=part_store,
+        compute=compute,
+        bell=bell,
+        clock=clock,
+        version=__version__,
+        later=syncers,
+        meter=metrics,
     )
-    leases = Leases(journal, SteadyClock(), holder(folder), settings.lease, partial(taken_over, metrics))
-    scheduler = Scheduler(journal, part_store, compute, bell, clock, metrics)
-    scheduler_loop = SchedulerLoop(scheduler, leases, bell, lambda: metrics.lease("lost"))
+    leases = Leases(
+        journal=journal, clock=SteadyClock(), holder=holder(folder), seconds=settings.lease, taken=partial(taken_over, metrics)
+    )
+    scheduler = Scheduler(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock, meter=metrics)
+    scheduling = SchedulerLoop(scheduler, leases, bell, lambda: metrics.lease("lost"))
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-    rules = Rules(settings.oldest_protocol, settings.tls_client_ca is not None)
-    door = Door(agent_service, run_service, bell, __version__, limits, rules, metrics.grpc_call)
-    readiness = Readiness(journal, compute.lives, door.closing.is_set, written_to(settings))
-    metrics.add(gauges(journal, part_store, {**here(settings, door, scheduler_loop, compute, bell, journal), **certificate(tls)}))
+    certified = settings.tls_client_ca is not None
+    servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call)
+    disks = (folder,) if "://" in settings.place[0] else (folder, Path(settings.place[0]))
+    readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks)
+    gauges = gauges_of(servicer, scheduling, compute, bell, journal, disks, tls)
+    metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
     services = Services(
         run_service=run_service,
         journal=journal,
@@ -210,7 +234,7 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         api_key_hash=hash_of(admin_key(folder)),
         shared_key_hash=shared,
         health=lambda: {"worker": compute.pid is not None, "bell": bell.reaches},
-        ending=door.closing.is_set,
+        ending=servicer.closing.is_set,
         limits=limits,
         meeting=meeting_of(settings, grpc_port, tls),
         ready=readiness.reasons,
@@ -218,26 +242,46 @@ async def coordinator(settings: CoordinatorSettings, http_socket: socket.socket,
         seen=metrics.http_request,
         plan=planner.plan,
     )
-    people = QuietServer(http_config(settings, create_app(services, ApiSettings(max_weights_bytes=settings.weights_bytes))))
-    serving = asyncio.create_task(people.serve([http_socket]))
-    agents = await open_door(door, f"{bracketed(settings.host)}:{grpc_port}", tls)
-    bell.start()
-    await scheduler_loop.start()
+    return Parts(
+        settings=settings,
+        grpc_port=grpc_port,
+        tls=tls,
+        bell=bell,
+        counts=counts,
+        journal=journal,
+        compute=compute,
+        planner=planner,
+        scheduling=scheduling,
+        servicer=servicer,
+        services=services,
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[Addresses]:
+    """A coordinator that serves on both ports."""
+    settings = parts.settings
+    app = create_app(parts.services, ApiSettings(max_weights_bytes=settings.weights_bytes))
+    http = QuietServer(http_config(settings, app))
+    serving = asyncio.create_task(http.serve([http_socket]))
+    grpc = await open_servers(parts.servicer, f"{bracketed(settings.host)}:{parts.grpc_port}", parts.tls)
+    parts.bell.start()
+    await parts.scheduling.start()
     try:
-        yield announce(settings, grpc_port, http_socket)
+        yield announce(settings, parts.grpc_port, http_socket)
     finally:
-        door.close()
-        people.should_exit = True
-        planner.close()
-        await scheduler_loop.stop()
-        await agents.stop(1.0)
-        await door.living.ended()
+        parts.servicer.close()
+        http.should_exit = True
+        parts.planner.close()
+        await parts.scheduling.stop()
+        await grpc.stop(1.0)
+        await parts.servicer.living.ended()
         with contextlib.suppress(asyncio.CancelledError):
             await serving
-        await bell.close()
-        await counts.close()
-        compute.end()
-        journal.close()
+        await parts.bell.close()
+        await parts.counts.close()
+        parts.compute.end()
+        parts.journal.close()
 
 
 async def opened(settings: CoordinatorSettings, metrics: Metrics) -> SqlJournal:
@@ -255,57 +299,48 @@ async def opened(settings: CoordinatorSettings, metrics: Metrics) -> SqlJournal:
 
 
 def taken_over(metrics: Metrics, lease: Lease) -> None:
-    """Tell that another coordinator has fallen silent, and that its run is conducted here from now on."""
+    """Tell that another coordinator has fallen silent, and that its run is scheduled here from now on."""
     log.warning("run_taken_over", run=lease.run, silent=lease.holder, lease_seconds=lease.seconds)
     metrics.lease("taken_over")
 
 
-def written_to(settings: CoordinatorSettings) -> tuple[Path, ...]:
-    """The folders on whose disks the coordinator writes."""
-    own = settings.place[0]
-    return (settings.folder,) if "://" in own else (settings.folder, Path(own))
+def limits_of(settings: CoordinatorSettings, counts: LocalCounts | RedisCounts, clock: WallClock) -> Limits:
+    """The limits on calls that the settings name."""
+    return Limits(
+        counts=counts,
+        clock=clock,
+        calls=settings.rate,
+        wrong_keys=settings.rate_wrong_keys,
+        enrolments=settings.rate_enrol,
+        probes=PROBES,
+    )
 
 
-def gauges(journal: SqlJournal, part_store: PartStore, here: Here) -> Federation:
-    """What is worked out when somebody looks at the numbers."""
-    return Federation(journal.tally, lambda: sum(told.size for told in part_store.parts.inventory().values()), here)
-
-
-def here(
-    settings: CoordinatorSettings,
-    door: Door,
-    scheduler_loop: SchedulerLoop,
+def gauges_of(
+    servicer: Servicer,
+    scheduling: SchedulerLoop,
     compute: ProcessCompute,
     bell: LocalBell,
     journal: SqlJournal,
-) -> Here:
+    disks: tuple[Path, ...],
+    tls: Tls | None,
+) -> Gauges:
     """Gauges of this process."""
-
-    def redis() -> float | None:
-        return float(bell.connected) if isinstance(bell, RedisBell) else None
-
-    def free() -> float | None:
-        return least(free_bytes(folder) for folder in written_to(settings))
-
+    ends = None if tls is None else not_after(tls.chain)
     return {
-        "tideline_agents_listening": ("agents that hear orders from here", lambda: door.listening),
-        "tideline_turns_waiting": ("looks at runs that are under way or wait for one", lambda: scheduler_loop.turns),
+        "tideline_agents_listening": ("agents that hear orders from here", lambda: servicer.listening),
+        "tideline_turns_waiting": ("looks at runs that are under way or wait for one", lambda: scheduling.turns),
         "tideline_worker_up": ("whether the numeric worker runs", lambda: float(compute.pid is not None)),
-        "tideline_redis_up": ("whether Redis answers, where there is one", redis),
+        "tideline_redis_up": ("whether Redis answers, where there is one", lambda: bell.connected),
         "tideline_store_connections": ("connections to the database in use", lambda: journal.connections),
-        "tideline_disk_free_bytes": ("part_store on the fullest disk that is written to", free),
+        "tideline_disk_free_bytes": ("free bytes on the fullest disk that is written to", partial(least_free, disks)),
+        "tideline_tls_not_after_timestamp_seconds": ("when the coordinator's certificate ends", lambda: ends),
     }
 
 
-def certificate(tls: Tls | None) -> Here:
-    """A gauge of the certificate that the doors show: the one that was there when they opened."""
-    ends = None if tls is None else not_after(tls.chain)
-    return {"tideline_tls_not_after_timestamp_seconds": ("when the doors' certificate ends", lambda: ends)}
-
-
-def least(counts: Iterable[int | None]) -> float | None:
-    """The least of those that are known."""
-    return min((float(count) for count in counts if count is not None), default=None)
+def least_free(folders: Iterable[Path]) -> float | None:
+    """Free bytes of the fullest disk, as far as they are known."""
+    return min((float(free) for folder in folders if (free := free_bytes(folder)) is not None), default=None)
 
 
 def holder(folder: Path) -> str:
@@ -313,33 +348,7 @@ def holder(folder: Path) -> str:
 
     Hosts and paths are for people; machines that were made from one image have the same. What tells them apart is drawn once.
     """
-    return f"{socket.gethostname()}:{folder.resolve()}#{kept_secret(folder / 'holder', 4)}"
-
-
-def bell_of(settings: CoordinatorSettings) -> LocalBell:
-    """The bell within this process or, over Redis, of all replicas. Raises ConfigRefused."""
-    loop = asyncio.get_running_loop()
-    return RedisBell(loop, settings.redis) if settings.redis else LocalBell(loop)
-
-
-def counts_of(settings: CoordinatorSettings) -> LocalCounts | RedisCounts:
-    """Counts of calls, of this process or, in Redis, of all replicas."""
-    return RedisCounts(settings.redis) if settings.redis else LocalCounts()
-
-
-def http_config(settings: CoordinatorSettings, app: Any) -> uvicorn.Config:
-    """The people's door."""
-    return uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        http=bounded(settings.connections),
-        h11_max_incomplete_event_size=HEAD_BYTES,
-        ws="none",
-        timeout_graceful_shutdown=2,
-        ssl_certfile=None if settings.tls_cert is None else str(settings.tls_cert),
-        ssl_keyfile=None if settings.tls_key is None else str(settings.tls_key),
-    )
+    return f"{socket.gethostname()}:{folder.resolve()}#{stored_secret(folder / 'holder', 4)}"
 
 
 def meeting_of(settings: CoordinatorSettings, grpc_port: int, tls: Tls | None) -> Meeting:
@@ -351,31 +360,30 @@ def meeting_of(settings: CoordinatorSettings, grpc_port: int, tls: Tls | None) -
     return Meeting(settings.advertised, own, Trust.PINNED if authority else Trust.SYSTEM, authority)
 
 
-def announce(settings: CoordinatorSettings, grpc_port: int, http_socket: socket.socket) -> Doors:
-    """Write where the doors are, for the commands on this machine."""
+def announce(settings: CoordinatorSettings, grpc_port: int, http_socket: socket.socket) -> Addresses:
+    """Write where the coordinator listens, for the commands on this machine."""
     scheme = "http" if settings.tls_cert is None else "https"
     host = bracketed(settings.host)
-    doors = Doors(f"{host}:{grpc_port}", f"{scheme}://{host}:{http_socket.getsockname()[1]}", os.getpid())
+    addresses = Addresses(f"{host}:{grpc_port}", f"{scheme}://{host}:{http_socket.getsockname()[1]}", os.getpid())
     temporary = settings.folder / "coordinator.json.tmp"
-    temporary.write_text(json.dumps(doors.__dict__))
+    temporary.write_text(json.dumps(vars(addresses)))
     temporary.replace(settings.folder / "coordinator.json")
-    return doors
+    return addresses
 
 
 def bracketed(host: str) -> str:
-    """An address as it stands before a port."""
     return f"[{host}]" if ":" in host else host
 
 
 def admin_key(folder: Path) -> str:
-    """The key of the people's door, made at the first start."""
-    return kept_secret(folder / "admin.key", 32)
+    """The HTTP API's admin key, made at the first start."""
+    return stored_secret(folder / "admin.key", 32)
 
 
-def kept_secret(path: Path, nbytes: int) -> str:
+def stored_secret(path: Path, nbytes: int) -> str:
     """Random text in a file that its owner alone can read, made if it is not there."""
     if not path.exists() or not path.read_text().strip():
-        # Whole or not at all: a key that a full disk or a kill left empty would open the door to everybody.
+        # Whole or not at all: a key that a full disk or a kill left empty would let everybody in.
         temporary = path.with_name(f"{path.name}.tmp")
         temporary.unlink(missing_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -71,7 +71,6 @@ class ProcessPlanner:
             self._room.release()
 
     def close(self) -> None:
-        """End all of them."""
         with self._lock:
             self._closed, working = True, list(self._working)
         for child in working:

@@ -45,12 +45,12 @@ class Readiness:
         with self._lock:
             if time.monotonic() >= self._until:
                 found = dict(self._looked())
-                self._tell("; ".join(found.values()))
+                self._log_details("; ".join(found.values()))
                 self._known = tuple(found)
                 self._until = time.monotonic() + FRESH_SECONDS
             return self._known
 
-    def _tell(self, details: str) -> None:
+    def _log_details(self, details: str) -> None:
         """Say in the log what is in the way, when it is another thing than before."""
         if details != self._details:
             self._details = details

@@ -23,14 +23,10 @@ GIVEN_UP_SECONDS = 3600.0  # a run that is held up beyond its deadline waits for
 TURNERS = 16  # runs that are looked at at once; one at a time is in the worker
 
 
-def silently() -> None:
-    """Nobody is told of a lost lease."""
-
-
 class SchedulerLoop:
     """One task per run that this coordinator conducts. The kernel's calls block, so they run on threads."""
 
-    def __init__(self, scheduler: Scheduler, leases: Leases, bell: LocalBell, lost: Callable[[], None] = silently) -> None:
+    def __init__(self, scheduler: Scheduler, leases: Leases, bell: LocalBell, lost: Callable[[], None] = lambda: None) -> None:
         self.scheduler, self.leases, self.bell, self.lost = scheduler, leases, bell, lost
         self._waiting = 0  # looks that are under way or wait for a thread
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
@@ -44,16 +40,16 @@ class SchedulerLoop:
     async def start(self) -> None:
         """Take up every open run that nobody else conducts, and from now on each that moves."""
         self.bell.on_ring(self.heard)
-        await self.look()
+        await self.check_leases()
         self._looking = asyncio.create_task(self.watch())
 
     async def watch(self) -> None:
         """Look again and again: that keeps our leases, finds runs whose scheduler has died, and needs no bell."""
         while True:
             await asyncio.sleep(self.leases.pause)
-            await self.look()
+            await self.check_leases()
 
-    async def look(self) -> None:
+    async def check_leases(self) -> None:
         """Keep what is ours, take what is free, and tidy. Bells may be lost: each run is looked at, and what others order."""
         self.tidy()
         try:
@@ -89,21 +85,21 @@ class SchedulerLoop:
         """See that a task looks at the run."""
         task = self._tasks.get(run)
         if (task is None or task.done()) and not self._stopped:
-            self._tasks[run] = asyncio.create_task(self.conduct(run))
+            self._tasks[run] = asyncio.create_task(self.follow(run))
 
-    async def conduct(self, run: RunId) -> None:
+    async def follow(self, run: RunId) -> None:
         """Look, wait, look again, for as long as the run is open and ours."""
         topic = f"run:{run}"
         while True:
             seen = self.bell.count(topic)
-            at = await self.looked(run)
+            at = await self.check_run(run)
             if at is None and self.bell.count(topic) == seen:
                 del self._tasks[run]
                 return
             wait = 0.0 if at is None else max(at - self.scheduler.clock.now(), 0.0)
             await self.bell.moved(topic, seen, min(wait, self.leases.seconds))
 
-    async def looked(self, run: RunId) -> float | None:
+    async def check_run(self, run: RunId) -> float | None:
         """One look, on a thread. Where none can be had, another look is due soon."""
         self._waiting += 1
         try:
@@ -171,9 +167,9 @@ class SchedulerLoop:
         """The machine's trouble, such as a full disk: nothing was written, nothing is lost, and it is tried again soon."""
         log.warning("run_held_up", run=run, reason=str(error))
         now = self.scheduler.clock.now()
-        told, since = self._held.get(run, ("", now))
+        reason, since = self._held.get(run, ("", now))
         try:
-            if told != str(error):  # told once, and not every few seconds
+            if reason != str(error):  # told once, and not every few seconds
                 self.scheduler.journal.event(run, "held_up", {"why": str(error)}, now)
             self._held[run] = (str(error), since)
             self.give_up(run, error, now - since, token)

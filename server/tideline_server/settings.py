@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tideline.core.settings import setting
-from tideline.core.signing import PROTOCOL
 from tideline.core.tokens import split_address
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -34,7 +33,6 @@ class CoordinatorSettings:
     admin_key: str | None = field(default=None, repr=False)
     grpc_port: int = setting(7800, low=0, high=65535, doc="gRPC port, for agents. 0: any free port.")
     advertise: str | None = setting(None, doc="HOST:PORT,... that agents call. Without it, this host and port.")
-    oldest_protocol: int = setting(1, low=1, high=PROTOCOL, doc="Oldest protocol version whose agents may connect.")
     http_port: int = setting(7880, low=0, high=65535, doc="HTTP port, for users and programs. 0: any free port.")
     tls_cert: Path | None = setting(None, doc="Certificate chain (PEM) for both ports.")
     tls_key: Path | None = setting(None, doc="Private key (PEM) of that certificate.")

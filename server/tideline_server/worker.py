@@ -1,6 +1,6 @@
 """The numeric worker: all of the coordinator's arithmetic, in a process of its own, one turn at a time.
 
-Torch's global generator is not safe across threads, and the doors must answer while numbers are crunched. What draws no
+Torch's global generator is not safe across threads, and both ports must answer while it computes. What draws no
 numbers has a lane of its own beside the turns: a reply is checked, and an experiment read, while another run's round is closed.
 """
 
@@ -71,7 +71,6 @@ class ProcessCompute:
 
     @property
     def pid(self) -> int | None:
-        """The worker's process id."""
         return self._child.pid
 
     def start(self) -> None:
@@ -134,7 +133,6 @@ class ProcessCompute:
         raise AssertionError("unreachable")
 
     def end(self) -> None:
-        """End the worker."""
         self._closed = True
         self._child.close()
 

@@ -56,7 +56,7 @@ class Net:
 
     @property
     def address(self) -> str:
-        """The agents' doors."""
+        """The gRPC ports."""
         return ",".join(f"127.0.0.1:{self.detours.get(grpc, grpc)}" for grpc, _ in self.ports.values())
 
     def home_of(self, name: str) -> Path:
@@ -70,7 +70,7 @@ class Net:
         return self.ports[name]
 
     def client(self, name: str = COORDINATOR) -> Client:
-        """The people's door."""
+        """The HTTP API."""
         if name not in self._clients:
             self._clients[name] = Client.of(Endpoint(home=self.home_of(name)))
         return self._clients[name]

@@ -118,7 +118,7 @@ def test_a_store_that_goes_away_for_a_while(tmp_path: Path, data: dict[str, Path
         s3.stop()
         try:
             (tmp_path / "go").touch()
-            federation.until(lambda: all("Nobody answers" in federation.log(name) for name in SITES), "the sites to be told")
+            federation.until(lambda: all("There is no answer" in federation.log(name) for name in SITES), "the sites to be told")
             assert federation.result(run)["status"] == "running"
         finally:
             s3.start()
@@ -131,8 +131,8 @@ def test_a_store_that_goes_away_for_a_while(tmp_path: Path, data: dict[str, Path
     ("where", "words"),
     [
         ("s3://no-such-bucket/a", "There is no such bucket: s3://no-such-bucket/a (404 NoSuchBucket)"),
-        ("gs://bucket/a", "--parts is 'gs://bucket/a': parts cannot lie there"),
-        ("/proc/parts", "Parts cannot be kept in /proc/parts"),
+        ("gs://bucket/a", "--parts is 'gs://bucket/a': parts cannot be stored there"),
+        ("/proc/parts", "Parts cannot be stored in /proc/parts"),
     ],
 )
 def test_a_place_that_cannot_be_used_is_refused(tmp_path: Path, s3: Server, where: str, words: str) -> None:

@@ -19,7 +19,7 @@ from tideline.archive.checks import LAX
 from tideline.archive.folder import FolderParts
 from tideline.archive.reader import decode
 from tideline.core.run import Digest, RunId
-from tideline_agent.keepsakes import memory_of
+from tideline_agent.home.runs import memory_of
 from tideline_agent.vault import FolderVault
 
 pytestmark = pytest.mark.processes

@@ -23,13 +23,13 @@ from tests.acceptance.conftest import write_blobs
 from tests.acceptance.harness import free_port
 from tests.acceptance.test_stalls import Mute
 from tests.cli.world import tide
-from tests.server.agents_door import door_of
+from tests.server.grpc_port import grpc_port_of
 from tideline.client import certificates
 from tideline.core.run import Role
 from tideline.core.tokens import Token, Trust, read_token
 from tideline.engine.simulation.federation import Federation
-from tideline_agent.doctor.checks import CHECKS, Finding, State, checkup
-from tideline_agent.doctor.finding import find, note
+from tideline_agent.discovery import find, note
+from tideline_agent.doctor import CHECKS, Finding, State, checkup
 from tideline_agent.home import identity
 from tideline_agent.home.identity import recall
 from tideline_agent.link import GrpcLink
@@ -44,7 +44,7 @@ OK, WARNING, FAILED, NOT_TRIED = State.OK, State.WARNING, State.FAILED, State.NO
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, int]]:
     """A coordinator in this process."""
-    with door_of() as made:
+    with grpc_port_of() as made:
         yield made
 
 
@@ -67,10 +67,10 @@ def site(opened: tuple[Federation, int], blobs: Path, tmp_path: Path, request: p
 def enrolled(settings: AgentSettings) -> AgentSettings:
     """The same, enrolled, and without its token."""
     settings.folder.mkdir(mode=0o700)
-    doors = find(settings).doors
-    with closing(GrpcLink(doors, settings.name, identity.keys(settings.folder), threading.Event())) as link:
+    endpoints = find(settings).endpoints
+    with closing(GrpcLink(endpoints, settings.name, identity.keys(settings.folder), threading.Event())) as link:
         link.enrol(read_token(settings.token).secret, ("source",))
-    note(settings, doors)
+    note(settings, endpoints)
     return replace(settings, token="")
 
 
@@ -117,7 +117,7 @@ def test_a_closed_port(site: AgentSettings) -> None:
     """Nobody listens."""
     port = free_port()
     told = broken(look(replace(site, coordinator=f"127.0.0.1:{port}")), "line", *BEHIND_LINE)
-    assert f"nobody answers at 127.0.0.1:{port}" in told.found and "7800" in told.todo
+    assert f"no answer from 127.0.0.1:{port}" in told.found and "7800" in told.todo
 
 
 def test_one_of_two_coordinators(opened: tuple[Federation, int], site: AgentSettings) -> None:
@@ -177,7 +177,7 @@ def test_a_rotation_that_was_cut(site: AgentSettings) -> None:
     """The coordinator has the new keys, and the home does not know it yet: an agent finds out, and so does the doctor."""
     there = enrolled(site)
     fresh = identity.next_keys(there.folder)
-    with closing(GrpcLink(find(there).doors, there.name, identity.keys(there.folder), threading.Event())) as link:
+    with closing(GrpcLink(find(there).endpoints, there.name, identity.keys(there.folder), threading.Event())) as link:
         link.rotate(fresh, lambda: None)
     found = look(there)
     assert {f.state for f in found.values()} == {OK} and fresh.fingerprint in found["sign-in"].found
@@ -208,9 +208,9 @@ def test_a_clock_that_is_off_by_a_day(site: AgentSettings, off: float, way: str)
 
 def test_the_store_is_tried_some_times_a_minute(blobs: Path, tmp_path: Path) -> None:
     """Then it is not tried, which is nothing to mend."""
-    with door_of() as (free, _):
+    with grpc_port_of() as (free, _):
         limits = Limits(LocalCounts(), free.clock, probes=1)
-    with door_of(limits) as (federation, port):
+    with grpc_port_of(limits) as (federation, port):
         token = Token(federation.run_service.invite("dora", {}, 60.0), (f"127.0.0.1:{port}",)).text
         there = enrolled(AgentSettings("", blobs, (Role.SOURCE,), "dora", token, tmp_path / "home", device="cpu"))
         assert look(there)["parts"].state is OK
@@ -316,7 +316,7 @@ BEHIND_TLS = ("version", "clock", "sign-in", "parts")
 
 def test_a_pinned_authority(blobs: Path, tmp_path: Path) -> None:
     """The certificate is named, and until when it is good; the right pin, another pin, and another --ca."""
-    with door_of(tls=issued(tmp_path / "tls")) as (federation, port):
+    with grpc_port_of(tls=issued(tmp_path / "tls")) as (federation, port):
         good = secured(blobs, tmp_path / "home", federation, port, pin(tmp_path / "tls"))
         found = look(good)
         assert found["sign-in"].state is OK and "CN=coordinator" in found["tls"].found and "good until" in found["tls"].found
@@ -330,7 +330,7 @@ def test_a_pinned_authority(blobs: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 def test_an_authority_with_a_comment(blobs: Path, tmp_path: Path, encoding: str) -> None:
     """What people write beside the certificate is nothing to anybody, in whatever letters, also where the home remembers it."""
-    with door_of(tls=issued(tmp_path / "tls")) as (federation, port):
+    with grpc_port_of(tls=issued(tmp_path / "tls")) as (federation, port):
         ca = tmp_path / "ca.pem"
         ca.write_bytes("Behörde für Zürich\n".encode(encoding) + (tmp_path / "tls" / "ca.pem").read_bytes() + b"\n\xff\n")
         good = replace(secured(blobs, tmp_path / "home", federation, port, pin(tmp_path / "tls")), ca=ca)
@@ -340,7 +340,7 @@ def test_an_authority_with_a_comment(blobs: Path, tmp_path: Path, encoding: str)
 
 
 def test_a_certificate_of_another_host(blobs: Path, tmp_path: Path) -> None:
-    with door_of(tls=issued(tmp_path, "elsewhere.example")) as (federation, port):
+    with grpc_port_of(tls=issued(tmp_path, "elsewhere.example")) as (federation, port):
         told = broken(look(secured(blobs, tmp_path / "home", federation, port, pin(tmp_path))), "tls", *BEHIND_TLS)
         assert "mismatch" in told.found and "tideline tls init --host" in told.todo
 
@@ -348,11 +348,11 @@ def test_a_certificate_of_another_host(blobs: Path, tmp_path: Path) -> None:
 def test_a_certificate_that_has_expired(blobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And one that ends soon is a warning."""
     monkeypatch.setattr(certificates, "LEAF_DAYS", -0.02)
-    with door_of(tls=issued(tmp_path)) as (federation, port):
+    with grpc_port_of(tls=issued(tmp_path)) as (federation, port):
         told = broken(look(secured(blobs, tmp_path / "home", federation, port, pin(tmp_path))), "tls", *BEHIND_TLS)
         assert "has expired" in told.found and "renew the certificate" in told.todo
     monkeypatch.setattr(certificates, "LEAF_DAYS", 2)
-    with door_of(tls=issued(tmp_path)) as (federation, port):
+    with grpc_port_of(tls=issued(tmp_path)) as (federation, port):
         found = look(secured(blobs, tmp_path / "home", federation, port, pin(tmp_path)))
         assert found["tls"].state is WARNING and "Renew it soon" in found["tls"].todo and found["sign-in"].state is OK
 
@@ -380,7 +380,7 @@ def test_the_command(site: AgentSettings) -> None:
     assert done.exit_code == 0, done.output
     assert [line.split("  ")[0].strip() for line in done.output.splitlines()[: len(NAMES)]].count("ok") == len(NAMES) - 1
     assert done.output.splitlines()[-1] == "An agent can work with these options."
-    assert "the coordinator is told nothing" in done.output
+    assert "no notes of the work are sent" in done.output
 
 
 def test_the_command_for_programs(site: AgentSettings) -> None:

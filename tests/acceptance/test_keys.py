@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.server.agents_door import door_of
+from tests.server.grpc_port import grpc_port_of
 from tests.synthetic import experiment
 from tideline.archive import sealing
 from tideline.core.errors import ConfigRefused, IdentityRefused, Refused, TooMany, Unreachable, VersionRefused
@@ -26,10 +26,10 @@ from tideline.engine.model.accounts import Keys as TheirKeys
 from tideline.engine.peers.peer_keys import MOST_FORMER
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.federation import Federation
-from tideline_agent.doctor.finding import find, note
+from tideline_agent.discovery import find, note
 from tideline_agent.home import identity
 from tideline_agent.home.keys import Keys, receive_pem
-from tideline_agent.link import Doors, GrpcLink, authority
+from tideline_agent.link import Endpoints, GrpcLink, authority
 from tideline_agent.main import Rotation, admission
 from tideline_agent.settings import AgentSettings, check
 from tideline_protos.v1 import federation_pb2 as pb
@@ -49,7 +49,7 @@ def die() -> None:
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, int]]:
     """A federation behind its door."""
-    with door_of() as made:
+    with grpc_port_of() as made:
         yield made
 
 
@@ -67,7 +67,7 @@ class Site:
     def started(self) -> GrpcLink:
         """The process begins: it enrols."""
         keys = identity.keys(self.home)
-        link = GrpcLink(find(self.settings()).doors, self.name, keys, threading.Event())
+        link = GrpcLink(find(self.settings()).endpoints, self.name, keys, threading.Event())
         assert admission(link, self.settings(), keys)
         return link
 
@@ -124,10 +124,10 @@ def test_a_file_that_holds_no_keys(tmp_path: Path, content: bytes) -> None:
 
 def test_what_a_home_remembers(site: Site) -> None:
     """After one enrolment neither token nor address is needed; the owner's own word stands before it."""
-    note(site.settings(), find(site.settings()).doors)
+    note(site.settings(), find(site.settings()).endpoints)
     alone = AgentSettings("", site.home, (Role.SOURCE,), site.name, home=site.home)
-    assert find(alone).doors == Doors((f"127.0.0.1:{site.port}",))
-    assert find(AgentSettings("127.0.0.1:1", site.home, (), site.name, home=site.home)).doors.addresses == ("127.0.0.1:1",)
+    assert find(alone).endpoints == Endpoints((f"127.0.0.1:{site.port}",))
+    assert find(AgentSettings("127.0.0.1:1", site.home, (), site.name, home=site.home)).endpoints.addresses == ("127.0.0.1:1",)
     (site.home / "coordinator.json").write_text("{")
     with pytest.raises(Refused, match="is damaged"):
         find(alone)
@@ -142,9 +142,9 @@ def test_where_nobody_says_where(tmp_path: Path) -> None:
     far = Token(Identity().token, ("far.example:1",))
     with pytest.raises(ConfigRefused, match="without TLS"):
         find(AgentSettings("", tmp_path, (), "a", far.text, home=tmp_path))
-    assert find(AgentSettings("", tmp_path, (), "a", far.text, home=tmp_path, insecure=True)).doors.roots is None
+    assert find(AgentSettings("", tmp_path, (), "a", far.text, home=tmp_path, insecure=True)).endpoints.roots is None
     public = Token(Identity().token, ("far.example:1",), Trust.SYSTEM)
-    assert find(AgentSettings("", tmp_path, (), "a", public.text, home=tmp_path)).doors.system
+    assert find(AgentSettings("", tmp_path, (), "a", public.text, home=tmp_path)).endpoints.system
     pinned = Token(Identity().token, ("far.example:1",), Trust.PINNED, bytes(32))
     assert find(AgentSettings("", tmp_path, (), "a", pinned.text, home=tmp_path)).pinned == bytes(32)
     for option in ("ca", "tls_cert"):
@@ -160,7 +160,7 @@ def test_where_nobody_says_where(tmp_path: Path) -> None:
 def test_an_address_that_has_no_tls(site: Site) -> None:
     """Who expects an authority there is told so."""
     with pytest.raises(Unreachable, match="does not answer with TLS"):
-        authority(Doors((f"127.0.0.1:{site.port}", "127.0.0.1:1")), bytes(32))
+        authority(Endpoints((f"127.0.0.1:{site.port}", "127.0.0.1:1")), bytes(32))
 
 
 def rotated(home: Path) -> bytes:
@@ -239,29 +239,18 @@ def test_an_older_coordinator(tmp_path: Path) -> None:
     newer = pb.HelloReply(protocol=9, oldest=8, version="7.0").SerializeToString()
     hello = grpc.unary_unary_rpc_method_handler(lambda request, context: newer)
     for calls, words in (
-        ({"Enrol": enrol}, "speaks protocol 1"),
+        ({"Enrol": enrol}, "is none of Tideline's, or older than its first release"),
         ({"Hello": hello}, r"\(tideline 7.0\) speaks protocol 9 down to 8"),
     ):
         server = grpc.server(ThreadPoolExecutor(1))
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, calls),))
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
-        with closing(GrpcLink(Doors((f"127.0.0.1:{port}",)), "ann", Keys.made(), threading.Event())) as link:
+        with closing(GrpcLink(Endpoints((f"127.0.0.1:{port}",)), "ann", Keys.made(), threading.Event())) as link:
             with pytest.raises(VersionRefused, match=words) as refusal:
                 link.enrol("token", ("source",))
             assert "speaks protocol 2" in refusal.value.what and "the coordinator's first" in refusal.value.todo
         server.stop(None).wait()
-
-
-def test_an_older_agents_home(site: Site) -> None:
-    """Its credential binds its keys, once, and is forgotten."""
-    people = site.federation.run_service.enrolment
-    people.enrol(site.token, site.name, "an old credential", ("source",), "0.1")
-    (site.home / "credential").write_text("an old credential")
-    site.started().close()
-    assert site.known == site.kept and people.find(site.name).protocol == 2
-    assert not (site.home / "credential").exists()
-    site.started().close()
 
 
 # Rotation
@@ -313,16 +302,15 @@ def test_a_rotation_that_is_refused(site: Site) -> None:
 
 def test_a_rotation_that_is_put_off(tmp_path: Path) -> None:
     """Between its two questions: whether the new keys are known is not told, so the agent goes on with the old ones."""
-    with door_of(Limits(LocalCounts(), ManualClock(1_000_000_040.0), wrong_keys=1)) as opened:
+    with grpc_port_of(Limits(LocalCounts(), ManualClock(1_000_000_040.0), wrong_keys=1)) as opened:
         site = Site(*opened, tmp_path, "dora")
         with closing(site.started()) as link:
             own = site.federation.run_service.enrolment.find("dora")
-            assert own.keys is not None
-            site.federation.journal.rekey(own.name, own.sign_key, TheirKeys("aa" * 32, "bb" * 32), 2)
+            site.federation.journal.rekey(own.name, own.sign_key, TheirKeys("aa" * 32, "bb" * 32))
             site.federation.clock.advance(FRESH_SECONDS)
             with pytest.raises(TooMany):
                 link.rotate(Keys.made(), die)
-            site.federation.journal.rekey(own.name, "aa" * 32, own.keys, 2)
+            site.federation.journal.rekey(own.name, "aa" * 32, own.keys)
             site.federation.clock.advance(FRESH_SECONDS)
             assert link.beat({}).gone == ()
 
@@ -332,7 +320,7 @@ def test_orders_come_on_after_a_rotation(site: Site) -> None:
     site.started().close()
     outages: list[BaseException | None] = []
     stop, came = threading.Event(), queue.Queue[str]()
-    line = Doors((f"127.0.0.1:{site.port}",))
+    line = Endpoints((f"127.0.0.1:{site.port}",))
 
     def order() -> str:
         run = site.federation.run_service.start(experiment("fedavg", {site.name: "source"}))
@@ -377,7 +365,7 @@ def test_a_name_is_remembered(site: Site) -> None:
     """So that a home alone is enough to start again."""
     from tideline.cli.serving import name_of_home
 
-    note(site.settings(), Doors(("127.0.0.1:1",), b"certificate"))
+    note(site.settings(), Endpoints(("127.0.0.1:1",), b"certificate"))
     told = json.loads((site.home / "coordinator.json").read_text())
     assert told == {"name": site.name, "addresses": ["127.0.0.1:1"], "trust": "pinned", "ca": "certificate"}
     assert name_of_home(site.home) == site.name and name_of_home(site.home / "no") == name_of_home(None) == ""

@@ -33,9 +33,9 @@ from tideline.core.errors import (
 from tideline.core.notes import Note
 from tideline.core.run import OrderId
 from tideline_agent.home.keys import Keys
-from tideline_agent.link import Doors, GrpcLink, NotSpoken
+from tideline_agent.link import Endpoints, GrpcLink, NotSpoken
 from tideline_agent.main import Working
-from tideline_agent.notes import BATCH, MOST_WAITING, Teller, Told, Witness
+from tideline_agent.notes import BATCH, MOST_WAITING, Entry, NoteQueue, Witness
 
 STARTED = Note("order_started")
 TALKING, SILENT = {"nora": "source", "nils": "source"}, {"nemo": "target"}
@@ -45,13 +45,13 @@ FAILING |= {"config": {"rounds": 3, "fault": "raises", "who": "nils", "when": 2}
 
 
 class Ear:
-    """Takes what a teller sends, or refuses it."""
+    """Takes what a queue sends, or refuses it."""
 
     def __init__(self) -> None:
-        self.heard: list[list[Told]] = []
+        self.heard: list[list[Entry]] = []
         self.error: FederationError | None = None
 
-    def send(self, notes: Sequence[Told]) -> None:
+    def send(self, notes: Sequence[Entry]) -> None:
         if self.error is not None:
             raise self.error
         self.heard.append(list(notes))
@@ -60,10 +60,10 @@ class Ear:
 def test_notes_go_in_batches_and_the_rest_is_counted() -> None:
     """The queue is short: what finds no room is left out, and the next batch says how much that was."""
     ear = Ear()
-    teller = Teller(ear.send, threading.Event())
+    queue = NoteQueue(ear.send, threading.Event())
     for _ in range(MOST_WAITING + 7):
-        teller.tell(OrderId("o"), STARTED)
-    while teller.turn():
+        queue.put(OrderId("o"), STARTED)
+    while queue.send_batch():
         pass
     assert [len(batch) for batch in ear.heard[:2]] == [BATCH + 1, BATCH]
     assert ear.heard[0][-1] == ("o", Note("left_out", {"count": 7}))
@@ -73,46 +73,46 @@ def test_notes_go_in_batches_and_the_rest_is_counted() -> None:
 def test_an_outage_keeps_notes_and_a_refusal_drops_them() -> None:
     """What was cut is sent again; what the coordinator does not take would be refused for ever, and is counted as left out."""
     ear = Ear()
-    teller = Teller(ear.send, threading.Event())
-    teller.tell(OrderId("o"), STARTED)
+    queue = NoteQueue(ear.send, threading.Event())
+    queue.put(OrderId("o"), STARTED)
     ear.error = Unreachable("away")
-    assert teller.turn() > 0
+    assert queue.send_batch() > 0
     ear.error = None
-    teller.turn()
+    queue.send_batch()
     assert ear.heard == [[("o", STARTED)]]
-    teller.tell(OrderId("o"), STARTED)
+    queue.put(OrderId("o"), STARTED)
     ear.error = DataRefused("no")
-    teller.turn()
+    queue.send_batch()
     ear.error = None
-    assert teller.turn() == 0.0 and len(ear.heard) == 1
-    teller.tell(OrderId("o"), STARTED)
-    teller.turn()
+    assert queue.send_batch() == 0.0 and len(ear.heard) == 1
+    queue.put(OrderId("o"), STARTED)
+    queue.send_batch()
     assert ear.heard[1] == [("o", STARTED), ("o", Note("left_out", {"count": 1}))]
-    assert teller.turn() == 0.0
+    assert queue.send_batch() == 0.0
 
 
 def test_an_older_coordinator_is_told_nothing() -> None:
     """It does not know the call: said once in the log, and from then on nothing is kept for it."""
-    mute = Mute()  # it answers Hello, and knows no Tell
+    mute = Mute()  # it answers Hello, and knows no SendNotes
     try:
-        with closing(GrpcLink(Doors((f"127.0.0.1:{mute.port}",)), "ann", Keys.made(), threading.Event())) as link:
+        with closing(GrpcLink(Endpoints((f"127.0.0.1:{mute.port}",)), "ann", Keys.made(), threading.Event())) as link:
             with pytest.raises(NotSpoken) as caught:
-                link.tell([(OrderId("o"), STARTED)])
+                link.send_notes([(OrderId("o"), STARTED)])
             assert caught.value.kind == "IdentityRefused"
-            teller = Teller(link.tell, threading.Event())
+            queue = NoteQueue(link.send_notes, threading.Event())
             with capture_logs() as said:
                 for _ in range(3):
-                    teller.tell(OrderId("o"), STARTED)
-                    teller.turn()
+                    queue.put(OrderId("o"), STARTED)
+                    queue.send_batch()
             assert [line["event"] for line in said] == ["notes_not_wanted"]
     finally:
         mute.over.set()
         mute.server.stop(None)
 
 
-def witness(home: Path) -> tuple[Witness, list[Told], list[float]]:
+def witness(home: Path) -> tuple[Witness, list[Entry], list[float]]:
     """A witness, what it told, and its clock."""
-    told: list[Told] = []
+    told: list[Entry] = []
     clock = [100.0]
     return Witness(lambda order, note: told.append((order, note)), home, lambda: clock[0]), told, clock
 
@@ -146,10 +146,10 @@ def test_a_slow_step_is_told_once(tmp_path: Path) -> None:
     """When half of the time that the order left has passed; another order's time is its own."""
     saw, told, clock = witness(tmp_path)
     saw.saw("begun", ORDER, None)
-    saw.look([(ORDER, 0.1)])
+    saw.check_progress([(ORDER, 0.1)])
     clock[0] += ORDER.seconds_left / 2 + 1
-    saw.look([(ORDER, 0.25)])
-    saw.look([(ORDER, 0.25)])
+    saw.check_progress([(ORDER, 0.25)])
+    saw.check_progress([(ORDER, 0.25)])
     slow = [note for _, note in told if note.kind == "slow_step"]
     assert [note.numbers for note in slow] == [{"seconds": ORDER.seconds_left / 2 + 1, "percent": 25.0}]
 
@@ -160,7 +160,7 @@ def test_progress_that_is_no_share(tmp_path: Path, share: float, percent: float)
     saw, told, clock = witness(tmp_path)
     saw.saw("begun", ORDER, None)
     clock[0] += ORDER.seconds_left
-    saw.look([(ORDER, share)])
+    saw.check_progress([(ORDER, share)])
     assert told[-1][1].numbers["percent"] == percent
     working = Working(ORDER)
     working.tick(share)

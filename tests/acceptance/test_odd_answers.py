@@ -27,7 +27,7 @@ from tideline_agent.link import grpc_link
 from tideline_agent.link.grpc_link import carried, ours
 from tideline_agent.link.lines import MOST_RECEIVED
 from tideline_agent.metrics import AgentMetrics, CountedLink
-from tideline_agent.notes import Teller
+from tideline_agent.notes import NoteQueue
 from tideline_protos.v1 import federation_pb2 as pb
 
 STARTED = Note("order_started")
@@ -126,7 +126,7 @@ def test_the_largest_order_is_heard(coordinator: FalseCoordinator) -> None:
         told.close()
 
 
-def test_whatever_a_tell_comes_to_the_next_notes_are_told() -> None:
+def test_whatever_becomes_of_notes_the_next_are_sent() -> None:
     """The thread lives on, and what was not taken is counted."""
     heard: list[int] = []
     over = threading.Event()
@@ -138,27 +138,27 @@ def test_whatever_a_tell_comes_to_the_next_notes_are_told() -> None:
         over.set()
 
     stop = threading.Event()
-    teller = Teller(send, stop)
-    teller.tell(OrderId("o"), STARTED)
-    teller.tell(OrderId("o"), STARTED)
-    assert teller.turn() > 0
-    teller.tell(OrderId("o"), STARTED)
+    queue = NoteQueue(send, stop)
+    queue.put(OrderId("o"), STARTED)
+    queue.put(OrderId("o"), STARTED)
+    assert queue.send_batch() > 0
+    queue.put(OrderId("o"), STARTED)
     with capture_logs():
-        teller.start()
+        queue.start()
         assert over.wait(PATIENCE)
         stop.set()
     assert heard == [2, 2]  # the second with a note that two were left out
 
 
-def test_a_tell_that_nobody_answers_moves_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_that_nobody_answers_move_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing waits for notes, so the agent stays with the coordinator that it is served by."""
-    monkeypatch.setattr(grpc_link, "TELL_SECONDS", 0.1)
+    monkeypatch.setattr(grpc_link, "NOTES_SECONDS", 0.1)
     with closing(FalseCoordinator()) as one, closing(FalseCoordinator()) as two, closing(calling(one.port, two.port)) as link:
         before = link._lines.now
         link.hello()
         one.deaf = two.deaf = True
         with pytest.raises(Unreachable):
-            link.tell([(OrderId("o"), STARTED)])
+            link.send_notes([(OrderId("o"), STARTED)])
         assert link._lines.now is before
 
 

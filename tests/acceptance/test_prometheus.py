@@ -121,7 +121,7 @@ def test_every_panel_is_drawn(sight: tuple[Net, Prometheus]) -> None:
 
 
 def test_the_panels_of_what_went_wrong(sight: tuple[Net, Prometheus]) -> None:
-    """A stranger at the agents' door shows where failures are drawn."""
+    """A stranger at the gRPC port shows where failures are drawn."""
     net, prometheus = sight
     with grpc.insecure_channel(net.address) as channel:
         assert refused(Raw(channel, "stranger").beat)[0] == "IdentityRefused"

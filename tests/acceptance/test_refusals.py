@@ -30,7 +30,7 @@ def tideline(*args: str) -> tuple[int, str]:
         capture_output=True,
         text=True,
         timeout=60,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))},
     )
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
@@ -100,7 +100,7 @@ def test_another_protocol_version(federation: Net) -> None:
     with grpc.insecure_channel(federation.address) as channel:
         enrol = channel.unary_unary("/tideline.v1.Federation/Enrol", pb.EnrolRequest.SerializeToString, pb.EnrolReply.FromString)
         with pytest.raises(grpc.RpcError) as caught:
-            enrol(pb.EnrolRequest(protocol=99, token="t", name="n", credential="c", version="9.9"), timeout=10)
+            enrol(pb.EnrolRequest(protocol=99, token="t", name="n", version="9.9"), timeout=10)
     told = dict(caught.value.trailing_metadata())["tideline-error-bin"]
     error = json.loads(told)
     assert (
@@ -109,7 +109,7 @@ def test_another_protocol_version(federation: Net) -> None:
 
 
 def test_a_stranger_opens_nothing(federation: Net) -> None:
-    """Without a credential no call but Enrol is answered."""
+    """Without a signature no call but Enrol is answered."""
     with grpc.insecure_channel(federation.address) as channel:
         beat = channel.unary_unary("/tideline.v1.Federation/Beat", pb.BeatRequest.SerializeToString, pb.BeatReply.FromString)
         for metadata in ((), (("tideline-client", "a"), ("authorization", "Bearer guess"))):

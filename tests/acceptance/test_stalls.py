@@ -17,7 +17,7 @@ from tideline.core.errors import Unreachable
 from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.model.orders import Order
 from tideline_agent.home.keys import Keys
-from tideline_agent.link import Doors, GrpcLink, grpc_link
+from tideline_agent.link import Endpoints, GrpcLink, grpc_link
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.rpc import SERVICE
 
@@ -46,7 +46,7 @@ class Mute:
         self.server.start()
 
     def hello(self) -> bytes:
-        return bytes(pb.HelloReply(protocol=2, oldest=1, version="test", time_ms=1).SerializeToString())
+        return bytes(pb.HelloReply(protocol=2, oldest=2, version="test", time_ms=1).SerializeToString())
 
     def fetch(self, raw: bytes, context: Any) -> Iterator[bytes]:
         request = pb.FetchRequest.FromString(raw)
@@ -79,7 +79,7 @@ def mute(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mute]:
 def test_a_fetch_that_stops_goes_on_elsewhere(mute: Mute) -> None:
     """It is asked again from where it stopped, and what came before is not sent twice."""
     parts = MemoryParts()
-    with closing(GrpcLink(Doors((f"127.0.0.1:{mute.port}",)), "ann", Keys.made(), threading.Event())) as link:
+    with closing(GrpcLink(Endpoints((f"127.0.0.1:{mute.port}",)), "ann", Keys.made(), threading.Event())) as link:
         link.fetch(ORDER, FILES, parts)
     assert bytes(parts.view(DIGEST)) == CONTENT
     assert [request.parts[0].offset for request in mute.asked] == [0, HALF]
@@ -89,7 +89,7 @@ def test_a_push_that_is_never_acknowledged_is_given_up(mute: Mute) -> None:
     """All bytes were taken and nobody said so: the next report tells where to go on."""
     parts = MemoryParts()
     parts.put([CONTENT])
-    link = GrpcLink(Doors((f"127.0.0.1:{mute.port}",)), "ann", Keys.made(), threading.Event())
+    link = GrpcLink(Endpoints((f"127.0.0.1:{mute.port}",)), "ann", Keys.made(), threading.Event())
     with closing(link), pytest.raises(Unreachable, match=r"took nothing for 0\.5 s"):
         link.push(ORDER, ((DIGEST, len(CONTENT), 0),), parts)
     assert sum(mute.taken[1:]) == len(CONTENT)  # the first says what comes

@@ -20,7 +20,7 @@ from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.model.orders import Failure, Reply
 from tideline.engine.process.pipe import Child
 from tideline_agent.home.keys import Keys
-from tideline_agent.link import Doors, GrpcLink
+from tideline_agent.link import Endpoints, GrpcLink
 from tideline_agent.link.wire import reply_out
 from tideline_agent.pool import TrainerPool
 from tideline_agent.trainer import files_of
@@ -121,7 +121,7 @@ def test_a_stream_that_ends_without_a_word_is_opened_again() -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, calls),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    link = GrpcLink(Doors((f"127.0.0.1:{port}",)), "ann", Keys.made(), threading.Event())
+    link = GrpcLink(Endpoints((f"127.0.0.1:{port}",)), "ann", Keys.made(), threading.Event())
     try:
         assert next(link.orders()).id == "o"
         assert curt.asked == 3

@@ -22,19 +22,20 @@ from tideline.engine.simulation.adapters import MemoryVault
 from tideline.engine.site.agent import Agent
 from tideline_agent import main
 from tideline_agent.home.keys import Keys
-from tideline_agent.link import Doors, GrpcLink
-from tideline_agent.link.grpc_link import Away, quietly
-from tideline_agent.main import AgentLoop, Rotation, told_by
-from tideline_agent.notes import Told, Witness
+from tideline_agent.link import Endpoints, GrpcLink
+from tideline_agent.link.grpc_link import Away
+from tideline_agent.main import AgentLoop, Rotation, order_log
+from tideline_agent.metrics import AgentMetrics
+from tideline_agent.notes import Entry, Witness
 from tideline_agent.pool import TrainerPool
 from tideline_protos.v1 import federation_pb2 as pb
 
 PATIENCE = 30.0
 
 
-def calling(*ports: int, away: Away = quietly) -> GrpcLink:
+def calling(*ports: int, away: Away = lambda error: None) -> GrpcLink:
     """An agent's line."""
-    return GrpcLink(Doors(tuple(f"127.0.0.1:{port}" for port in ports)), "ann", Keys.made(), threading.Event(), away)
+    return GrpcLink(Endpoints(tuple(f"127.0.0.1:{port}" for port in ports)), "ann", Keys.made(), threading.Event(), away)
 
 
 def begun(call: Callable[[], None]) -> Future[None]:
@@ -87,13 +88,13 @@ def test_a_transfer_ends_with_its_order(way: str) -> None:
 
 
 @contextlib.contextmanager
-def working(home: Path, coordinator: FalseCoordinator) -> Iterator[list[Told]]:
+def working(home: Path, coordinator: FalseCoordinator) -> Iterator[list[Entry]]:
     """An agent's loop beside a coordinator, and the notes that it makes of its work."""
-    told: list[Told] = []
+    told: list[Entry] = []
     witness = Witness(lambda order, note: told.append((order, note)), home)
     link, vault = calling(coordinator.port), MemoryVault(lambda run: MemoryParts())
     pool = TrainerPool(home, home, "tideline.algorithms:METHODS", "cpu")
-    agent = Agent(ClientId("ann"), link, vault, pool, log=told_by(witness))
+    agent = Agent(ClientId("ann"), link, vault, pool, log=order_log(witness, AgentMetrics("test")))
     loop = AgentLoop(agent, link, pool, link.stop, 2, Rotation(link, home), witness)
     thread = threading.Thread(target=loop.run)
     thread.start()

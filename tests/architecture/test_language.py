@@ -21,8 +21,8 @@ ENGLISH = frozenset({"local", "central"})
 # The reference that an experiment means if it names none; an experiment is what a person writes, and people write names.
 EXCEPTIONS = {
     ("tideline.engine.model.experiment", "fedavg"),
-    ("tideline_server.api.examples", "fedavg"),
-    ("tideline_server.api.examples", "fedprox"),
+    ("tideline_server.api.openapi", "fedavg"),
+    ("tideline_server.api.openapi", "fedprox"),
 }
 
 

@@ -21,23 +21,14 @@ def held(there: Coordinator) -> None:
     there.federation.run_service.enrolment.admit(token, Applicant("carl", ("peer",), "9.8", keys=KEYS))
 
 
-def from_before(there: Coordinator) -> None:
-    """Olaf speaks protocol 1, and has no keys."""
-    people = there.federation.run_service
-    people.enrol(people.invite("olaf", {}, 60.0), "olaf", "a credential", ("peer",), "0.1")
-
-
 def test_a_list_of_clients(there: Coordinator) -> None:
-    """Everybody in a line; who speaks an older protocol is to be upgraded."""
+    """Everybody in a line."""
     held(there)
-    from_before(there)
     shown = tide("clients", "list", "--home", there.home).stdout
     carl = next(line for line in shown.splitlines() if "carl" in line)
     assert all(word in carl for word in ("pending", FINGERPRINT, "peer", "site=c", "9.8", "1970-01-01"))
-    olaf = next(line for line in shown.splitlines() if "olaf" in line)
-    assert "approved" in olaf and "1 (upgrade its agent)" in olaf
     rows = json.loads(tide("clients", "list", "--json", "--home", there.home).stdout)
-    assert [row["name"] for row in rows] == ["anna", "bert", "carl", "olaf"]
+    assert [row["name"] for row in rows] == ["anna", "bert", "carl"]
 
 
 def test_a_client_is_approved(there: Coordinator) -> None:
@@ -64,11 +55,8 @@ def test_a_client_is_revoked(there: Coordinator) -> None:
 
 
 def test_who_is_not_there(there: Coordinator) -> None:
-    """A name that is near is suggested; one that is none is refused; one without keys has none to change."""
+    """A name that is near is suggested; one that is none is refused."""
     for what in ("approve", "revoke", "rotate"):
         told = tide("clients", what, "annna", "--home", there.home)
         assert told.exit_code == 2 and "There is no client 'annna'" in told.stderr and "did you mean anna?" in told.stderr
         assert tide("clients", what, "no/name", "--home", there.home).exit_code in (2, 4)
-    from_before(there)
-    told = tide("clients", "rotate", "olaf", "--home", there.home)
-    assert told.exit_code == 2 and "speaks protocol 1" in told.stderr and "Upgrade its agent" in told.stderr

@@ -20,7 +20,7 @@ from tideline.core.algorithm import resolve
 from tideline.core.errors import Refused
 from tideline.core.run import OrderId, RunId
 from tideline.engine.ports.site import Head
-from tideline_agent.forgetting import FORGOTTEN, WORKING, at_work, forget
+from tideline_agent.home.runs import FORGOTTEN, WORKING, at_work, forget
 from tideline_agent.vault import FolderVault
 
 CONFIG = {"rounds": 2}

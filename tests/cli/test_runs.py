@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from tests.cli.world import EXPERIMENT, KEY, Coordinator, tide
+from tests.enrolling import enrol
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
 from tideline.archive.reader import decode
@@ -243,7 +244,7 @@ def test_invite_prints_a_command_that_works(there: Coordinator) -> None:
     made = json.loads(told.stdout)
     assert made["command"].startswith(f"tideline agent --token {made['token']} --name carl ")
     assert read_token(made["token"]).addresses == ("127.0.0.1:7",)
-    client = there.federation.run_service.enrol(made["token"], "carl", "secret", ("peer",), "0")
+    client = enrol(there.federation.run_service, made["token"], "carl", ("peer",))
     assert client.labels == {"site": "c", "gpu": "1"}
     assert made["expires"] == pytest.approx(1800 + there.federation.clock.now())
     taken = tide("invite", "--name", "carl", "--home", there.home)

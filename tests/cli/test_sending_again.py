@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.cli.world import EXPERIMENT, Coordinator, tide
+from tests.enrolling import enrol
 from tideline import nets
 from tideline.client import http as client
 from tideline.client.http import may_pass
@@ -108,7 +109,7 @@ def test_lost_answers_to_every_command(door: tuple[Coordinator, Troubled]) -> No
         assert ended.exit_code == 0, ended.stderr
         told: dict[str, Any] = json.loads(ended.stdout)
         if "token" in told:
-            there.federation.run_service.enrol(told["token"], "carl", "secret", ("peer",), "0")
+            enrol(there.federation.run_service, told["token"], "carl", ("peer",))
         else:
             assert told["status"] == "cancelled"
 

@@ -8,7 +8,7 @@ import pytest
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
-from tideline_agent.policy import SitePolicy, read_policy
+from tideline_agent.settings import SitePolicy, read_policy
 
 COORDINATOR, PEERS = Audience.COORDINATOR, Audience.PEERS
 

@@ -33,7 +33,7 @@ def test_the_demonstration_ends_and_prints_its_table(federation: Containers) -> 
     assert federation.facts("coordinator")["State"]["Health"]["Status"] == "healthy"
 
 
-def test_the_errands_are_done_once(federation: Containers) -> None:
+def test_repeated_calls_are_done_once(federation: Containers) -> None:
     """What draws secrets and hands out tokens has ended well, and is not started again."""
     assert [federation.ended(name) for name in ("setup", "invite")] == [0, 0]
     assert federation.facts("setup")["RestartCount"] == 0

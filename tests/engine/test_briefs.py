@@ -31,7 +31,7 @@ UNSIGNED = Handover(Keys("aa" * 32, "bb" * 32), "")
 
 def client(name: str, *handovers: Handover) -> Client:
     """An enrolled client."""
-    row = Client(ClientId(name), "", ("peer",), {}, "1", 0.0, 0.0, 2, "cc" * 32, "dd" * 32)
+    row = Client(ClientId(name), ("peer",), {}, "1", 0.0, 0.0, "cc" * 32, "dd" * 32)
     return replace(row, handovers=handovers)
 
 

@@ -1,4 +1,4 @@
-"""Who is let in: keys, credentials from before them, approval, revocation, and how long a row is believed."""
+"""Who is let in: keys, approval, revocation, and how long a row is believed."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def people(on: Stage) -> Enrolment:
     return on.run_service.enrolment
 
 
-def applicant(keys: Keys | None = OLD, name: str = "dora", credential: str = "") -> Applicant:
-    return Applicant(name, ALL, "1.0", credential, keys)
+def applicant(keys: Keys = OLD, name: str = "dora") -> Applicant:
+    return Applicant(name, ALL, "1.0", keys)
 
 
 def enrolled(people: Enrolment, **more: Any) -> None:
@@ -53,49 +53,25 @@ def enrolled(people: Enrolment, **more: Any) -> None:
 
 
 def test_keys_are_kept_with_the_client(people: Enrolment) -> None:
-    """A client with keys needs no credential, and none is kept."""
+    """They prove it from then on."""
     enrolled(people)
     known = people.find("dora")
-    assert (known.keys, known.credential_hash, known.protocol, known.standing) == (OLD, "", 2, Standing.APPROVED)
+    assert (known.keys, known.standing) == (OLD, Standing.APPROVED)
 
 
 def test_a_whole_token_admits_too(people: Enrolment) -> None:
-    """An agent from before tokens held more than a secret sends all of it."""
+    """Beside its secret, it says where the coordinators are."""
     token = Token(people.invite("dora", {}, 60.0), ("a:1",)).text
-    assert people.admit(token, applicant(None, credential="secret")).protocol == 1
+    assert people.admit(token, applicant()).name == "dora"
 
 
 def test_a_name_belongs_to_its_keys(people: Enrolment) -> None:
-    """Neither other keys nor a credential take a name that has keys, whatever the token."""
+    """Other keys do not take a name, whatever the token."""
     enrolled(people)
-    for who in (applicant(NEW), applicant(None, credential=""), applicant(None, credential="guess")):
-        for token in (people.invite("", {}, 60.0), ""):
-            with pytest.raises(IdentityRefused, match="belongs to another agent"):
-                people.admit(token, who)
+    for token in (people.invite("", {}, 60.0), ""):
+        with pytest.raises(IdentityRefused, match="belongs to another agent"):
+            people.admit(token, applicant(NEW))
     assert people.admit("", applicant()).keys == OLD
-
-
-def test_an_older_agent_is_bound_to_its_keys(people: Enrolment) -> None:
-    """Its credential proves it once more, with keys beside it; from then on the credential is worth nothing."""
-    people.admit(people.invite("dora", {}, 60.0), applicant(None, credential="secret"))
-    assert people.authenticate("dora", "secret").name == "dora"
-    with pytest.raises(IdentityRefused, match="belongs to another agent"):
-        people.admit("", applicant(OLD, credential="wrong"))
-    bound = people.admit("", applicant(OLD, credential="secret"))
-    assert (bound.keys, bound.protocol, bound.credential_hash) == (OLD, 2, "")
-    with pytest.raises(IdentityRefused, match="a credential proves nothing"):
-        people.authenticate("dora", "secret")
-    with pytest.raises(IdentityRefused, match="belongs to another agent"):
-        people.admit("", applicant(None, credential="secret"))
-    assert people.admit("", applicant(OLD, credential="secret")).keys == OLD, "an answer that was lost is asked for again"
-
-
-def test_a_credential_proves_one_name(people: Enrolment) -> None:
-    """It needs the name's own credential; an unknown name has none."""
-    people.admit(people.invite("dora", {}, 60.0), applicant(None, credential="secret"))
-    for name, credential in (("dora", "wrong"), ("dora", ""), ("anna", "secret"), ("nobody", "secret")):
-        with pytest.raises(IdentityRefused):
-            people.authenticate(name, credential)
 
 
 def test_a_held_client_waits_for_approval(on: Stage, people: Enrolment) -> None:
@@ -125,7 +101,7 @@ def test_a_revoked_client(on: Stage, people: Enrolment) -> None:
     with pytest.raises(IdentityRefused, match=r"revoked on 1970-01-01 .*: the site has left"):
         admitted(people.read(name))
     with pytest.raises(IdentityRefused, match="revoked on"):
-        people.admit("", applicant(None, name=name, credential=f"credential of {name}"))
+        people.admit("", applicant(people.find(name).keys, name))
     with pytest.raises(Refused, match="was revoked on"):
         on.run_service.approve(name)
     with pytest.raises(RosterRefused, match="was revoked on"):
@@ -185,11 +161,9 @@ def test_keys_that_receive_nothing_are_refused(people: Enrolment, receive: str) 
     assert refusal.value.todo
 
 
-def test_who_has_no_keys_is_not_asked_for_others(people: Enrolment) -> None:
-    """Neither one of protocol 1, nor a revoked one, nor a stranger."""
-    people.admit(people.invite("emil", {}, 60.0), applicant(None, "emil", "secret"))
-    with pytest.raises(Refused, match="speaks protocol 1"):
-        people.ask_rotation("emil")
+def test_who_is_not_asked_for_new_keys(people: Enrolment) -> None:
+    """Neither a revoked client nor a stranger."""
+    people.admit(people.invite("emil", {}, 60.0), applicant(name="emil"))
     enrolled(people)
     people.revoke("dora", "")
     with pytest.raises(Refused, match="was revoked"):
@@ -223,7 +197,7 @@ ODD: dict[str, dict[str, Any]] = {
     "role twice": {"roles": ("source", "target", "source")},
     "endless version": {"version": "1" * (MOST_VERSION + 1)},
     "version with a NUL": {"version": "1.0\0"},
-    "endless credential": {"keys": None, "credential": "s" * (MOST_SECRET + 1)},
+    "version of several lines": {"version": "1\n0"},
 }
 
 

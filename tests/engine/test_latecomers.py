@@ -139,5 +139,5 @@ def enrolled(on: Stage, name: ClientId) -> None:
     on.vaults[name], on.peer_keys_of[name] = WatchedVault(on.cuts), new_peer_keys()
     on.rebuild()
     on.run_service.enrolment.admit(
-        on.run_service.invite(name, {}, 60.0), Applicant(name, ROLES, "test", keys=on.peer_keys_of[name].own().public)
+        on.run_service.invite(name, {}, 60.0), Applicant(name, ROLES, "test", on.peer_keys_of[name].own().public)
     )

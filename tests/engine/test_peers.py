@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.engine.handovers import rotated
 from tests.engine.low_order import LOW_ORDER
 from tests.engine.passing import ALL, CANARY
-from tests.engine.sealing_stage import ANNA, BERT, CARL, METHODS, given, orders_with_values, owner, played, stage
+from tests.engine.sealing_stage import BERT, CARL, METHODS, given, orders_with_values, owner, played, stage
 from tests.laws.stage import Cuts
 from tests.synthetic import sites
 from tideline.archive import sealing
 from tideline.archive.errors import SealBroken
-from tideline.core.errors import NotFound, PeerRefused, Refused, RosterRefused
+from tideline.core.errors import NotFound, RosterRefused
 from tideline.core.run import ClientId, Digest
-from tideline.core.step import no_tick
-from tideline.engine.coordinator.enrolment import Applicant
 from tideline.engine.model.accounts import Keys
 from tideline.engine.model.orders import Envelope, Order, OrderRow
 from tideline.engine.model.runs import Status
 from tideline.engine.peers.peer_keys import raw
 from tideline.engine.peers.sealing import about, ciphers
 from tideline.engine.simulation.federation import SimSite, simulate
-from tideline_agent.vault import FolderVault
 
 
 @pytest.mark.parametrize("ring", [False, True])
@@ -182,20 +177,11 @@ def test_keys_may_be_rotated_amid_a_run() -> None:
     assert row.status is Status.COMPLETED, row.cause
 
 
-def test_a_client_without_keys_is_refused_at_the_start() -> None:
-    """Nothing could be sealed to it; the words say what to do."""
-    on = stage()
-    on.run_service.enrol(on.run_service.invite("dora", {}, 60.0), "dora", "a credential", ("peer",), "0.1")
-    with pytest.raises(RosterRefused, match="dora speaks protocol 1 and has no keys"):
-        on.start(given() | {"roster": {"anna": "peer", "dora": "peer"}})
-    assert issubclass(PeerRefused, Refused)
-
-
 def test_a_client_whose_keys_are_of_no_use_is_refused_at_the_start() -> None:
     """One from before that was looked at."""
     on = stage()
     bert = on.run_service.enrolment.find(BERT)
-    assert on.journal.rekey(BERT, bert.sign_key, Keys(bert.sign_key, LOW_ORDER[0]), 2)
+    assert on.journal.rekey(BERT, bert.sign_key, Keys(bert.sign_key, LOW_ORDER[0]))
     with pytest.raises(RosterRefused, match="bert has a key to receive that is none, or of low order") as refusal:
         on.start(given())
     assert refusal.value.context["path"] == "roster.bert"
@@ -208,25 +194,3 @@ def test_a_site_may_forbid_peers() -> None:
     assert result["status"] == "stalled"
     assert "sends value.v (n) as WEIGHTS to peers" in result["cause"]
     assert ciphers(()) == ()
-
-
-def test_who_applies_with_keys() -> None:
-    """A simulated site is enrolled as a real one is."""
-    assert Applicant("a", (), "").keys is None
-
-
-def test_a_reply_of_a_record_of_before_is_signed_for_its_readers(tmp_path: Path) -> None:
-    """An agent was upgraded between its step and its report: what it sealed was signed once, in a way that nobody reads now."""
-    on = stage()
-    on.vaults[ANNA] = FolderVault(tmp_path)  # type: ignore[assignment]
-    on.rebuild()
-    run = on.start(given())
-    order = next(o for o in orders_with_values(on, run) if owner(on, o.id) == ANNA)
-    on.agents[ANNA].ready(order, no_tick)
-    path = tmp_path / run / "head.json"
-    told = json.loads(path.read_text())
-    del told["peers"]
-    told["sealed"] = [{name: each[name] for name in ("handle", "cipher", "bytes", "keys")} for each in told["sealed"]]
-    path.write_text(json.dumps(told | {"sealed": [each | {"signature": "00" * 64} for each in told["sealed"]]}))
-    row = on.play(run)
-    assert row.status is Status.COMPLETED, row.cause

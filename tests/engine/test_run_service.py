@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests import enrolling
 from tests.engine.toys import ROSTER, stage, start
 from tests.laws.stage import Stage
 from tests.synthetic import FEATURES, experiment
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound, Refused, RosterRefused
+from tideline.engine.coordinator.enrolment import Applicant
 from tideline.engine.model.runs import Status
 
 ALL = ("source", "target", "peer")
@@ -21,8 +23,8 @@ def on() -> Stage:
     return stage()
 
 
-def enrol(on: Stage, token: str, name: str, credential: str = "secret", roles: tuple[str, ...] = ALL) -> Any:
-    return on.run_service.enrol(token, name, credential, roles, "1.0")
+def enrol(on: Stage, token: str, name: str, roles: tuple[str, ...] = ALL) -> Any:
+    return enrolling.enrol(on.run_service, token, name, roles)
 
 
 def test_a_token_serves_once(on: Stage) -> None:
@@ -55,8 +57,8 @@ def test_a_token_for_a_name_admits_that_name_only(on: Stage) -> None:
     assert enrol(on, token, "dora").name == "dora"
 
 
-def test_enrolling_again_with_the_same_credential_changes_nothing_but_what_is_new(on: Stage) -> None:
-    """A killed agent starts with the same command: used token, same credential, perhaps other roles."""
+def test_enrolling_again_with_the_same_keys_changes_nothing_but_what_is_new(on: Stage) -> None:
+    """A killed agent starts with the same command: used token, same keys, perhaps other roles."""
     token = on.run_service.invite("dora", {"site": "north"}, 60.0)
     first = enrol(on, token, "dora")
     on.clock.advance(3600.0)
@@ -67,23 +69,22 @@ def test_enrolling_again_with_the_same_credential_changes_nothing_but_what_is_ne
     assert (kept.roles, kept.seen) == (("source",), on.clock.now())
 
 
-def test_a_name_belongs_to_its_credential(on: Stage) -> None:
-    """Another credential cannot take an enrolled name, whatever its token."""
+def test_a_name_belongs_to_its_keys(on: Stage) -> None:
+    """Other keys cannot take an enrolled name, whatever its token."""
     enrol(on, on.run_service.invite("dora", {}, 60.0), "dora")
     for token in (on.run_service.invite("", {}, 60.0), "invented"):
         with pytest.raises(IdentityRefused, match="belongs to another agent"):
-            enrol(on, token, "dora", "another secret")
+            on.run_service.enrolment.admit(token, Applicant("dora", ALL, "1", enrolling.keys_of("another")))
     with pytest.raises(Refused, match="enrolled already"):
         on.run_service.invite("dora", {}, 60.0)
 
 
 def test_secrets_are_kept_hashed(on: Stage) -> None:
-    """Neither the token nor the credential can be read from the journal."""
+    """The token cannot be read from the journal."""
     token = on.run_service.invite("dora", {}, 60.0)
-    enrol(on, token, "dora", "my credential")
+    enrol(on, token, "dora")
     known = repr(on.journal.__dict__)
     assert token not in known
-    assert "my credential" not in known
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", ".hidden", "a/b", "x" * 65, "ä", "a\n"])

@@ -9,6 +9,7 @@ from typing import Any
 from tests.engine.fates import CALM, Fate, Life, Places, Task, current
 from tests.engine.toys import METHODS, ROSTER
 from tests.engine.witness import WatchedCompute, Witness, Witnessed
+from tests.enrolling import enrol
 from tests.laws.stage import ROLES, Crash, WatchedLink, WatchedVault, Wire
 from tests.synthetic import experiment, sites
 from tideline.archive.folder import FolderParts
@@ -213,7 +214,7 @@ class World:
         self.sites = {ClientId(name): Site(ClientId(name), self) for name in ROSTER}
         run_service = self.coordinators[0].run_service
         for name in self.sites:
-            run_service.enrol(run_service.invite(name, {}, 60.0), name, f"credential of {name}", ROLES, "test")
+            enrol(run_service, run_service.invite(name, {}, 60.0), name, ROLES)
 
     def journal(self) -> Journal:
         """The journal, opened once more."""

@@ -184,7 +184,7 @@ class Stage:
         self.jobs: list[tuple[ClientId, int]] = []
         self.rebuild()
         for name, peer_keys in self.peer_keys_of.items():
-            who = Applicant(name, ROLES, "test", keys=peer_keys.own().public)
+            who = Applicant(name, ROLES, "test", peer_keys.own().public)
             self.run_service.enrolment.admit(self.run_service.invite(name, {}, 60.0), who)
 
     def rebuild(self) -> None:

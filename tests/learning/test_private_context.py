@@ -22,7 +22,7 @@ from tideline.core.run import Role, world_in
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.surveys import OWNERS
-from tideline_agent.notes import Told, Witness
+from tideline_agent.notes import Entry, Witness
 
 ROWS = "41,1,0\n42,2,1\n43,3,2\n"
 
@@ -84,7 +84,7 @@ def world_of(inputs: list[int]) -> dict[str, Any]:
 @CHOSEN
 def test_nothing_of_it_leaves(tmp_path: Path, write: Callable[[Path], None], inputs: list[int], cell: str, said: str) -> None:
     """Neither in the failure that is reported, nor in a note, nor in anything that the coordinator keeps of the run."""
-    data, told = tmp_path / "data", list[Told]()
+    data, told = tmp_path / "data", list[Entry]()
     data.mkdir()
     write(data)
     there = Federation(METHODS, {"anna": SimSite(lambda world, role: read_folder(data, world, role))})

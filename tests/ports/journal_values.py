@@ -38,7 +38,7 @@ def invite(token: str = "token", **changes: Any) -> Invite:
 
 def client(name: str = ANN, **changes: Any) -> Client:
     """An enrolled client."""
-    given = {"credential_hash": f"hash of {name}", "roles": ("source", "peer"), "labels": {"site": "north"}}
+    given = {"roles": ("source", "peer"), "labels": {"site": "north"}, "sign_key": "aa", "receive_key": "bb"}
     return Client(**{"name": ClientId(name), **given, "version": "1", "enrolled": 1.0, "seen": 1.0, **changes})
 
 

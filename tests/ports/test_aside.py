@@ -17,7 +17,7 @@ from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MemoryParts, Parts
 from tideline.core.errors import Unreachable
 from tideline.core.run import Digest
-from tideline_server.parts import aside as bucket_aside
+from tideline_server.parts import bucket as bucket_aside
 from tideline_server.parts.bucket import BucketParts
 
 BYTES = bytes(range(256)) * 40

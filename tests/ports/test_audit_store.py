@@ -1,4 +1,4 @@
-"""The audit log in a database: what guards it, several writers, and logs that begin in an old store."""
+"""The audit log in a database: what guards it, and several writers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from alembic import command
 from journal_values import ANN, TEAM, answer, began, client, first, invite, together
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError
@@ -20,7 +19,6 @@ from tideline.core.errors import ChainBroken
 from tideline.engine.audit.log import AuditEvent, Tip, follow
 from tideline_server.store import SqlJournal
 from tideline_server.store.database.address import read_address
-from tideline_server.store.database.versions import configured
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -72,10 +70,8 @@ def test_the_database_refuses_to_change_an_entry(where: str, engine: Engine, sta
 
 
 def test_sqlite_replaces_no_entry(tmp_path: Path) -> None:
-    """Its REPLACE calls no trigger of a deletion. What is behind all others is added as before, in an older store too."""
+    """Its REPLACE calls no trigger of a deletion. What is behind all others is added as before."""
     made = create_engine(f"sqlite:///{tmp_path / 'journal.db'}")
-    with made.begin() as connection:
-        command.upgrade(configured(connection), "0009")
     with closing(SqlJournal(tmp_path / "journal.db")) as journal:
         journal.add_invite(invite())
         before = journal.audit()
@@ -169,19 +165,3 @@ def test_two_coordinators_write_one_chain(where: str) -> None:
         together(partial(person, one, "p"), partial(person, other, "q"), *sites)
         assert one.audit() == other.audit()
         assert follow(Tip(), one.audit()) == one.audit_tip() == Tip(25, other.audit()[-1].hash)
-
-
-def test_an_old_store_begins_its_log_with_what_is_there(where: str, engine: Engine) -> None:
-    """How much was done before, unseen, is counted in the first entry; from there on the chain goes."""
-    with engine.begin() as connection:
-        command.upgrade(configured(connection), "0007")
-        for name in ("ann", "bob"):
-            row = f"'{name}', 'hash of {name}', '[\"source\"]', '{{}}', '0.1', 1.0, 2.0"
-            columns = "name, credential_hash, roles, labels, version, enrolled, seen"
-            connection.execute(text(f"INSERT INTO clients ({columns}) VALUES ({row})".replace(":", "\\:")))
-    with closing(SqlJournal(where)) as journal:
-        journal.revoke(ANN, "left", 5.0, "alice")
-        begun, revoked = journal.audit()
-        assert (begun.kind, begun.details["clients"], begun.details["runs"]) == ("log_begun", 2, 0)
-        assert (revoked.kind, revoked.by) == ("revoked", "alice")
-        assert follow(Tip(), [begun, revoked]) == journal.audit_tip()

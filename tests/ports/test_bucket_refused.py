@@ -79,7 +79,7 @@ def test_a_store_that_does_not_answer_is_refused(s3: Server, bucket: str, tmp_pa
         error = refusal(bucket, tmp_path)
     finally:
         s3.start()
-    assert error.what == f"Nobody answers for {bucket}"
+    assert error.what == f"There is no answer for {bucket}"
     assert "AWS_ENDPOINT_URL" in error.todo
 
 
@@ -89,7 +89,7 @@ def test_a_store_without_tls_that_is_said_to_have_it(
     """Where the endpoint says https, nothing goes over plain http."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url.replace("http:", "https:"))
     s3.asked.clear()
-    assert refusal(bucket, tmp_path).what == f"Nobody answers for {bucket}"
+    assert refusal(bucket, tmp_path).what == f"There is no answer for {bucket}"
     assert s3.asked == []
 
 
@@ -140,7 +140,7 @@ def test_a_store_over_tls(
     monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
     monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
     error = refusal(bucket, tmp_path)
-    assert error.what == f"Nobody vouches for the store of {bucket}" and "AWS_CA_BUNDLE" in error.todo
+    assert error.what == f"The certificate is not trusted of the store of {bucket}" and "AWS_CA_BUNDLE" in error.todo
     monkeypatch.setenv("AWS_CA_BUNDLE", str(authority))
     parts = open_parts(bucket, tmp_path, GIGABYTES)
     parts.begin()

@@ -65,7 +65,7 @@ def test_events_say_who_asked(journal: Journal) -> None:
     assert row is not None and row.cause == "by a person"
 
 
-def test_an_errand_says_who_asked(journal: Journal) -> None:
+def test_a_record_says_who_asked(journal: Journal) -> None:
     """The run of a call with a key, too."""
     idempotency_record = journal.reserve(IdempotencyRecord("key", "asked", "seed", 1.0, "worker"))
     journal.create_once(idempotency_record.key, "worker", [run_row()], joins(), "alice")

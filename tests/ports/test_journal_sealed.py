@@ -191,15 +191,15 @@ def test_handovers_stand_with_a_clients_keys(journal: Journal) -> None:
     """From the first keys on, each with the signature of those before; keys without one cut the line."""
     first, second, third, fourth = (Keys(f"{n}" * 64, f"{n + 1}" * 64) for n in range(4))
     journal.add_invite(invite())
-    who: Client = client(ANN, sign_key=first.sign, receive_key=first.receive, protocol=2)
+    who: Client = client(ANN, sign_key=first.sign, receive_key=first.receive)
     journal.enrol("token", who)
-    assert journal.rekey(ANN, first.sign, second, 2, 5.0, "aa" * 64)
-    assert journal.rekey(ANN, second.sign, third, 2, 6.0, "bb" * 64)
+    assert journal.rekey(ANN, first.sign, second, 5.0, "aa" * 64)
+    assert journal.rekey(ANN, second.sign, third, 6.0, "bb" * 64)
     found = journal.client(ANN)
     assert found is not None
     assert found.keys == third
     assert found.handovers == (Handover(first, ""), Handover(second, "aa" * 64), Handover(third, "bb" * 64))
-    assert journal.rekey(ANN, third.sign, fourth, 2, 7.0)
+    assert journal.rekey(ANN, third.sign, fourth, 7.0)
     found = journal.client(ANN)
     assert found is not None
     assert found.handovers == ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from journal_values import ANN, BOB, RUN, answer, began, client, first, invite, together, two_rounds_old
@@ -29,30 +28,30 @@ def test_whether_an_invite_holds(journal: Journal) -> None:
 
 
 def test_a_client_is_kept_as_it_is(journal: Journal) -> None:
-    """Protocol, keys, standing and what is asked of it come back."""
-    enrolled(journal, protocol=2, sign_key="aa", receive_key="bb", standing=Standing.PENDING, rotate=True)
+    """Keys, standing and what is asked of it come back."""
+    enrolled(journal, standing=Standing.PENDING, rotate=True)
     known = journal.client(ANN)
     assert known is not None and known.keys == KEYS and known.standing is Standing.PENDING and known.rotate
     assert journal.clients() == (known,)
 
 
 def test_keys_are_bound_once(journal: Journal) -> None:
-    """Only to a client that has still those from before; the credential goes, and so does the wish for others."""
+    """Only to a client that has still those from before; the wish for others goes."""
     enrolled(journal)
     journal.ask_rotation(ANN)
-    assert journal.rekey(ANN, "", KEYS, 2)
-    bound = client(ANN, credential_hash="", protocol=2, sign_key="aa", receive_key="bb")
+    assert journal.rekey(ANN, "aa", OTHERS)
+    bound = client(ANN, sign_key="cc", receive_key="dd")
     assert journal.client(ANN) == bound
-    assert not journal.rekey(ANN, "", OTHERS, 2) and not journal.rekey(BOB, "", OTHERS, 2)
+    assert not journal.rekey(ANN, "aa", KEYS) and not journal.rekey(BOB, "cc", KEYS)
     assert journal.client(ANN) == bound
-    assert journal.rekey(ANN, "aa", OTHERS, 2)
-    assert journal.client(ANN) == replace(bound, sign_key="cc", receive_key="dd")
+    assert journal.rekey(ANN, "cc", KEYS)
+    assert journal.client(ANN) == client(ANN)
 
 
 def test_of_two_rotations_at_once_one_is_done(journal: Journal) -> None:
     """Both know the same key from before."""
-    enrolled(journal, sign_key="aa", receive_key="bb")
-    done = together(*(partial(journal.rekey, ANN, "aa", Keys(new, new), 2) for new in ("x", "y")))
+    enrolled(journal)
+    done = together(*(partial(journal.rekey, ANN, "aa", Keys(new, new)) for new in ("x", "y")))
     assert sorted(done, key=bool) == [False, True]
 
 
@@ -114,7 +113,7 @@ def test_a_revoked_name_may_enrol_again(journal: Journal) -> None:
     journal.add_invite(invite("two"))
     assert not journal.enrol("two", client(ANN, version="9"))
     journal.revoke(ANN, "left", 5.0)
-    again = client(ANN, version="9", protocol=2, sign_key="aa", receive_key="bb")
+    again = client(ANN, version="9", sign_key="cc", receive_key="dd")
     assert not journal.enrol("token", again), "that one is used"
     assert journal.enrol("two", again)
     assert journal.client(ANN) == again and journal.revoked() == frozenset()

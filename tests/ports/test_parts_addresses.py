@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tideline.core.errors import ConfigRefused
-from tideline_server.parts.address import Address, endpoint_of, read_address
+from tideline_server.parts.opening import Address, endpoint_of, read_address
 
 SECRET = "s3cret"
 
@@ -46,9 +46,9 @@ def test_everything_else_is_a_directory() -> None:
         ("s3://tide/a/../b", "'a/../b' cannot begin the names of objects"),
         ("s3://tide/a?region=x", "'a?region=x' cannot begin the names of objects"),
         ("s3://tide/a b", "'a b' cannot begin the names of objects"),
-        ("gs://tide/a", "parts cannot lie there"),
-        ("S3://tide/a", "parts cannot lie there"),
-        ("https://tide.s3.example/a", "parts cannot lie there"),
+        ("gs://tide/a", "parts cannot be stored there"),
+        ("S3://tide/a", "parts cannot be stored there"),
+        ("https://tide.s3.example/a", "parts cannot be stored there"),
         (f"s3://key:{SECRET}@tide/a", "has an @"),
         (f"{SECRET}://key@tide", "has an @"),
     ],

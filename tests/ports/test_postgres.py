@@ -366,7 +366,7 @@ def test_the_server_ends_a_transaction_that_is_frozen(address: str) -> None:
         pids = list[int]()
 
         def frozen(connection: Connection) -> None:
-            connection.execute(text("INSERT INTO meta VALUES ('left', 'x')"))
+            connection.execute(text("INSERT INTO marker VALUES (1, 'left')"))
             pids.append(connection.execute(text("SELECT pg_backend_pid()")).scalar_one())
             connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 1"))
             while run(address, f"SELECT 1 FROM pg_stat_activity WHERE pid = {pids[-1]}"):
@@ -375,4 +375,4 @@ def test_the_server_ends_a_transaction_that_is_frozen(address: str) -> None:
 
         with pytest.raises(Unreachable, match="idle-in-transaction timeout"):
             store.write(frozen)
-    assert len(pids) >= 1 and run(address, "SELECT 1 FROM meta WHERE name = 'left'") == []
+    assert len(pids) >= 1 and run(address, "SELECT 1 FROM marker") == []

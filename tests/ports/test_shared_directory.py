@@ -80,7 +80,7 @@ def test_one_that_starts_sweeps_what_is_its_own(tmp_path: Path) -> None:
 def test_what_is_no_directory_is_refused(tmp_path: Path, where: str) -> None:
     """The path and the reason are told."""
     (tmp_path / "file").write_text("a file")
-    with pytest.raises(ConfigRefused, match=f"Parts cannot be kept in {tmp_path / where}: Not a directory") as told:
+    with pytest.raises(ConfigRefused, match=f"Parts cannot be stored in {tmp_path / where}: Not a directory") as told:
         open_parts(str(tmp_path / where), tmp_path, cache=1.0)
     assert "Give --parts a directory" in told.value.todo
 
@@ -90,5 +90,5 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     parts = opened(tmp_path / "one")
     (own,) = (tmp_path / "shared").glob("tmp-*")
     own.rmdir()
-    with pytest.raises(ConfigRefused, match="Parts cannot be kept in"):
+    with pytest.raises(ConfigRefused, match="Parts cannot be stored in"):
         parts.begin()

@@ -14,7 +14,7 @@ from journal_wear import four_openings, read_beside_a_writer, survive_kills
 from tideline.core.errors import FederationError, Refused, Unreachable
 from tideline.engine.model.runs import JOIN, Status
 from tideline_server.store import SqlJournal, StoreRefused
-from tideline_server.store.database.versions import newest
+from tideline_server.store.database.transactions import newest
 from tideline_server.store.runs import weight
 
 
@@ -62,15 +62,10 @@ def test_a_killed_process_leaves_what_it_committed(path: Path) -> None:
     survive_kills(path)
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["revisions", "versions"])
-def test_a_newer_store_is_refused(journal: SqlJournal, path: Path, old: bool) -> None:
+def test_a_newer_store_is_refused(journal: SqlJournal, path: Path) -> None:
     """The message says what was found, what is known and what to do; the file is not touched."""
     journal.close()
-    if old:
-        change(path, "UPDATE meta SET value = '0099' WHERE name = 'schema'")
-        change(path, "DROP TABLE alembic_version")
-    else:
-        change(path, "UPDATE alembic_version SET version_num = '0099'")
+    change(path, "UPDATE alembic_version SET version_num = '0099'")
     before = path.read_bytes()
     words = rf"revision 0099; this Tideline knows revisions up to {newest()}\. Run the Tideline that wrote it"
     with pytest.raises(StoreRefused, match=words) as told:
@@ -98,9 +93,9 @@ def test_another_programs_database_is_refused(path: Path) -> None:
 
 
 def test_a_table_of_the_same_name_is_not_enough(path: Path) -> None:
-    """A stranger's table called meta is no store."""
-    change(path, "CREATE TABLE meta (other TEXT)")
-    with pytest.raises(StoreRefused, match="cannot be opened"):
+    """A stranger's table called audit_tip is no store."""
+    change(path, "CREATE TABLE audit_tip (other TEXT)")
+    with pytest.raises(StoreRefused, match="a database of something else"):
         SqlJournal(path)
 
 

@@ -171,7 +171,7 @@ def test_a_dead_redis_delays_and_loses_nothing(server: Redis) -> None:
 
 def test_a_redis_that_stands_still_counts_as_away(server: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line that takes a ping and never answers is given up, and whoever waits polls until Redis goes on."""
-    monkeypatch.setattr("tideline_server.bell.over_redis.CALL_SECONDS", 0.2)
+    monkeypatch.setattr("tideline_server.bell.bell.CALL_SECONDS", 0.2)
 
     async def play() -> None:
         async with replica(server) as bell:

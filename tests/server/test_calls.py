@@ -1,4 +1,4 @@
-"""Calls at the agents' door as strangers, thieves and older agents make them. The client here shares no code with ours."""
+"""Calls at the gRPC port as strangers, thieves and older agents make them. The client here shares no code with ours."""
 
 from __future__ import annotations
 
@@ -9,34 +9,25 @@ from typing import Any
 
 import grpc
 import pytest
-from structlog.testing import capture_logs
 
-from tests.acceptance.raw import SERVICE, Metadata, Raw, refused
+from tests.acceptance.raw import SERVICE, Raw, refused
 from tests.engine.low_order import LOW_ORDER
-from tests.server.agents_door import door_of
+from tests.server.grpc_port import grpc_port_of
 from tests.synthetic import experiment
 from tideline.core.signing import WINDOW_SECONDS
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
-from tideline.engine.model.accounts import Invite, Keys, Standing
+from tideline.engine.model.accounts import Keys
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.federation import Federation
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalCounts
 from tideline_server.limits import Limits
-from tideline_server.rpc import Rules
-
-# An agent of protocol 1 on the wire, as it was before there was another: its requests, and how it proved itself.
-OLD_ENROL = bytes.fromhex(
-    "0801120c616e206f6c6420746f6b656e1a046f6c6761220c7468652073656372657420312a06736f757263652a067461726765743205302e312e30"
-)
-OLD_BEAT = bytes.fromhex("0a100a05302f612f3111000000000000e03f")
-OLD_PROOF: Metadata = (("tideline-client", "olga"), ("authorization", "Bearer the secret 1"))
 
 
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, int]]:
     """A federation behind its door."""
-    with door_of() as made:
+    with grpc_port_of() as made:
         yield made
 
 
@@ -54,7 +45,7 @@ def test_hello_tells_who_is_there(there: tuple[Federation, Raw]) -> None:
     """Protocols, version and time, to anybody."""
     federation, raw = there
     told = raw.send("Hello", pb.HelloRequest(protocol=7, version="9").SerializeToString(), (), pb.HelloReply)
-    assert (told.protocol, told.oldest, told.version) == (2, 1, "1.2.3")
+    assert (told.protocol, told.oldest, told.version) == (2, 2, "1.2.3")
     assert told.time_ms == int(federation.clock.now() * 1000)
     assert refused(lambda: raw.send("Hello", b"\xff", ()))[0] == "Malformed"
 
@@ -224,7 +215,7 @@ def rotated(federation: Federation, raw: Raw) -> None:
 def rotated_elsewhere(federation: Federation, raw: Raw) -> None:
     """Another coordinator has given it new keys, a while ago."""
     known = federation.run_service.enrolment.find(raw.name)
-    federation.journal.rekey(known.name, known.sign_key, Keys("aa" * 32, "bb" * 32), 2)
+    federation.journal.rekey(known.name, known.sign_key, Keys("aa" * 32, "bb" * 32))
     federation.clock.advance(FRESH_SECONDS)
     federation.run_service.bell.ring(f"client:{raw.name}")
 
@@ -293,7 +284,7 @@ def test_what_another_coordinator_changed(there: tuple[Federation, Raw]) -> None
     fresh = Raw(raw.channel, raw.name)
     known = federation.run_service.enrolment.find(raw.name)
     sign_key, receive_key = (key.hex() for key in fresh.public)
-    federation.journal.rekey(known.name, known.sign_key, type(known.keys)(sign_key, receive_key), 2)  # type: ignore[misc]
+    federation.journal.rekey(known.name, known.sign_key, Keys(sign_key, receive_key))
     fresh.beat()
     federation.journal.revoke(known.name, "left", federation.clock.now())
     fresh.beat()
@@ -301,40 +292,14 @@ def test_what_another_coordinator_changed(there: tuple[Federation, Raw]) -> None
     assert refused(fresh.beat)[0] == "IdentityRefused"
 
 
-def test_an_older_agent_goes_on(opened: tuple[Federation, int]) -> None:
-    """Recorded bytes of protocol 1 are answered as ever, which the log tells once; then keys are bound, and they are not."""
-    federation, port = opened
-    federation.journal.add_invite(Invite(hashlib.sha256(b"an old token").hexdigest(), "", {}, federation.clock.now() + 60))
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel, capture_logs() as logs:
-        raw = Raw(channel, "olga")
-        told = raw.send("Enrol", OLD_ENROL, (), pb.EnrolReply)
-        assert (told.name, told.protocol) == ("olga", 1)
-        assert list(raw.send("Beat", OLD_BEAT, OLD_PROOF, pb.BeatReply).gone) == ["0/a/1"]
-        assert (
-            refused(lambda: raw.send("Beat", OLD_BEAT, (OLD_PROOF[0], ("authorization", "Bearer guess"))))[0] == "IdentityRefused"
-        )
-        assert refused(lambda: raw.enrol("", credential="guess"))[0] == "IdentityRefused"
-        assert refused(raw.beat)[0] == "IdentityRefused", "it has no keys here yet"
-        assert raw.enrol("", credential="the secret 1").protocol == 2
-        raw.beat()
-        for call in (lambda: raw.send("Beat", OLD_BEAT, OLD_PROOF), lambda: raw.send("Enrol", OLD_ENROL, ())):
-            assert refused(call)[0] == "IdentityRefused"
-        raw.enrol("", credential="the secret 1")
-    assert [(entry["client"], entry["version"]) for entry in logs if entry["event"] == "agent_outdated"] == [("olga", "0.1.0")]
-    known = federation.journal.client("olga")
-    assert known is not None and known.standing is Standing.APPROVED and known.roles == ("source",)
-
-
-def test_who_no_longer_speaks_as_we_do() -> None:
-    """A coordinator may refuse older protocols, with both versions; a newer one it never speaks."""
-    with door_of(rules=Rules(oldest=2)) as (_, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        raw = Raw(channel, "olga")
-        for call in (lambda: raw.send("Enrol", OLD_ENROL, ()), lambda: raw.send("Beat", OLD_BEAT, OLD_PROOF)):
-            kind, what = refused(call)
-            assert kind == "VersionRefused" and "protocol 1;" in what and "(tideline 1.2.3) speaks 2, and no older one" in what
-        kind, what = refused(lambda: raw.enrol("", protocol=3))
-        assert kind == "VersionRefused" and "(tideline 9) speaks protocol 3" in what
-        assert raw.send("Hello", b"", (), pb.HelloReply).oldest == 2
+def test_who_does_not_speak_as_we_do(there: tuple[Federation, Raw]) -> None:
+    """An older protocol is refused as a newer one is, with both versions."""
+    _, raw = there
+    for protocol in (1, 3):
+        kind, what = refused(lambda protocol=protocol: raw.enrol("", protocol=protocol))
+        assert kind == "VersionRefused" and f"(tideline 9) speaks protocol {protocol};" in what
+        assert "(tideline 1.2.3) speaks 2, and no older one" in what
+    assert raw.send("Hello", b"", (), pb.HelloReply).oldest == 2
 
 
 def test_who_is_refused_stands_in_the_audit_log(there: tuple[Federation, Raw]) -> None:
@@ -383,7 +348,7 @@ def test_strangers_have_so_many_looks_a_minute() -> None:
     """From one address; then they are put off, which the audit log tells. Who is known calls on; a wrong clock is no stranger."""
     clock = ManualClock(1_000_000_040.0)
     with (
-        door_of(Limits(LocalCounts(), clock, wrong_keys=3)) as (federation, port),
+        grpc_port_of(Limits(LocalCounts(), clock, wrong_keys=3)) as (federation, port),
         grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         raw = Raw(channel, "dora")
@@ -406,7 +371,7 @@ def test_strangers_have_so_many_looks_a_minute() -> None:
 def test_an_agent_among_strangers_is_put_off_and_not_refused() -> None:
     """Its keys were changed at another coordinator, and its address has no looks left: it is let in after a few seconds."""
     with (
-        door_of(Limits(LocalCounts(), ManualClock(1_000_000_040.0), wrong_keys=1)) as (federation, port),
+        grpc_port_of(Limits(LocalCounts(), ManualClock(1_000_000_040.0), wrong_keys=1)) as (federation, port),
         grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         raw, fresh = Raw(channel, "dora"), Raw(channel, "dora")
@@ -415,7 +380,7 @@ def test_an_agent_among_strangers_is_put_off_and_not_refused() -> None:
         refused(Raw(channel, "nobody").beat)
         known = federation.run_service.enrolment.find("dora")
         sign_key, receive_key = (key.hex() for key in fresh.public)
-        federation.journal.rekey(known.name, known.sign_key, Keys(sign_key, receive_key), 2)
+        federation.journal.rekey(known.name, known.sign_key, Keys(sign_key, receive_key))
         assert refused(fresh.beat)[0] == "TooMany"
         federation.clock.advance(FRESH_SECONDS)
         fresh.beat()

@@ -9,8 +9,8 @@ import pytest
 
 from tideline.core.errors import Unreachable
 from tideline.engine.model.runs import Tally
-from tideline_server.metrics import federation
-from tideline_server.metrics.federation import Federation
+from tideline_server import metrics as federation
+from tideline_server.metrics import Federation
 
 TALLY = Tally(runs={"running": 2}, clients={"approved": 3}, orders=4, parts=5, entries=6)
 

@@ -20,13 +20,13 @@ from structlog.testing import capture_logs
 
 from tests.budgets import examples
 from tests.redis import Redis, running
-from tests.server.agents_door import door_of
+from tests.server.grpc_port import grpc_port_of
 from tideline.core.errors import TooMany
 from tideline.core.run import Role
 from tideline.engine.simulation.adapters import ManualClock
 from tideline_agent import main as agent
 from tideline_agent.home.keys import Keys
-from tideline_agent.link import Doors, GrpcLink
+from tideline_agent.link import Endpoints, GrpcLink
 from tideline_agent.settings import AgentSettings
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalCounts, RedisCounts
@@ -284,8 +284,8 @@ class Hurried(ManualClock):
 def test_an_agent_that_is_put_off_comes_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It says so and tries again, though it would wait for no coordinator that is away; then it is let in."""
     monkeypatch.setattr(agent, "TURN_SECONDS", 0.01)
-    with door_of(Limits(LocalCounts(), Hurried(NOON), enrolments=1)) as (federation, port):
-        link = GrpcLink(Doors((f"127.0.0.1:{port}",)), "dora", KEYS, threading.Event())
+    with grpc_port_of(Limits(LocalCounts(), Hurried(NOON), enrolments=1)) as (federation, port):
+        link = GrpcLink(Endpoints((f"127.0.0.1:{port}",)), "dora", KEYS, threading.Event())
         token = federation.run_service.invite("dora", {}, 600.0)
         settings = AgentSettings(f"127.0.0.1:{port}", tmp_path, (Role.SOURCE,), "dora", token, wait=0.0)
         with capture_logs() as logs:
@@ -297,11 +297,11 @@ def test_an_agent_that_is_put_off_comes_again(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_enrolments_are_limited_by_address() -> None:
-    """The agents' door says RESOURCE_EXHAUSTED and when to come again; later the same token is good. Other calls go on."""
+    """The gRPC port says RESOURCE_EXHAUSTED and when to come again; later the same token is good. Other calls go on."""
     clock = ManualClock(NOON)
-    with door_of(Limits(LocalCounts(), clock, enrolments=3)) as (federation, port):
+    with grpc_port_of(Limits(LocalCounts(), clock, enrolments=3)) as (federation, port):
         token = federation.run_service.invite("dora", {}, 600.0)
-        link = GrpcLink(Doors((f"127.0.0.1:{port}",)), "dora", KEYS, threading.Event())
+        link = GrpcLink(Endpoints((f"127.0.0.1:{port}",)), "dora", KEYS, threading.Event())
         for _ in range(3):
             link.enrol(token, ("source",))
         with pytest.raises(TooMany, match=r"More than 3 enrolments a minute come from 127\.0\.0\.1\. Ask again in \d+ s"):

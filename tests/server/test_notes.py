@@ -1,4 +1,4 @@
-"""Notes at the agents' door: signed, of known kinds, and few at once."""
+"""Notes at the gRPC port: signed, of known kinds, and few at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from tests.acceptance.raw import Raw, refused
-from tests.server.agents_door import door_of
+from tests.server.grpc_port import grpc_port_of
 from tests.synthetic import experiment
 from tideline.core.run import RunId
 from tideline.engine.simulation.federation import Federation
@@ -19,7 +19,7 @@ from tideline_server.rpc.wire import MOST_NOTES
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, Raw, Raw, RunId]]:
     """Two enrolled clients, of whom the first takes part in a run."""
-    with door_of() as (federation, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    with grpc_port_of() as (federation, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         member, other = Raw(channel, "tess"), Raw(channel, "omar")
         for each in (member, other):
             each.enrol(federation.run_service.invite(each.name, {}, 60.0))
@@ -34,7 +34,7 @@ def order_of(federation: Federation, run: RunId) -> str:
 
 def tell(raw: Raw, *notes: pb.Note) -> None:
     """Tell."""
-    raw.ask("Tell", pb.TellRequest(notes=notes), pb.TellReply)
+    raw.ask("SendNotes", pb.SendNotesRequest(notes=notes), pb.SendNotesReply)
 
 
 def told(federation: Federation, run: RunId) -> list[str]:
@@ -56,7 +56,7 @@ def test_who_is_no_member_is_refused(opened: tuple[Federation, Raw, Raw, RunId])
     note, before = pb.Note(order=order_of(federation, run), kind="order_started"), told(federation, run)
     assert refused(lambda: tell(other, note))[0] == "IdentityRefused"
     assert refused(lambda: tell(Raw(member.channel, member.name), note))[0] == "IdentityRefused"
-    assert refused(lambda: member.send("Tell", b"", ()))[0] == "IdentityRefused"
+    assert refused(lambda: member.send("SendNotes", b"", ()))[0] == "IdentityRefused"
     assert told(federation, run) == before
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tideline.engine.audit.entries import Refusals
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.journal import MemoryJournal
-from tideline_server.sign_in_refusals import Refusing
+from tideline_server.limits import Refusing
 
 
 def test_a_caller_who_hangs_up_is_noted_all_the_same() -> None:

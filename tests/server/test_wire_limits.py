@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from tests.acceptance.raw import Raw, refused
-from tests.server.agents_door import door_of
+from tests.server.grpc_port import grpc_port_of
 from tideline.archive.errors import TooLarge
 from tideline.core.errors import Malformed
 from tideline_protos.v1 import federation_pb2 as pb
@@ -83,7 +83,7 @@ def test_the_largest_messages_fit() -> None:
 @pytest.fixture(scope="module")
 def raw() -> Iterator[Raw]:
     """A client that is let in."""
-    with door_of() as (federation, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    with grpc_port_of() as (federation, port), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         made = Raw(channel)
         made.enrol(federation.run_service.invite("a", {}, 60.0))
         yield made

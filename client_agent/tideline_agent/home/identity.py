@@ -3,7 +3,6 @@
 keys.pem         the keys that sign
 keys.next.pem    while they are rotated: the new ones. Which of the two the coordinator knows, it says itself
 keys.former.pem  keys to receive of before, the newest first: what was sealed to them may still be on its way
-credential       of an agent that enrolled by protocol 1, until its keys are bound to it
 coordinator.json where the coordinators are, and who vouches for them
 """
 
@@ -24,8 +23,7 @@ from tideline_agent.home.keys import Keys, receive_keys, receive_pem
 
 T = TypeVar("T")
 
-KEYS, NEXT, FORMER, CREDENTIAL = "keys.pem", "keys.next.pem", "keys.former.pem", "credential"
-COORDINATOR = "coordinator.json"
+KEYS, NEXT, FORMER, COORDINATOR = "keys.pem", "keys.next.pem", "keys.former.pem", "coordinator.json"
 RESTORE = "Restore the file, or delete it and enrol with a new token"
 
 
@@ -45,17 +43,16 @@ def only_one(folder: Path) -> Iterator[None]:
 
 def keys(folder: Path) -> Keys:
     """The agent's keys, made before it enrols, so that a killed agent starts again with the same command."""
-    return kept(folder / KEYS) or fresh(folder / KEYS)
+    return load(folder / KEYS) or fresh(folder / KEYS)
 
 
 def next_keys(folder: Path) -> Keys:
     """The keys that are to take over: those of a rotation that was not finished, or new ones."""
-    return kept(folder / NEXT) or fresh(folder / NEXT)
+    return load(folder / NEXT) or fresh(folder / NEXT)
 
 
 def unfinished(folder: Path) -> Keys | None:
-    """The new keys of a rotation that was not finished."""
-    return kept(folder / NEXT)
+    return load(folder / NEXT)
 
 
 def take_over(folder: Path) -> None:
@@ -78,13 +75,12 @@ def former(folder: Path) -> tuple[bytes, ...]:
 
 
 def fresh(path: Path) -> Keys:
-    """New keys in a file."""
     made = Keys.made()
     write(path, made.pem)
     return made
 
 
-def kept(path: Path) -> Keys | None:
+def load(path: Path) -> Keys | None:
     """The keys in a file, if it is there. Raises IdentityRefused for one that others can read or that holds something else."""
     return read(path, Keys.of)
 
@@ -98,23 +94,12 @@ def read(path: Path, parse: Callable[[bytes], T], todo: str = RESTORE) -> T | No
     if mode & 0o077:
         raise IdentityRefused(
             f"Others may read the keys in {path} (mode {mode:04o})",
-            f"chmod 600 {path}; if somebody may have read them, have them rotated: tideline clients rotate NAME",
+            f"chmod 600 {path}; if they may have been read, have them rotated: tideline clients rotate NAME",
         )
     try:
         return parse(path.read_bytes())
     except ValueError:
         raise IdentityRefused(f"{path} does not hold an agent's keys", todo) from None
-
-
-def credential(folder: Path) -> str:
-    """The secret of an agent that enrolled by protocol 1; empty for every other."""
-    path = folder / CREDENTIAL
-    return path.read_text().strip() if path.exists() else ""
-
-
-def forget_credential(folder: Path) -> None:
-    """The keys are bound: the credential is worth nothing any more."""
-    (folder / CREDENTIAL).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

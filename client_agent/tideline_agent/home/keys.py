@@ -28,7 +28,6 @@ class Keys:
 
     @classmethod
     def made(cls) -> Keys:
-        """New ones."""
         return cls(Ed25519PrivateKey.generate(), X25519PrivateKey.generate())
 
     @classmethod
@@ -53,7 +52,6 @@ class Keys:
 
     @property
     def fingerprint(self) -> str:
-        """The public keys for people."""
         return fingerprint(*self.public)
 
     def signature(self, method: str, client: str, time_ms: int, request: bytes) -> str:

@@ -25,29 +25,25 @@ SHORT_DIGITS = 16  # of a fingerprint, as it was
 Met = Callable[[str, str, str], None]
 
 
-def silently(name: str, fingerprint: str, before: str) -> None:
-    """Nobody is told whom the site has met."""
-
-
 class FolderPins:
     """Pins in an agent's home, for any number of processes.
 
-    met: told of each new one: a peer's name, its fingerprint, and the one before, if any. now: a clock, seconds since the epoch.
+    met: called for each new pin: name, fingerprint, and the fingerprint before, if any. now: seconds since the epoch.
     """
 
-    def __init__(self, folder: Path, met: Met = silently, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, met: Met = lambda *pin: None, now: Callable[[], float] = time.time) -> None:
         self._path, self._met, self._now = folder / PEERS, met, now
 
     def read(self) -> Known:
         """Raises IdentityRefused for a file that is damaged: whom to trust must not be forgotten unseen."""
         try:
             raw = json.loads(self._path.read_text(encoding="utf-8"))
-            return {ClientId(name): pin_in(told) for name, told in raw.items()}
+            return {ClientId(name): pin_in(fields) for name, fields in raw.items()}
         except FileNotFoundError:
             return {}
         except (ValueError, KeyError, TypeError, AttributeError):
             raise IdentityRefused(
-                f"{self._path} is damaged, so nobody knows which keys this site's peers have",
+                f"{self._path} is damaged, so the keys of this site's peers are not known",
                 "Restore it; or delete it, compare each peer's fingerprint with its owner, and go on",
             ) from None
 
@@ -77,21 +73,21 @@ def alone(path: Path) -> Iterator[None]:
         yield
 
 
-def pin_in(told: Mapping[str, Any]) -> Pin:
+def pin_in(fields: Mapping[str, Any]) -> Pin:
     """A pin from plain data. Raises KeyError, TypeError and ValueError for what is none.
 
     Fingerprints were shorter once: where the keys are here too, theirs is worked out anew.
     """
-    keys = None if told["keys"] is None else Keys(**told["keys"])
-    fingerprint = str(told["fingerprint"]) if keys is None else shown(keys)
-    return Pin(keys, fingerprint, tuple(map(former_in, told["former"])), str(told["since"]))
+    keys = None if fields["keys"] is None else Keys(**fields["keys"])
+    fingerprint = str(fields["fingerprint"]) if keys is None else shown(keys)
+    return Pin(keys, fingerprint, tuple(map(former_in, fields["former"])), str(fields["since"]))
 
 
-def former_in(told: Mapping[str, Any]) -> Former:
+def former_in(fields: Mapping[str, Any]) -> Former:
     """A peer's former keys from plain data. Before, nobody noted when they were replaced."""
-    if "keys" not in told:
-        return Former(Keys(**told))
-    return Former(Keys(**told["keys"]), None if told["replaced"] is None else float(told["replaced"]))
+    if "keys" not in fields:
+        return Former(Keys(**fields))
+    return Former(Keys(**fields["keys"]), None if fields["replaced"] is None else float(fields["replaced"]))
 
 
 def trust(folder: Path, name: str, fingerprint: str) -> Pin:
@@ -99,7 +95,7 @@ def trust(folder: Path, name: str, fingerprint: str) -> Pin:
 
     Raises NotFound for one that the site has not met, ConfigRefused for what is no fingerprint.
     """
-    who, told, before = ClientId(name), spelt(fingerprint), list[Pin]()
+    who, expected, before = ClientId(name), spelt(fingerprint), list[Pin]()
 
     def trusted(known: Known) -> Known:
         if who not in known:
@@ -107,7 +103,7 @@ def trust(folder: Path, name: str, fingerprint: str) -> Pin:
             todo = f"See `tideline site peers`{nearest(name, sorted(known))}"
             raise NotFound(f"This site has met no peer {name!r}{met}", todo)
         before.append(known[who])
-        return {who: Pin(known[who].keys if known[who].fingerprint == told else None, told)}
+        return {who: Pin(known[who].keys if known[who].fingerprint == expected else None, expected)}
 
     FolderPins(folder).change(trusted)
     return before[0]
@@ -131,7 +127,6 @@ def believed(pin: Pin, now: float) -> list[dict[str, str | None]]:
 
 
 def moment(seconds: float) -> str:
-    """A time for people and programs."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 

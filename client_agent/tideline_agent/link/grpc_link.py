@@ -33,9 +33,7 @@ from tideline.core.signing import PROTOCOL
 from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.process.pipe import from_plain
 from tideline_agent.home.keys import Keys
-from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Doors, Greeting, Line, Lines
-from tideline_agent.link.transfers import Transfers
-from tideline_agent.link.watchdog import Watchdog
+from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Endpoints, Greeting, Line, Lines, Transfers, Watchdog
 from tideline_agent.link.wire import notes_out, order_in, push_chunks, push_head, receipt_in, reply_out
 from tideline_protos.v1 import federation_pb2 as pb
 
@@ -48,7 +46,7 @@ CUT_SECONDS = 0.5  # pause before they are offered again after a cut
 KEEPING_SECONDS = 120.0  # in which a coordinator takes a chunk, or brings all of them to its disk
 SILENCE_SECONDS = 45.0  # the coordinator ticks every 15; three missed ticks mean that the line is dead
 CALL_SECONDS = 30.0
-TELL_SECONDS = 10.0
+NOTES_SECONDS = 10.0
 REPORT_SECONDS = 3600.0  # a report may wait while the coordinator crunches another run
 AWAY = (
     grpc.StatusCode.UNAVAILABLE,
@@ -57,10 +55,6 @@ AWAY = (
     grpc.StatusCode.UNKNOWN,
     grpc.StatusCode.INTERNAL,
 )
-
-
-def quietly(error: BaseException | None) -> None:
-    """Nobody is told of an outage."""
 
 
 @dataclass(frozen=True)
@@ -90,31 +84,30 @@ class GrpcLink:
     What one of the coordinators does not answer is asked of the next. Every call is signed by the agent's keys.
     """
 
-    def __init__(self, doors: Doors, name: str, keys: Keys, stop: threading.Event, away: Away = quietly) -> None:
+    def __init__(
+        self, endpoints: Endpoints, name: str, keys: Keys, stop: threading.Event, away: Away = lambda error: None
+    ) -> None:
         self.name, self.stop = name, stop
-        self._lines, self._transfers = Lines(doors, name), Transfers()
+        self._lines, self._transfers = Lines(endpoints, name), Transfers()
         self._chunk = 0
         self._away: Away = lambda error: None if stop.is_set() else away(error)
         self._keys = keys
         self._turning = threading.RLock()  # held while keys are rotated
 
-    def enrol(self, token: str, roles: tuple[str, ...], credential: str = "") -> pb.EnrolReply:
-        """Enrol, or come back. One try. Raises Unreachable, IdentityRefused, VersionRefused.
-
-        credential: of an agent that enrolled by protocol 1 and binds its keys now.
-        """
-        reply: pb.EnrolReply = self._ask("Enrol", self._application(token, roles, credential), CALL_SECONDS)
+    def enrol(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
+        """Enrol, or come back. One try. Raises Unreachable, IdentityRefused, VersionRefused."""
+        reply: pb.EnrolReply = self._ask("Enrol", self._application(token, roles), CALL_SECONDS)
         return reply
 
-    def _application(self, token: str, roles: tuple[str, ...], credential: str) -> pb.EnrolRequest:
-        request = pb.EnrolRequest(protocol=PROTOCOL, token=token, name=self.name, credential=credential, version=__version__)
+    def _application(self, token: str, roles: tuple[str, ...]) -> pb.EnrolRequest:
+        request = pb.EnrolRequest(protocol=PROTOCOL, token=token, name=self.name, version=__version__)
         request.roles.extend(roles)
         request.sign_key, request.receive_key = self._keys.public
         return request
 
-    def check(self, token: str, roles: tuple[str, ...], credential: str = "") -> pb.EnrolReply:
+    def check(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
         """What `enrol` would come to. Changes nothing, and uses no token up. Raises as it does, and NotSpoken."""
-        reply: pb.EnrolReply = self._ask("Check", self._application(token, roles, credential), CALL_SECONDS)
+        reply: pb.EnrolReply = self._ask("Check", self._application(token, roles), CALL_SECONDS)
         return reply
 
     def probe(self, data: bytes) -> tuple[bytes, float]:
@@ -122,10 +115,10 @@ class GrpcLink:
         reply = self._ask("Probe", pb.ProbeRequest(data=data), CALL_SECONDS)
         return reply.data, reply.seconds
 
-    def tell(self, notes: Sequence[tuple[OrderId, Note]]) -> None:
-        """Tell what happened here. One try. Raises NotSpoken, Unreachable."""
+    def send_notes(self, notes: Sequence[tuple[OrderId, Note]]) -> None:
+        """Send notes of what happened here. One try. Raises NotSpoken, Unreachable."""
         # A slow answer to what nobody waits for is no reason to leave for another coordinator.
-        self._ask("Tell", notes_out(notes), TELL_SECONDS, stays=True)
+        self._ask("SendNotes", notes_out(notes), NOTES_SECONDS, stays=True)
 
     def hello(self) -> Greeting:
         """Who the coordinator in use is, and its time. Raises VersionRefused, Unreachable."""
@@ -140,12 +133,11 @@ class GrpcLink:
         self._transfers.forget(order)
 
     def use(self, keys: Keys) -> None:
-        """Sign with other keys from here on."""
         with self._turning:
             self._keys = keys
 
-    def rotate(self, fresh: Keys, kept: Callable[[], object]) -> None:
-        """Put new keys into the place of the old ones; `kept` is called once the coordinator has them.
+    def rotate(self, fresh: Keys, done: Callable[[], object]) -> None:
+        """Put new keys into the place of the old ones; `done` is called once the coordinator has them.
 
         Other calls wait meanwhile, if theirs were refused. Raises IdentityRefused where neither pair is known there.
         """
@@ -164,7 +156,7 @@ class GrpcLink:
                     self._keys = old
                     raise error if isinstance(other, IdentityRefused) else other from None
             self._keys = fresh
-            kept()
+            done()
 
     def orders(self) -> Iterator[Order]:
         """Open orders as they come, over as many connections as it takes, until `stop`. Raises IdentityRefused."""
@@ -172,7 +164,7 @@ class GrpcLink:
             try:
                 line, stream, first = self._listen()
                 with Watchdog(stream.cancel, SILENCE_SECONDS) as alive:
-                    for each in itertools.chain([first], self._told(line, stream)):
+                    for each in itertools.chain([first], self._translated(line, stream)):
                         alive.reset()
                         if each.HasField("order"):
                             yield order_in(each.order)
@@ -205,7 +197,7 @@ class GrpcLink:
                 request = pb.FetchRequest(order=order.id, parts=wanted)
                 stream, first = self._stream(line, "Fetch", request, SILENCE_SECONDS, order.id)
                 with Intake(lacking, parts.upload, commit) as intake, Watchdog(stream.cancel, SILENCE_SECONDS) as alive:
-                    for chunk in itertools.chain([] if first is None else [first], self._told(line, stream, order.id)):
+                    for chunk in itertools.chain([] if first is None else [first], self._translated(line, stream, order.id)):
                         alive.reset()
                         intake.write(chunk)
                     intake.end()
@@ -248,7 +240,6 @@ class GrpcLink:
         return Beaten(tuple(OrderId(gone) for gone in reply.gone), bool(reply.rotate))
 
     def close(self) -> None:
-        """End every call."""
         self.stop.set()
         self._lines.close()
 
@@ -281,7 +272,7 @@ class GrpcLink:
             for left in reversed(range(SIGNINGS)):
                 keys, greeting, metadata = self._signed(line, name, body)
                 try:
-                    return told(lambda metadata=metadata: start(line, metadata), line.address)  # type: ignore[misc]
+                    return translated(lambda metadata=metadata: start(line, metadata), line.address)  # type: ignore[misc]
                 except IdentityRefused as error:
                     if not left or not self._otherwise(line, keys, greeting, error):
                         raise
@@ -297,7 +288,6 @@ class GrpcLink:
             return self._keys is not keys
 
     def _signed(self, line: Line, name: str, body: bytes) -> tuple[Keys, Greeting, Metadata]:
-        """What proves a call, and what it was made with."""
         greeting = line.greeting or self._greet(line)
         keys, now = self._keys, greeting.now_ms
         signature = keys.signature(SERVICE + name, self.name, now, body)
@@ -308,7 +298,7 @@ class GrpcLink:
         """Ask a coordinator who it is and what time it has. Raises VersionRefused for one that does not speak as we do."""
         body = pb.HelloRequest(protocol=PROTOCOL, version=__version__).SerializeToString()
         before = time.monotonic()
-        hello = told(lambda: hail(line, body), line.address)
+        hello = translated(lambda: hail(line, body), line.address)
         if not hello.oldest <= PROTOCOL <= hello.protocol:
             speaks = f"protocol {hello.protocol}" + (f" down to {hello.oldest}" if hello.oldest < hello.protocol else "")
             raise other_version(line.address, f"(tideline {hello.version}) speaks {speaks}")
@@ -328,18 +318,16 @@ class GrpcLink:
             self._lines.leave(line)
             raise
 
-    def _told(self, line: Line, stream: Any, order: OrderId | None = None) -> Iterator[Any]:
-        """A stream whose errors are ours."""
+    def _translated(self, line: Line, stream: Any, order: OrderId | None = None) -> Iterator[Any]:
         iterator = iter(stream)
         while True:
             with self._leaving(line), self._transfers.under(order, stream):
-                each = told(lambda: next(iterator, None), line.address)
+                each = translated(lambda: next(iterator, None), line.address)
             if each is None:
                 return
             yield each
 
     def _pause(self, seconds: float) -> None:
-        """Wait, unless the agent is stopping."""
         self.stop.wait(seconds)
 
     def _retrying(self) -> tenacity.Retrying:
@@ -355,7 +343,6 @@ class GrpcLink:
 
 
 def unary(name: str, body: bytes, seconds: float, line: Line, metadata: Metadata) -> Any:
-    """A call of one message, begun and answered."""
     return line.call(name)(body, metadata=metadata, timeout=seconds)
 
 
@@ -365,7 +352,7 @@ def hail(line: Line, body: bytes) -> Any:
         return line.call("Hello")(body, timeout=CALL_SECONDS)
     except grpc.RpcError as error:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            raise other_version(line.address, "speaks protocol 1, or is none of Tideline's") from None
+            raise other_version(line.address, "is none of Tideline's, or older than its first release") from None
         raise
 
 
@@ -373,11 +360,11 @@ def other_version(address: str, speaks: str) -> VersionRefused:
     """The refusal of a coordinator that does not speak as this agent does."""
     return VersionRefused(
         f"The coordinator at {address} {speaks}; this agent (tideline {__version__}) speaks protocol {PROTOCOL}",
-        "Install the same version on both ends, the coordinator's first; see that the address is its agents' door (gRPC)",
+        "Install the same version on both ends, the coordinator's first; see that the address is its gRPC port",
     )
 
 
-def told(call: Callable[[], T], address: str) -> T:
+def translated(call: Callable[[], T], address: str) -> T:
     """A call's answer; its errors as ours. Raises Unreachable where the other end is away."""
     try:
         return call()
@@ -397,7 +384,7 @@ def ours(error: Any, address: str) -> FederationError:
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in str(error.details()):
         return TooLarge(f"{address} sends more than {MOST_RECEIVED >> 20} MiB at once", "The coordinator is not to be trusted")
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-        return NotSpoken(f"{address} is no Tideline coordinator", "Give the address of its agents' door (gRPC)")
+        return NotSpoken(f"{address} is no Tideline coordinator", "Give the address of its gRPC port")
     return FederationError(f"{address} answered {error.code().name}: {error.details()}", "See the coordinator's log")
 
 

@@ -1,16 +1,103 @@
-"""The agents' doors of a federation's coordinators. When one does not answer, the next is asked."""
+"""The agent's connections to its coordinators: one is in use, and the next takes over when it does not answer."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
+from tideline.core.errors import Cancelled
+from tideline.core.run import OrderId
 from tideline_protos.v1 import federation_pb2 as pb
+
+T = TypeVar("T")
+
+
+class Watchdog:
+    """Calls `bark` when `reset` was not called for so many seconds."""
+
+    def __init__(self, bark: Callable[[], Any], seconds: float) -> None:
+        self._bark, self._seconds = bark, seconds
+        self._fed = threading.Event()
+        self._done = False
+
+    def __enter__(self) -> Watchdog:
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def reset(self) -> None:
+        self._fed.set()
+
+    def fed(self, given: T) -> T:
+        """Somebody is alive, and this is what he gave."""
+        self.reset()
+        return given
+
+    def __exit__(self, *args: object) -> None:
+        self._done = True
+        self._fed.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while self._fed.wait(self._seconds):
+            if self._done:
+                return
+            self._fed.clear()
+        self._bark()
+
+
+class Transfers:
+    """Any number of threads; at most one transfer for each order."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: dict[OrderId, Any] = {}
+        self._given_up: set[OrderId] = set()
+
+    def give_up(self, order: OrderId) -> None:
+        """Nothing is transferred for an order any more."""
+        with self._lock:
+            self._given_up.add(order)
+            call = self._calls.get(order)
+        if call is not None:
+            call.cancel()
+
+    def forget(self, order: OrderId) -> None:
+        """An order's life is over."""
+        with self._lock:
+            self._given_up.discard(order)
+
+    def check(self, order: OrderId) -> None:
+        if order in self._given_up:
+            raise Cancelled(f"Order {order[:8]} was withdrawn")
+
+    @contextlib.contextmanager
+    def under(self, order: OrderId | None, call: Any) -> Iterator[None]:
+        """A call that transfers for an order, as long as the block lasts. Whatever giving it up looks like is Cancelled."""
+        if order is None:
+            yield
+            return
+        with self._lock:
+            self._calls[order] = call
+        try:
+            self.check(order)
+            yield
+        except Exception:
+            if order in self._given_up:
+                call.cancel()
+            self.check(order)
+            raise
+        finally:
+            with self._lock:
+                self._calls.pop(order, None)
+
 
 SERVICE = "/tideline.v1.Federation/"
 MOST_RECEIVED = 64 << 20  # as at the coordinator; the largest order, of 200 000 parts, has a quarter of it, a chunk 1 MiB
@@ -39,15 +126,15 @@ REPLIES: dict[str, Any] = {
     "Push": pb.PushReply,
     "Report": pb.Receipt,
     "Beat": pb.BeatReply,
-    "Tell": pb.TellReply,
+    "SendNotes": pb.SendNotesReply,
     "Check": pb.EnrolReply,
     "Probe": pb.ProbeReply,
 }
 
 
 @dataclass(frozen=True)
-class Doors:
-    """The agents' doors of a federation's coordinators, and how they are known.
+class Endpoints:
+    """The gRPC ports of a federation's coordinators, and how they are known.
 
     roots   the authority's certificate (PEM)
     system  whether this machine's authorities vouch for them
@@ -76,22 +163,20 @@ class Greeting:
 
 
 class Line:
-    """One coordinator's door and its calls: bytes go out as they were signed."""
+    """One coordinator's endpoint and its calls: bytes go out as they were signed."""
 
-    def __init__(self, address: str, doors: Doors) -> None:
+    def __init__(self, address: str, endpoints: Endpoints) -> None:
         self.address = address
         self.greeting: Greeting | None = None
-        self._channel = open_channel(address, doors)
+        self._channel = open_channel(address, endpoints)
         unary, down, up = self._channel.unary_unary, self._channel.unary_stream, self._channel.stream_unary
         kinds = {"Orders": down, "Fetch": down, "Push": up}
         self._calls = {name: kinds.get(name, unary)(SERVICE + name, None, reply_of(name)) for name in (*REPLIES, "Fetch")}
 
     def call(self, name: str) -> Any:
-        """A call by its name."""
         return self._calls[name]
 
     def close(self) -> None:
-        """End every call."""
         self._channel.close()
 
 
@@ -101,14 +186,13 @@ class Lines:
     Agents begin at different ones, by their names, so that no coordinator has all of them.
     """
 
-    def __init__(self, doors: Doors, name: str) -> None:
-        self._lines = [Line(address, doors) for address in doors.addresses]
+    def __init__(self, endpoints: Endpoints, name: str) -> None:
+        self._lines = [Line(address, endpoints) for address in endpoints.addresses]
         self._at = zlib.crc32(name.encode()) % len(self._lines)
         self._lock = threading.Lock()
 
     @property
     def now(self) -> Line:
-        """The line in use."""
         return self._lines[self._at]
 
     def leave(self, line: Line) -> None:
@@ -118,7 +202,6 @@ class Lines:
                 self._at = (self._at + 1) % len(self._lines)
 
     def close(self) -> None:
-        """End every call on every line."""
         for line in self._lines:
             line.close()
 
@@ -128,9 +211,9 @@ def reply_of(name: str) -> Any:
     return REPLIES[name].FromString if name in REPLIES else None
 
 
-def open_channel(address: str, doors: Doors) -> Any:
+def open_channel(address: str, endpoints: Endpoints) -> Any:
     """A channel, over TLS where somebody vouches for the coordinator."""
-    if doors.roots is None and not doors.system:
+    if endpoints.roots is None and not endpoints.system:
         return grpc.insecure_channel(address, OPTIONS)
-    key, chain = doors.own or (None, None)
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(doors.roots, key, chain), OPTIONS)
+    key, chain = endpoints.own or (None, None)
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(endpoints.roots, key, chain), OPTIONS)

@@ -1,20 +1,105 @@
-"""A look at a door's certificate, as the agent's line would judge it."""
+"""Certificates as a coordinator shows them: the authority that a token names, and a check as gRPC would make it."""
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import ssl
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from OpenSSL import SSL
 
 from tideline.core.errors import IdentityRefused, Unreachable
 from tideline.core.tokens import split_address
-from tideline_agent.link.authority import SECONDS, chain, colons, one_of
-from tideline_agent.link.lines import Doors
+from tideline_agent.link.lines import Endpoints
+
+SECONDS = 10.0  # for a handshake
+
+
+def authority(endpoints: Endpoints, fingerprint: bytes) -> bytes:
+    """The authority's certificate (PEM), from the first coordinator that answers.
+
+    Raises IdentityRefused where one shows another authority, Unreachable where none answers.
+    """
+    away: Unreachable | None = None
+    for address in endpoints.addresses:
+        try:
+            shown = chain(address, endpoints.own)
+        except Unreachable as error:
+            away = error
+        else:
+            return one_of(shown, fingerprint, address)
+    assert away is not None, "there is an address"
+    raise away
+
+
+def one_of(shown: Sequence[x509.Certificate], fingerprint: bytes, address: str) -> bytes:
+    """Of the certificates that are shown the one with this fingerprint (PEM). Raises IdentityRefused."""
+    for each in shown:
+        if each.fingerprint(SHA256()) == fingerprint:
+            return each.public_bytes(Encoding.PEM)
+    got = colons(shown[-1].fingerprint(SHA256())) if shown else "none"
+    raise IdentityRefused(
+        f"The coordinator at {address} shows a certificate of another authority:"
+        f" expected SHA256 {colons(fingerprint)}, got {got}",
+        "See that the address is the coordinator's; if its certificate has changed, ask for a new token",
+    )
+
+
+def chain(address: str, own: tuple[bytes, bytes] | None) -> list[x509.Certificate]:
+    """The certificates that the server at an address shows. Nothing is believed of them yet, and nothing is sent."""
+    host, port = split_address(address)
+    context = SSL.Context(SSL.TLS_CLIENT_METHOD)
+    context.set_alpn_protos([b"h2"])
+    if own is not None:
+        context.use_certificate(x509.load_pem_x509_certificate(own[1]))
+        context.use_privatekey(load_pem_private_key(own[0], None))  # type: ignore[arg-type]
+    try:
+        with socket.create_connection((host, int(port)), SECONDS) as line:
+            line.setblocking(True)  # as OpenSSL wants it; the system ends a wait
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(SECONDS), 0))
+            return shown_over(SSL.Connection(context, line), host)
+    except (OSError, SSL.Error) as cause:
+        words = str(cause) or "the connection was closed"
+        raise Unreachable(
+            f"{address} does not answer with TLS: {words}", "Check the address and that the coordinator runs"
+        ) from None
+
+
+def shown_over(tls: SSL.Connection, host: str) -> list[x509.Certificate]:
+    if not is_ip(host):
+        tls.set_tlsext_host_name(host.encode())
+    tls.set_connect_state()
+    tls.do_handshake()
+    return list(tls.get_peer_cert_chain(as_cryptography=True) or ())
+
+
+def is_ip(host: str) -> bool:
+    """Whether a host is an address by itself: those have no name to ask for."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def vouches(pem: bytes, fingerprint: bytes) -> bool:
+    """Whether a certificate is the one with this fingerprint."""
+    try:
+        return x509.load_pem_x509_certificate(pem).fingerprint(SHA256()) == fingerprint
+    except ValueError:
+        return False
+
+
+def colons(digest: bytes) -> str:
+    return digest.hex(":")
 
 
 @dataclass(frozen=True)
@@ -27,12 +112,12 @@ class Shown:
     roots: bytes | None
 
 
-def look(address: str, doors: Doors, pinned: bytes, own: tuple[Path, Path] | None) -> Shown:
-    """The certificate of a door. Raises IdentityRefused for one that is not to be trusted, Unreachable where TLS fails."""
-    certificates = chain(address, doors.own)
+def check_certificate(address: str, endpoints: Endpoints, pinned: bytes, own: tuple[Path, Path] | None) -> Shown:
+    """The certificate of a server. Raises IdentityRefused for one that is not to be trusted, Unreachable where TLS fails."""
+    certificates = chain(address, endpoints.own)
     if not certificates:
-        raise Unreachable(f"{address} shows no certificate", "See that the address is the agents' door")
-    roots = one_of(certificates, pinned, address) if pinned else doors.roots
+        raise Unreachable(f"{address} shows no certificate", "See that the address is the gRPC port")
+    roots = one_of(certificates, pinned, address) if pinned else endpoints.roots
     first, last = certificates[0], certificates[-1]
     shown = Shown(name_of(first), first.not_valid_after_utc, colons(last.fingerprint(SHA256())), roots)
     verify(address, roots, own, shown)
@@ -69,9 +154,8 @@ def remedy(why: str, until: datetime) -> str:
         return (
             "Call the coordinator by a name that its certificate has, or make one with this name: tideline tls init --host NAME"
         )
-    return "Give --ca with the authority that vouches for it, or a new token: tideline invite"
+    return "Give --ca with the authority that signed it, or a new token: tideline invite"
 
 
 def name_of(certificate: x509.Certificate) -> str:
-    """Whose certificate it is, for people."""
     return certificate.subject.rfc4514_string() or f"serial number {certificate.serial_number:x}"

@@ -18,7 +18,6 @@ MAX_WORDS = 10_000
 
 
 def order_in(raw: pb.Order) -> Order:
-    """An order from the wire."""
     files = tuple((Digest(f.digest), int(f.size)) for f in raw.files)
     brief = brief_in(raw.brief)
     place = (raw.cursor, raw.phase, raw.step, raw.round)
@@ -49,7 +48,6 @@ def push_chunks(arrivals: Arrivals, parts: Parts, chunk: int = 0) -> Iterator[me
 
 
 def reply_out(reply: Reply) -> pb.ReportRequest:
-    """A reply for the wire."""
     made = pb.ReportRequest(order=reply.order, metrics=dict(reply.metrics), facts=json.dumps(dict(reply.facts)))
     made.files.extend(pb.File(digest=d, size=n) for d, n in reply.files)
     made.sealed.extend(sealed_out(each, pb.Sealed()) for each in reply.sealed)
@@ -59,14 +57,12 @@ def reply_out(reply: Reply) -> pb.ReportRequest:
 
 
 def receipt_in(raw: pb.Receipt) -> Receipt:
-    """A receipt from the wire."""
     error = Failure(raw.error.kind, raw.error.what) if raw.HasField("error") else None
     return Receipt(raw.verdict, tuple((Digest(m.digest), int(m.offset)) for m in raw.missing), error)
 
 
-def notes_out(notes: Sequence[tuple[OrderId, Note]]) -> pb.TellRequest:
-    """Notes for the wire."""
-    made = pb.TellRequest()
+def notes_out(notes: Sequence[tuple[OrderId, Note]]) -> pb.SendNotesRequest:
+    made = pb.SendNotesRequest()
     made.notes.extend(pb.Note(order=o, kind=n.kind, numbers=dict(n.numbers), words=dict(n.words)) for o, n in notes)
     return made
 

@@ -26,11 +26,10 @@ class HelloReply(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., oldest: _Optional[int] = ..., version: _Optional[str] = ..., time_ms: _Optional[int] = ...) -> None: ...
 
 class EnrolRequest(_message.Message):
-    __slots__ = ("protocol", "token", "name", "credential", "roles", "version", "sign_key", "receive_key")
+    __slots__ = ("protocol", "token", "name", "roles", "version", "sign_key", "receive_key")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
-    CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SIGN_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -38,12 +37,11 @@ class EnrolRequest(_message.Message):
     protocol: int
     token: str
     name: str
-    credential: str
     roles: _containers.RepeatedScalarFieldContainer[str]
     version: str
     sign_key: bytes
     receive_key: bytes
-    def __init__(self, protocol: _Optional[int] = ..., token: _Optional[str] = ..., name: _Optional[str] = ..., credential: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., sign_key: _Optional[bytes] = ..., receive_key: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., token: _Optional[str] = ..., name: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., sign_key: _Optional[bytes] = ..., receive_key: _Optional[bytes] = ...) -> None: ...
 
 class EnrolReply(_message.Message):
     __slots__ = ("name", "protocol", "version", "oldest", "time_ms", "standing")
@@ -305,13 +303,13 @@ class Note(_message.Message):
     words: _containers.ScalarMap[str, str]
     def __init__(self, order: _Optional[str] = ..., kind: _Optional[str] = ..., numbers: _Optional[_Mapping[str, float]] = ..., words: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
-class TellRequest(_message.Message):
+class SendNotesRequest(_message.Message):
     __slots__ = ("notes",)
     NOTES_FIELD_NUMBER: _ClassVar[int]
     notes: _containers.RepeatedCompositeFieldContainer[Note]
     def __init__(self, notes: _Optional[_Iterable[_Union[Note, _Mapping]]] = ...) -> None: ...
 
-class TellReply(_message.Message):
+class SendNotesReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

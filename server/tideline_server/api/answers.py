@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tideline.core.errors import INCIDENT, MEDIA_TYPE, FederationError, problem
-from tideline_server.api.requests.request_ids import request_id
 from tideline_server.errors import code_of
 
 LOG = structlog.get_logger("tideline_server.api")
@@ -34,14 +33,14 @@ def answer(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """An error as a response. Pure ASCII, so that no text in it can fail to be sent."""
-    told = jsonable(problem(error, kind) | {"status": status})
-    if (request := request_id()) is not None:
-        told["request"] = request
+    document = jsonable(problem(error, kind) | {"status": status})
+    if (request := structlog.contextvars.get_contextvars().get("request")) is not None:  # bound by wrapping.Numbered
+        document["request"] = str(request)
     if "retry_after" in error.context:
         headers = {"Retry-After": str(error.context["retry_after"]), **(headers or {})}
     if "incident" in error.context:
-        told["instance"] = f"{INCIDENT}{error.context['incident']}"
-    return Response(json.dumps(told), status, headers, MEDIA_TYPE)
+        document["instance"] = f"{INCIDENT}{error.context['incident']}"
+    return Response(json.dumps(document), status, headers, MEDIA_TYPE)
 
 
 def jsonable(value: Any) -> Any:
@@ -72,8 +71,8 @@ async def invalid(request: Request, error: Exception) -> Response:
     found = [{"path": place(e["loc"]), "what": str(e["msg"])} for e in error.errors()[:10]]
     first = found[0]
     where = first["path"] or "the body"
-    told = FederationError(f"{where}: {first['what']}", "See /docs for what is asked", path=first["path"], all=found)
-    return answer(422, told, kind="ConfigRefused")
+    refusal = FederationError(f"{where}: {first['what']}", "See /docs for what is asked", path=first["path"], all=found)
+    return answer(422, refusal, kind="ConfigRefused")
 
 
 def place(loc: tuple[int | str, ...]) -> str:
@@ -85,12 +84,12 @@ async def framework(request: Request, error: Exception) -> Response:
     """An unknown address, a wrong method, or another refusal of the framework."""
     assert isinstance(error, HTTPException)
     kind, todo = FRAMEWORK.get(error.status_code, ("Refused", "See /docs"))
-    told = FederationError(f"{request.method} {request.url.path[:200]}: {error.detail}", todo)
-    return answer(error.status_code, told, kind=kind, headers=error.headers)
+    refusal = FederationError(f"{request.method} {request.url.path[:200]}: {error.detail}", todo)
+    return answer(error.status_code, refusal, kind=kind, headers=error.headers)
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Let the app answer in the one shape. What is not expected here is met by doors.Shield."""
+    """Let the app answer in the one shape. What is not expected here is met by wrapping.Shield."""
     app.add_exception_handler(FederationError, federation_error)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, framework)

@@ -11,39 +11,36 @@ from starlette.middleware import Middleware
 from tideline.engine.audit.entries import Refusals
 from tideline.engine.coordinator.api_keys import ApiKeys
 from tideline_server.api.answers import add_handlers
-from tideline_server.api.described import Described
 from tideline_server.api.models import Problem
-from tideline_server.api.requests.access import KeyCheck
-from tideline_server.api.requests.counting import Counting
-from tideline_server.api.requests.etags import Tags
-from tideline_server.api.requests.handshake import Handshake
+from tideline_server.api.openapi import Described
+from tideline_server.api.requests.access import KeyCheck, check_rows
+from tideline_server.api.requests.bodies import Intake
+from tideline_server.api.requests.conditional import Tags
 from tideline_server.api.requests.idempotency import Once
-from tideline_server.api.requests.request_ids import Numbered
-from tideline_server.api.requests.roles import check_rows
-from tideline_server.api.requests.shield import Intake, Shield
-from tideline_server.api.routes import algorithms, audit, clients, events, files, health, keys, links, runs, weights
+from tideline_server.api.requests.wrapping import Counting, Handshake, Numbered, Shield
+from tideline_server.api.routes import admin, clients, files, health, methods, runs
 from tideline_server.api.services import DEFAULTS, ApiSettings, Responses, Services
-from tideline_server.sign_in_refusals import Refusing
+from tideline_server.limits import Refusing
 
 ABOUT = """Start and watch federated runs, and fetch their results.
 
 Every error is a problem document (RFC 9457), `application/problem+json`; programs match on its `kind`.
-Every address but `/health`, `/ready` and these pages asks for `Authorization: Bearer KEY`, and for the role that it names.
+Every address but `/health`, `/ready` and these pages needs `Authorization: Bearer KEY`, and the role that it names.
 """
 TAGS = [
     {"name": "runs", "description": "Experiments that were started, and how far they are."},
     {"name": "results", "description": "Files of final states."},
     {"name": "weights", "description": "Files that runs begin from."},
-    {"name": "links", "description": "Who should teach whom, worked out without a run."},
-    {"name": "algorithms", "description": "Methods, their settings, and what they make sites send."},
+    {"name": "links", "description": "Which devices should send their models to which, without a run."},
+    {"name": "algorithms", "description": "Methods, their settings, and what sites send for them."},
     {"name": "clients", "description": "Enrolled agents, and invitations."},
-    {"name": "keys", "description": "Who may use this API, and for what."},
-    {"name": "audit", "description": "What was done, chained so that no entry can be changed unseen."},
-    {"name": "health", "description": "Whether the coordinator is well."},
+    {"name": "keys", "description": "Keys of this API and their roles."},
+    {"name": "audit", "description": "What was done, in a chain in which every change of an entry shows."},
+    {"name": "health", "description": "Whether the coordinator works."},
 ]
 LATER = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
 REFUSALS: Responses = {
-    400: {"model": Problem, "description": "The body is not strict JSON, or the call is of an API that is not spoken here"},
+    400: {"model": Problem, "description": "The body is not strict JSON, or the call is of an API version that is not supported"},
     401: {
         "model": Problem,
         "description": "The API key is missing, wrong, revoked or expired",
@@ -66,26 +63,26 @@ REFUSALS: Responses = {
     507: {"model": Problem, "description": "The coordinator's disk is full"},
 }
 KEYED = (
-    *(runs.router, events.router, files.router, weights.router, links.router, algorithms.router, clients.router),
-    *(keys.router, audit.router, health.numbers),
+    *(runs.router, files.router, files.weights, methods.links, methods.router, clients.router),
+    *(admin.router, admin.audit, health.numbers),
 )
 
 
-def create_app(desk_side: Services, settings: ApiSettings = DEFAULTS) -> FastAPI:
-    """The people's door over a kernel. Holds no state of its own: any number of them may stand side by side."""
-    api_keys_of_users = keyring_for(desk_side)
+def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> FastAPI:
+    """The HTTP API over the engine. It holds no state of its own: any number of them may run side by side."""
+    api_keys = api_keys_for(services)
     app = Described(
         title="Tideline coordinator",
-        version=desk_side.version,
+        version=services.version,
         description=ABOUT,
         openapi_tags=TAGS,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
         generate_unique_id_function=operation_id,
-        middleware=guards(desk_side, settings, api_keys_of_users),
+        middleware=guards(services, settings, api_keys),
     )
-    app.state.services, app.state.settings, app.state.api_keys_of_users = desk_side, settings, api_keys_of_users
+    app.state.services, app.state.settings, app.state.api_keys = services, settings, api_keys
     add_handlers(app)
     app.include_router(health.router)
     # The key and its role are checked by KeyCheck, before anything is read; here it is only declared, for the manual.
@@ -96,25 +93,25 @@ def create_app(desk_side: Services, settings: ApiSettings = DEFAULTS) -> FastAPI
     return app
 
 
-def keyring_for(desk_side: Services) -> ApiKeys:
-    """Whom this coordinator lets in: the admin keys of its own, and those in the journal."""
+def api_keys_for(services: Services) -> ApiKeys:
+    """The keys that this coordinator accepts: the admin keys of its own, and those in the journal."""
     own = None
-    if desk_side.api_key_hash is not None:
-        own = [each for each in (desk_side.api_key_hash, desk_side.shared_key_hash) if each is not None]
-    return ApiKeys(desk_side.journal, desk_side.clock, own)
+    if services.api_key_hash is not None:
+        own = [each for each in (services.api_key_hash, services.shared_key_hash) if each is not None]
+    return ApiKeys(services.journal, services.clock, own)
 
 
-def guards(desk_side: Services, settings: ApiSettings, api_keys_of_users: ApiKeys) -> list[Middleware]:
+def guards(services: Services, settings: ApiSettings, api_keys: ApiKeys) -> list[Middleware]:
     """What every request passes, outermost first."""
-    refusing = Refusing(Refusals(desk_side.journal, desk_side.clock, "people"), run_in_threadpool)
+    refusing = Refusing(Refusals(services.journal, services.clock, "people"), run_in_threadpool)
     return [
         Middleware(Numbered),
-        Middleware(Counting, seen=desk_side.seen),
-        Middleware(Handshake, version=desk_side.version),
+        Middleware(Counting, seen=services.seen),
+        Middleware(Handshake, version=services.version),
         Middleware(Shield),
-        Middleware(KeyCheck, api_keys_of_users=api_keys_of_users, limits=desk_side.limits, refusing=refusing),
+        Middleware(KeyCheck, api_keys=api_keys, limits=services.limits, refusing=refusing),
         Middleware(Intake, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds),
-        Middleware(Once, services=desk_side, patience=settings.patience_seconds),
+        Middleware(Once, services=services, patience=settings.patience_seconds),
         Middleware(Tags),
     ]
 

@@ -1,4 +1,4 @@
-"""What the door answers, described for people and for generated clients. Times are seconds since the epoch."""
+"""The responses of the HTTP API, with descriptions for users and for generated clients. Times are seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Problem(BaseModel):
     type: str = Field(description="names the kind: urn:tideline:error:KIND", examples=["urn:tideline:error:ConfigRefused"])
     title: str = Field(description="the kind in words", examples=["Config refused"])
     status: int = Field(description="the answer's status", examples=[422])
-    detail: str = Field(description="what happened, for people", examples=["config.rounds is -1; it should be at least 0"])
+    detail: str = Field(description="what happened, in words", examples=["config.rounds is -1; it should be at least 0"])
     instance: str | None = Field(None, description="of an unexpected failure: what the coordinator's log has it under")
     request: str | None = Field(None, description="the request's id, as in X-Request-Id and in the coordinator's log")
     kind: str = Field(description="stable name of the error, for programs", examples=["ConfigRefused"])
@@ -34,7 +34,7 @@ class RunLine(BaseModel):
     """A run in one line."""
 
     id: str
-    name: str = Field(description="a name for people")
+    name: str = Field(description="its name in lists")
     method: str
     status: str = Field(description="waiting, running, stalled, completed, failed or cancelled")
     cause: str = Field(description="why it stalled or ended")
@@ -46,10 +46,10 @@ class RunLine(BaseModel):
 
 
 class Groups(BaseModel):
-    """Which sites a method took together."""
+    """The groups into which a method put sites."""
 
     last: dict[str, list[str]] = Field(
-        description="a group's name -> its clients, as the newest closed round with groups told it"
+        description="a group's name -> its clients, of the newest closed round that reported groups"
     )
     adjusted_rand_index: float | None = Field(description="null: a coordinator does not know the sites' domains")
 
@@ -79,7 +79,7 @@ class RunResult(BaseModel):
     config: dict[str, Any] = Field(description="the method's settings, defaults included")
     world: dict[str, Any] = Field(description="what all members agree on")
     seed: int
-    weights: str | None = Field(description="SHA-256 of the file of weights that it began from; null: it brought none")
+    weights: str | None = Field(description="SHA-256 of the file of weights that it began from; null: it had none")
     rounds: int | None
     notes: list[str] = Field(description="what it does otherwise than asked, and whom rounds closed without for want of trust")
     status: str
@@ -96,12 +96,12 @@ class RunResult(BaseModel):
         description="null where no target is unseen, such as where targets adapt, or no labelled site was scored"
     )
     phases: list[dict[str, Any]] = Field(
-        description="the closed rounds: name, round, seconds, replies, clients, marks, groups, tables (those for admins are told"
-        " to admins alone), asked, bytes"
+        description="the closed rounds: name, round, seconds, replies, clients, marks, groups, tables (those for admins only"
+        " admins get), asked, bytes"
     )
-    groups: Groups | None = Field(description="the sites' last grouping; null where the method tells none")
+    groups: Groups | None = Field(description="the sites' last grouping; null where the method reports none")
     curve: list[dict[str, Any]] = Field(description="accuracy over the rounds, a point per site and scoring")
-    history: list[dict[str, Any]] | None = Field(description="every metric told, an entry per reply; null unless asked for")
+    history: list[dict[str, Any]] | None = Field(description="every metric, an entry per reply; null unless you ask for it")
     contract: list[dict[str, Any]] = Field(description="everything that leaves a site, clause by clause")
     plan_length: int
     cursor: int
@@ -123,7 +123,7 @@ class Weights(BaseModel):
     """A file of weights that is here, for runs to begin from."""
 
     digest: str = Field(description="SHA-256 of its bytes, which `weights` of an experiment names")
-    bytes: int = Field(description="how many they are")
+    bytes: int = Field(description="its size")
 
 
 class PlannedLink(BaseModel):
@@ -180,7 +180,7 @@ class Method(BaseModel):
 class MethodDetail(Method):
     """A method's settings and presets."""
 
-    weights: bool = Field(description="whether a run of it may begin from weights that a person brings")
+    weights: bool = Field(description="whether a run of it may begin from initial weights that you upload")
     settings: list[dict[str, Any]] = Field(description="name, type, default, bounds, choices and a sentence")
     presets: dict[str, dict[str, Any]] = Field(description="named settings to begin from")
     cast: list[str] = Field(
@@ -196,7 +196,7 @@ class MethodContract(BaseModel):
     name: str
     digest: str = Field(description="equal meaning, equal digest")
     contract: list[dict[str, Any]] = Field(description="clauses: phase, step, field, dims, exposure, audience")
-    sentences: list[str] = Field(description="the clauses in words, for people who own data")
+    sentences: list[str] = Field(description="the clauses in words, for owners of data")
     claims: list[str] = Field(description="what is and is not claimed of them, in sentences")
 
 
@@ -207,13 +207,12 @@ class ClientLine(BaseModel):
     roles: list[str] = Field(description="the roles that its owner allows")
     labels: dict[str, str] = Field(description="what it was invited with; experiments select by them")
     version: str
-    protocol: int = Field(description="that it spoke last; one of protocol 1 should be upgraded")
     enrolled: float
     seen: float = Field(description="when it was last heard")
     standing: str = Field(description="pending, approved or revoked")
     revoked: float | None = Field(description="when it was revoked")
     reason: str = Field(description="why it was revoked")
-    fingerprint: str | None = Field(description="of its public keys, for people to compare; null for protocol 1")
+    fingerprint: str = Field(description="of its public keys, for you to compare")
     rotate: bool = Field(description="whether it is asked for new keys")
 
 
@@ -224,8 +223,8 @@ class Invited(BaseModel):
     name: str = Field(description="the only name it admits; empty: the agent chooses")
     labels: dict[str, str]
     expires: float
-    hold: bool = Field(description="whether whom it admits waits for approval")
-    addresses: list[str] = Field(description="where the token says that coordinators are")
+    hold: bool = Field(description="whether the agent that it admits waits for approval")
+    addresses: list[str] = Field(description="the coordinators' addresses in the token")
 
 
 class AuditEntry(BaseModel):
@@ -237,7 +236,7 @@ class AuditEntry(BaseModel):
     by: str = Field(description="the name of the key that asked for it, or empty")
     client: str = Field(description="the agent that it is about, or empty")
     run: str = Field(description="the run that it is about, or empty")
-    details: dict[str, Any] = Field(description="more about it, by kind; `unreadable`: columns of an entry that somebody changed")
+    details: dict[str, Any] = Field(description="more about it, by kind; `unreadable`: columns of an entry that was changed")
     hash: str = Field(description="SHA-256 of the hash before, as bytes, and of this entry without its hash as canonical JSON")
 
 

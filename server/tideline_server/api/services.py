@@ -1,12 +1,14 @@
-"""What the shell hands to the HTTP door, and how a router gets at it."""
+"""What the routes share: the services they call, names and pages."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
+from urllib.parse import quote, urlencode
 
-from fastapi import Depends, Path, Request
+from fastapi import Depends, Path, Query, Request
+from starlette.responses import Response
 
 from tideline.core.tokens import Token, Trust
 from tideline.engine.coordinator.api_keys import ANYBODY
@@ -16,7 +18,7 @@ from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.compute import Compute
 from tideline.engine.ports.journal import Journal
-from tideline_server.api.requests.counting import Seen, unseen
+from tideline_server.api.requests.wrapping import Seen
 from tideline_server.limits import UNLIMITED, Limits
 
 
@@ -25,7 +27,7 @@ class Meeting:
     """What a token says beside its secret: where agents call, and how they know that it is this coordinator.
 
     advertised  addresses that the operator gave; they stand before those of a request
-    own         the address of this coordinator's own door, if it has one name
+    own         the address of this coordinator's own gRPC port, if it has one name
     authority   SHA-256 of the certificate (DER) that agents are to trust
     """
 
@@ -35,7 +37,6 @@ class Meeting:
     authority: bytes = b""
 
     def token(self, secret: str, asked: tuple[str, ...]) -> Token:
-        """A token around a secret."""
         return Token(secret, self.advertised or asked or self.own, self.trust, self.authority)
 
 
@@ -48,7 +49,7 @@ def planned_here(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Services:
-    """The kernel as the door sees it. All but `moved` may block and is called on worker threads, several at a time.
+    """The engine as the API sees it. All but `moved` may block and is called on worker threads, several at a time.
 
     moved         waits until a topic such as "run:ID" rings (True) or the seconds have passed (False); may miss a ring
     api_key_hash  SHA-256 of this coordinator's own admin key, in hex; None asks for no key
@@ -78,7 +79,7 @@ class Services:
     shared_key_hash: str | None = None
     ready: Callable[[], Sequence[str]] = lambda: ()
     metrics: Callable[[], tuple[bytes, str]] = lambda: (b"", "text/plain")
-    seen: Seen = unseen
+    seen: Seen = lambda *request: None
     plan: Callable[[Mapping[str, Any]], dict[str, Any]] = planned_here
 
 
@@ -97,7 +98,6 @@ DEFAULTS = ApiSettings()
 
 
 async def services_of(request: Request) -> Services:
-    """The services of the app that a request came to."""
     found = request.app.state.services
     assert isinstance(found, Services)
     return found
@@ -118,3 +118,24 @@ Named = Annotated[Identity, Depends(identity_of)]
 # No name holds anything else, so stores never see odd characters from a URL.
 NAME = r"^[A-Za-z0-9._-]{1,80}$"
 Name = Annotated[str, Path(pattern=NAME, description="as it stands in the list")]
+
+
+LONGEST = 1000  # rows on a page
+T = TypeVar("T")
+Limit = Annotated[int | None, Query(ge=1, le=LONGEST, description="the most rows to list; all without it")]
+After = Annotated[str | None, Query(pattern=NAME, description="list the rows that follow this one: the last of the page before")]
+LINK = {"Link": {"description": 'where more follows: `<address>; rel="next"`', "schema": {"type": "string"}}}
+PAGED: Responses = {200: {"headers": LINK}}
+
+
+def page(rows: Sequence[T], name_of: Callable[[T], str], after: str | None, limit: int | None) -> tuple[Sequence[T], bool]:
+    """The rows of a list in the order of their names that follow `after`, at most so many, and whether more follow."""
+    left = [row for row in rows if after is None or name_of(row) > after]
+    return left[:limit], limit is not None and len(left) > limit
+
+
+def link_next(request: Request, response: Response, after: Any) -> None:
+    """Say where the next page is: the same address, after this row."""
+    asked = [(k, v) for k, v in request.query_params.multi_items() if k != "after"]
+    address = f"{quote(request.url.path)}?{urlencode([*asked, ('after', str(after))])}"
+    response.headers["Link"] = f'<{address}>; rel="next"'

@@ -1,20 +1,108 @@
-"""Parts as objects of a bucket, with a cache on this machine's disk."""
+"""Parts as objects of a bucket, with a cache on this machine's disk. Objects are put aside before they are destroyed."""
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from tideline.archive.errors import DigestMismatch, PartMissing
+from tideline.archive.folder import ASIDE
+from tideline.archive.layout import check_digest
 from tideline.archive.parts import Buffer, StoredPart, missing
-from tideline.core.errors import Stale
+from tideline.core.errors import Stale, Unreachable
 from tideline.core.run import Digest
-from tideline_server.parts.aside import BucketAside, copied, laid, object_of
 from tideline_server.parts.cache import Cache
 from tideline_server.parts.s3 import LARGE, Bucket, Sending
+
+T = TypeVar("T")
+LAID = re.compile(rf"{ASIDE}/([0-9a-f]{{64}})\.[0-9a-f]{{32}}")
+AT_ONCE = 8  # requests: a batch must be done before the database ends a transaction that says nothing
+COPIED = 5 << 30  # bytes of the largest object that S3 copies
+
+
+def object_of(digest: Digest) -> str:
+    """The name of a part's object below the prefix. Raises BadName."""
+    return f"{check_digest(digest)[:2]}/{digest}"
+
+
+class BucketAside:
+    """Objects put aside: copied to a name of their own, and then deleted at their place.
+
+    Nobody but who took an object, or `recover` long after, deletes its copy: a deletion whose answer was lost may still come.
+    """
+
+    def __init__(self, bucket: Bucket, forget: Callable[[Digest], object]) -> None:
+        self._bucket, self._forget, self._whose = bucket, forget, uuid.uuid4().hex
+        self._taken: set[Digest] = set()
+        self._unsure: set[Digest] = set()  # whose deletion was not answered
+
+    def take(self, digests: Collection[Digest]) -> None:
+        at_once(self._take, sorted(digests))
+
+    def _take(self, digest: Digest) -> None:
+        self._taken.add(digest)
+        if copied(self._bucket, object_of(digest), self._path(digest)):
+            self._unsure.add(digest)
+            self._bucket.drop(object_of(digest))
+            self._unsure.discard(digest)
+        self._forget(digest)
+
+    def back(self) -> None:
+        at_once(self._back, sorted(self._taken))
+
+    def _back(self, digest: Digest) -> None:
+        copied(self._bucket, self._path(digest), object_of(digest))
+        if digest not in self._unsure:
+            self._bucket.drop(self._path(digest))
+        self._taken.discard(digest)
+
+    def destroy(self) -> None:
+        at_once(self._destroy, sorted(self._taken))
+
+    def _destroy(self, digest: Digest) -> None:
+        self._bucket.drop(self._path(digest))
+        self._taken.discard(digest)
+
+    def _path(self, digest: Digest) -> str:
+        return f"{ASIDE}/{digest}.{self._whose}"
+
+
+def laid(bucket: Bucket) -> Iterator[tuple[Digest, str, StoredPart]]:
+    """What lies aside: the part, its copy's name, and since when."""
+    for name, entry in bucket.listed(ASIDE):
+        if found := LAID.fullmatch(name):
+            yield Digest(found[1]), name, entry
+
+
+def copied(bucket: Bucket, name: str, to: str) -> bool:
+    """Copy an object; False if it is not there, or is one that cannot be copied: that one stays where it is."""
+    try:
+        return bucket.copy(name, to)
+    except Unreachable:
+        if (bucket.size(name) or 0) <= COPIED:
+            raise
+        return False
+
+
+def at_once(work: Callable[[T], object], each: Collection[T]) -> None:
+    """Do it for each, several at a time. Raises what one raised, once those that were begun have ended."""
+    if not each:
+        return
+    with ThreadPoolExecutor(min(AT_ONCE, len(each)), thread_name_prefix="tideline-aside") as threads:
+        under_way = [threads.submit(work, one) for one in each]
+        try:
+            for one in under_way:
+                one.result()
+        finally:
+            for one in under_way:
+                one.cancel()
+
 
 NAME = re.compile(r"([0-9a-f]{2})/(\1[0-9a-f]{62})")
 PIECE = 1 << 20  # bytes that are passed on at once
@@ -57,7 +145,7 @@ class BucketParts:
         with self.cache.relieved():
             digest = self.cache.put(buffers)
         size = sum(memoryview(buffer).nbytes for buffer in buffers)
-        self.keep(digest, size, pieces(buffers))
+        self.store(digest, size, pieces(buffers))
         self.cache.grew(size)
         return digest
 
@@ -78,9 +166,9 @@ class BucketParts:
         return BucketAside(self.bucket, self.cache.drop)
 
     def recover(self, before: float) -> None:
-        for digest, name, told in list(laid(self.bucket)):
-            if told.written < before:
-                if self.bucket.size(object_of(digest)) != told.size:
+        for digest, name, entry in list(laid(self.bucket)):
+            if entry.written < before:
+                if self.bucket.size(object_of(digest)) != entry.size:
                     copied(self.bucket, name, object_of(digest))
                 self.bucket.drop(name)
 
@@ -98,13 +186,13 @@ class BucketParts:
         return tuple(Digest(found[2]) for name in self.bucket.names() if (found := NAME.fullmatch(name)))
 
     def inventory(self) -> Mapping[Digest, StoredPart]:
-        return {Digest(found[2]): told for name, told in self.bucket.listed() if (found := NAME.fullmatch(name))}
+        return {Digest(found[2]): entry for name, entry in self.bucket.listed() if (found := NAME.fullmatch(name))}
 
     def lies_there(self, digest: Digest, size: int) -> bool:
         """Whether the bucket has the part, as far as its size tells."""
         return self.bucket.size(object_of(digest)) == size
 
-    def keep(self, digest: Digest, size: int, content: Iterator[Buffer]) -> None:
+    def store(self, digest: Digest, size: int, content: Iterator[Buffer]) -> None:
         """Write the part's object, unless it is there."""
         if self.lies_there(digest, size):
             return
@@ -178,7 +266,7 @@ class BucketUpload:
             if sending is not None:
                 sending.complete()
             else:  # it is small, or it was there; then it may have been dropped since
-                self._parts.keep(self._digest, self._size, blocks(self._path))
+                self._parts.store(self._digest, self._size, blocks(self._path))
             digest = self._local.commit()
         self._parts.cache.grew(self._size)
         return digest
@@ -204,7 +292,6 @@ class BucketUpload:
 
 
 def pieces(buffers: Iterable[Buffer]) -> Iterator[Buffer]:
-    """The bytes of buffers, a little at a time."""
     for buffer in buffers:
         view = memoryview(buffer).cast("B")
         for at in range(0, len(view), PIECE):
@@ -216,7 +303,7 @@ def blocks(path: Path) -> Iterator[Buffer]:
     try:
         file = path.open("rb")
     except FileNotFoundError:
-        raise Stale("The upload has ended", "The next report tells where to go on") from None
+        raise Stale("The upload has ended", "The next report says where to continue") from None
     with file:
         while block := file.read(PIECE):
             yield block

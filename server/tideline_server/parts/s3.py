@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +16,59 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from tideline.archive.parts import Buffer, StoredPart
-from tideline.core.errors import ConfigRefused, StorageFull, Unreachable
-from tideline_server.parts.address import Address, endpoint_of
-from tideline_server.parts.answers import told
+from tideline.core.errors import ConfigRefused, FederationError, StorageFull, Unreachable
+from tideline_server.parts.opening import Address, endpoint_of
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config
+
+
+KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A pattern of what was said, what it means, before the place, and what to do."""
+
+    said: str
+    means: str
+    todo: str
+    kind: type[FederationError] = Unreachable
+
+
+# The first that fits tells.
+ANSWERS = (
+    Answer(
+        r"status code: 507|<Code>(XMinioStorageFull|QuotaExceeded)<",
+        "No room for a part in",
+        "Free space there, or raise its quota",
+        StorageFull,
+    ),
+    Answer(r"<Code>NoSuchBucket<", "There is no such bucket:", "Create it, or correct --parts"),
+    Answer(r"latest/api/token|[Mm]issing \w*Key", "There are no credentials for", f"Set {KEYS}"),
+    Answer(r"redirect|status code: 30\d|<Code>AuthorizationHeaderMalformed<", "Another region has", "Set AWS_REGION to its own"),
+    Answer(
+        r"status code: 40[13]",
+        "The credentials are refused for",
+        f"See that {KEYS} are right, and that they may list, read, write and delete there",
+    ),
+    Answer(
+        r"InvalidCertificate",
+        "The certificate is not trusted of the store of",
+        "Name the certificate of its authority in AWS_CA_BUNDLE",
+    ),
+    Answer(r"status code: \d", "The store failed to answer for", "See its own log"),
+    Answer(r"", "There is no answer for", "See that the store runs, and that AWS_ENDPOINT_URL and AWS_REGION are right"),
+)
+
+
+def translated(said: str, place: str) -> FederationError:
+    """A failure at a place. What was said may hold headers; only a status and the store's own word for it are repeated."""
+    status, code = re.search(r"status code: (\d+)", said), re.search(r"<Code>(\w+)</Code>", said)
+    why = " ".join(found[1] for found in (status, code) if found)
+    answer = next(answer for answer in ANSWERS if re.search(answer.said, said))
+    return answer.kind(f"{answer.means} {place}" + (f" ({why})" if why else ""), answer.todo)
+
 
 LARGE = 5 << 20  # bytes from which an object is sent in pieces; S3 takes no smaller pieces
 PIECES = 9_999  # of one object; S3 takes ten thousand, and what is left over by the division is one more
@@ -38,11 +87,11 @@ class Bucket:
 
     def __init__(self, address: Address, environ: Mapping[str, str]) -> None:
         self.address = address
-        door = endpoint_of(environ)
-        options: ClientConfig = {**TIMES, "allow_http": door is not None and door.startswith("http://")}
+        endpoint = endpoint_of(environ)
+        options: ClientConfig = {**TIMES, "allow_http": endpoint is not None and endpoint.startswith("http://")}
         config: S3Config = {"disable_bulk_delete": True}  # one at a time is what every store can do
-        if door is not None:
-            config["endpoint"] = door
+        if endpoint is not None:
+            config["endpoint"] = endpoint
         if bundle := environ.get("AWS_CA_BUNDLE"):
             options["root_certificate"] = read_bundle(bundle)
         prefix = address.prefix or None
@@ -96,12 +145,10 @@ class Bucket:
             return True
 
     def drop(self, name: str) -> None:
-        """Delete an object, if there is one."""
         with self.asked(), suppress(FileNotFoundError):
             obstore.delete(self.store, name)
 
     def names(self) -> Iterator[str]:
-        """The names of all objects, without the prefix."""
         return (name for name, _ in self.listed())
 
     def listed(self, folder: str | None = None) -> Iterator[tuple[str, StoredPart]]:
@@ -116,7 +163,7 @@ class Bucket:
         try:
             yield
         except (BaseError, OSError, ValueError) as error:
-            raise told(str(error), str(self.address)) from None
+            raise translated(str(error), str(self.address)) from None
 
 
 class Sending:
@@ -148,7 +195,7 @@ class Sending:
 def unfit(error: Exception, address: Address) -> ConfigRefused:
     """The refusal of an environment with which nobody can even be asked. A value may be a secret, so it is not repeated."""
     if "Missing" in str(error):
-        means = told(str(error), str(address))
+        means = translated(str(error), str(address))
         return ConfigRefused(means.what, means.todo, path="parts")
     return ConfigRefused("A variable AWS_... has a value that it cannot have", "Correct the environment")
 

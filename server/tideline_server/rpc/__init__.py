@@ -1,9 +1,7 @@
-"""The agents' door: gRPC in, agent service and run service behind. It translates and holds no logic."""
+"""The gRPC port for agents, in front of the agent service and the run service. It translates and holds no logic."""
 
-from tideline_server.rpc.callers import Rules
-from tideline_server.rpc.certificates import authority_of, not_after
-from tideline_server.rpc.servicer import Door
-from tideline_server.rpc.serving import Tls, open_door, read_tls
+from tideline_server.rpc.server import Tls, authority_of, not_after, open_servers, read_tls
+from tideline_server.rpc.servicer import Servicer
 from tideline_server.rpc.wire import SERVICE
 
-__all__ = ["SERVICE", "Door", "Rules", "Tls", "authority_of", "not_after", "open_door", "read_tls"]
+__all__ = ["SERVICE", "Servicer", "Tls", "authority_of", "not_after", "open_servers", "read_tls"]

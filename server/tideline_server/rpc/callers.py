@@ -1,4 +1,4 @@
-"""Who calls: the signature of each call, a credential from before there were keys, and a certificate where one is asked for."""
+"""Who calls: the signature of each call, and a certificate where one is asked for."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, Malformed, Unreachable, VersionRefused
-from tideline.core.signing import KEY_BYTES, PROTOCOL, WINDOW_SECONDS, call_bytes
-from tideline.engine.coordinator.enrolment import Enrolment, admitted, proven
+from tideline.core.signing import KEY_BYTES, OLDEST, PROTOCOL, WINDOW_SECONDS, call_bytes
+from tideline.engine.coordinator.enrolment import Enrolment, admitted
 from tideline.engine.model.accounts import Client, Keys
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.limits import Limits, address_of
@@ -27,14 +27,6 @@ from tideline_server.rpc.wire import Context, method
 log = structlog.get_logger()
 Run = Callable[..., Awaitable[Any]]
 ENROL_FIRST = "Enrol this agent first"
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Whom the door lets in. oldest: the oldest protocol; certified: only who has a certificate of the client's name."""
-
-    oldest: int = 1
-    certified: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,32 +48,24 @@ class Rekeyed(Unreachable):
 
 
 class Callers:
-    """Proves who calls. `run` does on a thread what asks the journal."""
+    """Proves who calls. `run` does on a thread what asks the journal; certified: only with a certificate of the client's name."""
 
-    def __init__(self, people: Enrolment, run: Run, version: str, rules: Rules, limits: Limits) -> None:
-        self.enrolment, self.run, self.version, self.rules, self.limits = people, run, version, rules, limits
-        self._outdated: set[str] = set()
+    def __init__(self, enrolment: Enrolment, run: Run, version: str, certified: bool, limits: Limits) -> None:
+        self.enrolment, self.run, self.version, self.certified, self.limits = enrolment, run, version, certified, limits
         self._thread = ThreadPoolExecutor(1, "people")
         self._ahead: Future[None] | None = None
 
     async def caller(self, name: str, request: bytes, context: Context) -> Client:
         """The client that a call proves to be, and that may work.
 
-        Raises IdentityRefused, ClockRefused, VersionRefused, and TooMany for one who is not known from where as many came.
+        Raises IdentityRefused, ClockRefused, and TooMany for one who is not known from where as many came.
         """
         sent = dict(context.invocation_metadata())
-        if "tideline-signature" in sent:
-            proof = proof_in(sent)
-            self.certify(proof.client, context)
-            return await self.vouched(proof.client, lambda known: self.signed(known, proof, name, request), context)
-        client, bearer = str(sent.get("tideline-client", "")), str(sent.get("authorization", ""))
-        if not client or not bearer.startswith("Bearer "):
+        if "tideline-signature" not in sent:
             raise IdentityRefused("The call carries no signature", ENROL_FIRST)
-        self.speaks(1, "")
-        self.certify(client, context)
-        known = await self.vouched(client, lambda known: admitted(proven(known, bearer.removeprefix("Bearer "))), context)
-        self.outdated(known)
-        return known
+        proof = proof_in(sent)
+        self.certify(proof.client, context)
+        return await self.vouched(proof.client, lambda known: self.signed(known, proof, name, request), context)
 
     async def vouched(self, name: str, check: Callable[[Client], Client], context: Context) -> Client:
         """A client that passes a check; who does not is looked up anew, as another coordinator may have changed it.
@@ -112,13 +96,11 @@ class Callers:
         Raises IdentityRefused for a client that is let in no more, Rekeyed for one that has other keys.
         """
         known = admitted(self.enrolment.cached(opened.name) or await self.run(self.enrolment.read, opened.name, False))
-        if (known.sign_key, known.credential_hash) != (opened.sign_key, opened.credential_hash):
+        if known.sign_key != opened.sign_key:
             raise Rekeyed(f"{known.name!r} has other keys than those that began this call", "Call again; an agent does by itself")
 
     def signed(self, known: Client, proof: Proof, name: str, request: bytes) -> Client:
         """A client whose signature is good. Raises IdentityRefused, ClockRefused."""
-        if known.keys is None:
-            raise IdentityRefused(f"{known.name!r} has no keys here", ENROL_FIRST)
         if not verified(known.keys.sign, proof.signature, call_bytes(method(name), proof.client, proof.time_ms, request)):
             raise IdentityRefused(
                 f"The call's signature is not that of {known.name!r}",
@@ -128,7 +110,6 @@ class Callers:
         return admitted(known)
 
     def timely(self, proof: Proof) -> None:
-        """Raises ClockRefused for a call that is signed for another time."""
         ours = self.enrolment.clock.now()
         if abs(ours - proof.time_ms / 1000) > WINDOW_SECONDS:
             raise ClockRefused(
@@ -136,26 +117,24 @@ class Callers:
                 "An agent asks for the time again by itself; if this comes back, set the coordinators' clocks",
             )
 
-    def enrolling(self, request: pb.EnrolRequest, raw: bytes, context: Context, call: str = "Enrol") -> Keys | None:
-        """The keys with which an agent enrols: it has them, as it signs with them. None of an agent of protocol 1."""
+    def enrolling(self, request: pb.EnrolRequest, raw: bytes, context: Context, call: str) -> Keys:
+        """The keys with which an agent enrols: it has them, as it signs with them."""
         self.speaks(request.protocol, request.version)
         self.certify(request.name, context)
-        if request.protocol < PROTOCOL:
-            return None
         keys = keys_in(request.sign_key, request.receive_key)
         proof = proof_in(dict(context.invocation_metadata()))
-        told = call_bytes(method(call), request.name, proof.time_ms, raw)
-        if proof.client != request.name or not verified(keys.sign, proof.signature, told):
+        signed = call_bytes(method(call), request.name, proof.time_ms, raw)
+        if proof.client != request.name or not verified(keys.sign, proof.signature, signed):
             raise IdentityRefused(f"The enrolment of {request.name[:80]!r} is not signed by its own key", "Start the agent again")
         self.timely(proof)
         return keys
 
     def speaks(self, protocol: int, version: str) -> None:
         """Raises VersionRefused for an agent of a protocol that is not spoken here."""
-        if self.rules.oldest <= protocol <= PROTOCOL:
+        if OLDEST <= protocol <= PROTOCOL:
             return
         whose = f" (tideline {version[:80]})" if version else ""
-        spoken = f"{self.rules.oldest} to {PROTOCOL}" if self.rules.oldest < PROTOCOL else f"{PROTOCOL}, and no older one"
+        spoken = f"{OLDEST} to {PROTOCOL}" if OLDEST < PROTOCOL else f"{PROTOCOL}, and no older one"
         raise VersionRefused(
             f"The agent{whose} speaks protocol {protocol}; this coordinator (tideline {self.version}) speaks {spoken}",
             "Install the same version on both ends, the coordinator's first",
@@ -163,28 +142,22 @@ class Callers:
 
     def certify(self, name: str, context: Context) -> None:
         """Raises IdentityRefused for a caller whose certificate is of another name."""
-        if not self.rules.certified:
+        if not self.certified:
             return
         shown = context.auth_context()
         names = [*shown.get("x509_common_name", ()), *shown.get("x509_subject_alternative_name", ())]
         if name.encode() not in names:
-            there = ", ".join(sorted({each.decode(errors="replace") for each in names})) or "nobody"
+            there = ", ".join(sorted({each.decode(errors="replace") for each in names})) or "no client"
             raise IdentityRefused(
                 f"The certificate is that of {there}, not of {name[:80]!r}",
                 "Give the agent --tls-cert and --tls-key of a certificate whose name is the client's",
             )
 
-    def outdated(self, known: Client) -> None:
-        """Tell of an agent that should be upgraded, once."""
-        if known.keys is None and known.name not in self._outdated:
-            self._outdated.add(known.name)
-            log.warning("agent_outdated", client=known.name, version=known.version, protocol=known.protocol, ours=PROTOCOL)
 
-
-def read_ahead(people: Enrolment) -> None:
+def read_ahead(enrolment: Enrolment) -> None:
     """Read who is enrolled. Where that cannot be had, the call that needs it tells."""
     with suppress(FederationError):
-        people.read_ahead()
+        enrolment.read_ahead()
 
 
 def proof_in(sent: Mapping[str, Any]) -> Proof:
@@ -216,7 +189,6 @@ def verified(sign_key: str, signature: bytes, message: bytes) -> bool:
 
 @functools.lru_cache(4096)
 def public_key(sign_key: str) -> Ed25519PublicKey:
-    """A public key, taken apart once."""
     return Ed25519PublicKey.from_public_bytes(bytes.fromhex(sign_key))
 
 

@@ -1,23 +1,24 @@
-"""The calls of the agents' door. Each gets the request's bytes: they are proven first, and parsed then."""
+"""The calls of agents. Each gets the request's bytes: they are proven first, and then parsed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import grpc
 import structlog
+from google.protobuf.message import Message
 
 from tideline.archive.errors import TooLarge
 from tideline.archive.parts import Intake, chunk_size
-from tideline.core.errors import ClockRefused, IdentityRefused, TooMany
+from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, TooMany
 from tideline.core.run import ClientId, OrderId
-from tideline.core.signing import PROTOCOL, fingerprint, handover_bytes, rotation_bytes
+from tideline.core.signing import OLDEST, PROTOCOL, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.audit.entries import Refusals
 from tideline.engine.coordinator.agent_service import AgentService, Notebook
 from tideline.engine.coordinator.run_service import RunService
@@ -25,38 +26,83 @@ from tideline.engine.model.accounts import Client
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
-from tideline_server.limits import UNLIMITED, Limits, address_of
-from tideline_server.rpc.callers import Callers, Rekeyed, Rules, keys_in, verified
-from tideline_server.rpc.counting import Watch, counted, counted_stream, unwatched
-from tideline_server.rpc.heartbeats import Heartbeats
+from tideline_server.limits import UNLIMITED, Limits, Refusing, address_of
+from tideline_server.rpc.callers import Callers, Rekeyed, keys_in, verified
+from tideline_server.rpc.calls import Watch, served, served_stream
 from tideline_server.rpc.wire import (
     MOST_PROBED,
     SERVICE,
     Context,
     announced,
-    answered,
     applicant_in,
     notes_in,
     order_out,
     parsed,
     reply_in,
-    streamed,
     wanted_in,
 )
-from tideline_server.sign_in_refusals import Refusing
+
+log = structlog.get_logger()
+GATHER_SECONDS, AGAIN_SECONDS = 1.0, 10.0  # before they are written together, and after that has failed
+
+
+def serialize(message: Message) -> bytes:
+    """A message as gRPC sends it."""
+    content: bytes = message.SerializeToString()
+    return content
+
+
+class Heartbeats:
+    """Has those written who live, in one transaction at a time. `work` blocks; `run` does it on a thread."""
+
+    def __init__(
+        self,
+        work: Callable[[], None],
+        run: Callable[..., Awaitable[Any]],
+        closing: asyncio.Event,
+        gather: float = GATHER_SECONDS,
+        again: float = AGAIN_SECONDS,
+    ) -> None:
+        self._work, self._run, self._closing, self._gather, self._again = work, run, closing, gather, again
+        self._writing: asyncio.Task[None] | None = None
+
+    def write(self) -> None:
+        """See that it is done soon."""
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.ensure_future(self._written())
+
+    async def ended(self) -> None:
+        """Wait for what is under way. Raises nothing: what failed is in the log."""
+        if self._writing is not None:
+            await self._writing
+
+    async def _written(self) -> None:
+        await self._pause(self._gather)
+        try:
+            await self._run(self._work)
+        except FederationError as error:
+            log.warning("signs_of_life_wait", reason=str(error))
+            await self._pause(self._again)
+        except Exception:  # only a servicer that closes awaits this task, and has more to close
+            log.exception("signs_of_life_failed")
+            await self._pause(self._again)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, unless the servicer closes."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._closing.wait(), seconds)
+
 
 T = TypeVar("T")
-log = structlog.get_logger()
 TICK_SECONDS = 15.0
 LOOKS = 3  # at a listening client's standing between two ticks
-ANY = Rules()  # every protocol that is spoken here, and no certificate
 REPORTERS, REPORTS = 64, 4  # reports that are worked at together, and those of one client among them
 SMALL_REPORT = 1 << 16  # bytes that are parsed at once, on the loop
 SMALL_CHUNK = 1 << 19  # up to here, a change of threads costs more than the write
 
 
-class Door:
-    """The service. Kernel calls block, so they run on threads."""
+class Servicer:
+    """The gRPC service. Calls of the engine block, so they run on threads."""
 
     def __init__(
         self,
@@ -65,22 +111,16 @@ class Door:
         bell: LocalBell,
         version: str,
         limits: Limits = UNLIMITED,
-        rules: Rules = ANY,
-        watch: Watch = unwatched,
+        certified: bool = False,
+        watch: Watch = lambda *call: None,
     ) -> None:
-        self.watch = watch
-        self.agent_service, self.run_service, self.bell, self.version, self.limits = (
-            agent_service,
-            run_service,
-            bell,
-            version,
-            limits,
-        )
-        self._threads = ThreadPoolExecutor(16, "door")
+        self.agent_service, self.run_service, self.bell = agent_service, run_service, bell
+        self.version, self.limits, self.watch = version, limits, watch
+        self._threads = ThreadPoolExecutor(16, "grpc")
         # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
         self._reports = ThreadPoolExecutor(REPORTERS, "report")
         self._reporting: defaultdict[ClientId, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(REPORTS))
-        self.callers = Callers(run_service.enrolment, self.run, version, rules, limits)
+        self.callers = Callers(enrolment=run_service.enrolment, run=self.run, version=version, certified=certified, limits=limits)
         self.notebook = Notebook(agent_service)
         self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "agents"), self.run)
         self.closing = asyncio.Event()
@@ -112,45 +152,41 @@ class Door:
             raise
 
     def now_ms(self) -> int:
-        """The coordinator's time."""
         return int(self.run_service.clock.now() * 1000)
 
     async def hello(self, raw: bytes, context: Context) -> pb.HelloReply:
         """Anybody may ask who we are; whether an agent can be let in, it finds out by itself."""
         await self.limits.greeting(address_of(context.peer()))
         parsed(pb.HelloRequest, raw)
-        oldest = self.callers.rules.oldest
-        return pb.HelloReply(protocol=PROTOCOL, oldest=oldest, version=self.version, time_ms=self.now_ms())
+        return pb.HelloReply(protocol=PROTOCOL, oldest=OLDEST, version=self.version, time_ms=self.now_ms())
 
     async def enrol(self, raw: bytes, context: Context) -> pb.EnrolReply:
-        await self.limits.enrolment(address_of(context.peer()))
-        request = parsed(pb.EnrolRequest, raw)  # the key that has signed it stands in it
-        async with self.watched(request.name, context):
-            keys = self.callers.enrolling(request, raw, context)
-            who = applicant_in(request, keys)
-            client = await self.run(self.run_service.enrolment.admit, request.token, who)
-        self.callers.outdated(client)
-        made = pb.EnrolReply(name=client.name, protocol=client.protocol, version=self.version)
-        made.oldest, made.time_ms, made.standing = self.callers.rules.oldest, self.now_ms(), client.standing.value
-        return made
+        return await self.admit("Enrol", raw, context)
 
     async def check(self, raw: bytes, context: Context) -> pb.EnrolReply:
+        return await self.admit("Check", raw, context)
+
+    async def admit(self, call: str, raw: bytes, context: Context) -> pb.EnrolReply:
+        """Enrol an agent, or check whether it would be enrolled."""
         await self.limits.enrolment(address_of(context.peer()))
-        request = parsed(pb.EnrolRequest, raw)
+        request = parsed(pb.EnrolRequest, raw)  # the key that has signed it stands in it
+        enrolment = self.run_service.enrolment
         async with self.watched(request.name, context):
-            keys = self.callers.enrolling(request, raw, context, "Check")
-            who = applicant_in(request, keys)
-            standing = await self.run(self.run_service.enrolment.would, request.token, who)
-        made = pb.EnrolReply(name=request.name, protocol=PROTOCOL, version=self.version, standing=standing)
-        made.oldest, made.time_ms = self.callers.rules.oldest, self.now_ms()
-        return made
+            applicant = applicant_in(request, self.callers.enrolling(request, raw, context, call))
+            if call == "Check":
+                standing = await self.run(enrolment.would, request.token, applicant)
+            else:
+                standing = (await self.run(enrolment.admit, request.token, applicant)).standing.value
+        reply = pb.EnrolReply(name=request.name, protocol=PROTOCOL, version=self.version, standing=standing)
+        reply.oldest, reply.time_ms = OLDEST, self.now_ms()
+        return reply
 
     async def rotate(self, raw: bytes, context: Context) -> pb.RotateReply:
         client = await self.caller("Rotate", raw, context)
         request = parsed(pb.RotateRequest, raw)
         keys = keys_in(request.sign_key, request.receive_key)
-        told = rotation_bytes(client.name, request.sign_key, request.receive_key)
-        if not verified(keys.sign, request.signature, told):
+        signed = rotation_bytes(client.name, request.sign_key, request.receive_key)
+        if not verified(keys.sign, request.signature, signed):
             raise IdentityRefused("The new keys are not signed by the new key", "Start the agent again")
         over = handover_bytes(client.name, request.sign_key, request.receive_key)
         if request.handover and not verified(client.sign_key, request.handover, over):
@@ -163,14 +199,14 @@ class Door:
         client = await self.caller("Orders", raw, context)
         self._listening += 1
         try:
-            async for each in self.told(client):
+            async for each in self.order_stream(client):
                 yield each
         except Rekeyed:
             return  # the agent listens again, with its new keys
         finally:
             self._listening -= 1
 
-    async def told(self, client: Client) -> AsyncIterator[pb.OrderOrTick]:
+    async def order_stream(self, client: Client) -> AsyncIterator[pb.OrderOrTick]:
         """Each order as it comes, once, and again while the agent seems not to have it; and a tick now and then."""
         topic, sent = f"client:{client.name}", frozenset[OrderId]()
         while not self.closing.is_set():
@@ -241,11 +277,11 @@ class Door:
             receipt = await self.run_report(self.agent_service.report, client.name, reply)
         sizes = dict((*reply.files, *ciphers(reply.sealed)))
         lacking = sum(sizes[digest] - offset for digest, offset in receipt.missing)
-        made = pb.Receipt(verdict=receipt.verdict, chunk=chunk_size(lacking, self._listening))
-        made.missing.extend(pb.Missing(digest=d, offset=at) for d, at in receipt.missing)
+        reply_message = pb.Receipt(verdict=receipt.verdict, chunk=chunk_size(lacking, self._listening))
+        reply_message.missing.extend(pb.Missing(digest=d, offset=at) for d, at in receipt.missing)
         if receipt.error:
-            made.error.CopyFrom(pb.Failure(kind=receipt.error.kind, what=receipt.error.what))
-        return made
+            reply_message.error.CopyFrom(pb.Failure(kind=receipt.error.kind, what=receipt.error.what))
+        return reply_message
 
     async def beat(self, raw: bytes, context: Context) -> pb.BeatReply:
         client = await self.caller("Beat", raw, context)
@@ -260,10 +296,10 @@ class Door:
             return pb.BeatReply(rotate=client.rotate)  # the most frequent call: no thread is asked, and no database
         return pb.BeatReply(gone=await self.run(self.agent_service.beat, client.name, progress), rotate=client.rotate)
 
-    async def tell(self, raw: bytes, context: Context) -> pb.TellReply:
-        client = await self.caller("Tell", raw, context)
-        await self.run(self.notebook.take, client.name, notes_in(parsed(pb.TellRequest, raw)))
-        return pb.TellReply()
+    async def send_notes(self, raw: bytes, context: Context) -> pb.SendNotesReply:
+        client = await self.caller("SendNotes", raw, context)
+        await self.run(self.notebook.take, client.name, notes_in(parsed(pb.SendNotesRequest, raw)))
+        return pb.SendNotesReply()
 
     async def probe(self, raw: bytes, context: Context) -> pb.ProbeReply:
         client = await self.caller("Probe", raw, context)
@@ -276,40 +312,29 @@ class Door:
 
     @property
     def listening(self) -> int:
-        """Agents that hear orders now."""
         return self._listening
 
     def close(self) -> None:
-        """Let the streams end."""
         self.closing.set()
 
-    def handler(self) -> Any:
+    def handler(self) -> grpc.GenericRpcHandler:
         """The service as gRPC wants it. Requests come as raw bytes, and so do the chunks of Fetch and Push."""
-        unary, down, up = (
-            grpc.unary_unary_rpc_method_handler,
-            grpc.unary_stream_rpc_method_handler,
-            grpc.stream_unary_rpc_method_handler,
-        )
-
-        def one(name: str, call: Any) -> Any:
-            return counted(name, answered(call), self.watch)
-
-        def many(name: str, call: Any) -> Any:
-            return counted_stream(name, streamed(call), self.watch)
-
-        return grpc.method_handlers_generic_handler(
-            SERVICE,
-            {
-                "Hello": unary(one("Hello", self.hello), None, pb.HelloReply.SerializeToString),
-                "Enrol": unary(one("Enrol", self.enrol), None, pb.EnrolReply.SerializeToString),
-                "Rotate": unary(one("Rotate", self.rotate), None, pb.RotateReply.SerializeToString),
-                "Orders": down(many("Orders", self.orders), None, pb.OrderOrTick.SerializeToString),
-                "Fetch": down(many("Fetch", self.fetch), None, None),
-                "Push": up(one("Push", self.push), None, pb.PushReply.SerializeToString),
-                "Report": unary(one("Report", self.report), None, pb.Receipt.SerializeToString),
-                "Beat": unary(one("Beat", self.beat), None, pb.BeatReply.SerializeToString),
-                "Tell": unary(one("Tell", self.tell), None, pb.TellReply.SerializeToString),
-                "Check": unary(one("Check", self.check), None, pb.EnrolReply.SerializeToString),
-                "Probe": unary(one("Probe", self.probe), None, pb.ProbeReply.SerializeToString),
-            },
-        )
+        unary = {
+            "Hello": self.hello,
+            "Enrol": self.enrol,
+            "Rotate": self.rotate,
+            "Report": self.report,
+            "Beat": self.beat,
+            "SendNotes": self.send_notes,
+            "Check": self.check,
+            "Probe": self.probe,
+        }
+        watch = self.watch
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(served(name, call, watch), None, serialize) for name, call in unary.items()
+        }
+        orders, fetch = (served_stream(name, call, watch) for name, call in (("Orders", self.orders), ("Fetch", self.fetch)))
+        handlers["Orders"] = grpc.unary_stream_rpc_method_handler(orders, None, serialize)
+        handlers["Fetch"] = grpc.unary_stream_rpc_method_handler(fetch, None, None)
+        handlers["Push"] = grpc.stream_unary_rpc_method_handler(served("Push", self.push, watch), None, serialize)
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
-import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
 from tideline.archive.errors import TooLarge
 from tideline.archive.layout import LIMITS
-from tideline.core.errors import FederationError, Malformed, StorageFull
+from tideline.core.errors import Malformed
 from tideline.core.notes import Note
 from tideline.core.run import Digest, OrderId, Role
 from tideline.engine.coordinator.enrolment import Applicant
 from tideline.engine.model.accounts import Keys
 from tideline.engine.model.orders import Arrivals, Failure, Order, Reply
 from tideline.engine.peers.sealing import sealed_in, sealed_out
-from tideline.engine.process.pipe import to_plain
 from tideline_protos.v1 import federation_pb2 as pb
-from tideline_server.errors import code_of
 
 M = TypeVar("M")
 log = structlog.get_logger()
@@ -35,7 +32,7 @@ MOST_FACTS = 4096  # characters: a truth value and its name
 MOST_PROBED = 256 << 10  # bytes of a part that is only tried
 # Of a message, looked at before it is parsed: what is parsed takes many times its bytes. One that names MOST_FILES has 700 KB.
 MOST_BYTES: Mapping[type[Any], int] = {
-    **dict.fromkeys((pb.HelloRequest, pb.EnrolRequest, pb.RotateRequest, pb.TellRequest), 64 << 10),
+    **dict.fromkeys((pb.HelloRequest, pb.EnrolRequest, pb.RotateRequest, pb.SendNotesRequest), 64 << 10),
     **dict.fromkeys((pb.FetchRequest, pb.PushHead, pb.ReportRequest), 1 << 20),
     pb.BeatRequest: 256 << 10,  # of some five thousand orders
     pb.ProbeRequest: MOST_PROBED + 1024,
@@ -61,51 +58,8 @@ def parsed(kind: type[M], request: bytes) -> M:
 
 
 def few(count: int, most: int, what: str) -> None:
-    """No more of one thing than a request may hold. Raises TooLarge."""
     if count > most:
         raise TooLarge(f"{count} {what} come at once; at most {most} may", "Send fewer")
-
-
-def answered(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A call whose errors become a status and the error as trailing metadata."""
-
-    async def safe(request: Any, context: Context) -> Any:
-        begin_log(call, context)
-        try:
-            return await call(request, context)
-        except FederationError as error:
-            await abort(context, error)
-
-    return safe
-
-
-def streamed(call: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
-    """The same for a call that streams its answer."""
-
-    async def safe(request: Any, context: Context) -> AsyncIterator[Any]:
-        begin_log(call, context)
-        try:
-            async for each in call(request, context):
-                yield each
-        except FederationError as error:
-            await abort(context, error)
-
-    return safe
-
-
-def begin_log(call: Callable[..., Any], context: Context) -> None:
-    """Bind to this call's log lines what it is and who says that he makes it. Each call has a task of its own."""
-    client = str(dict(context.invocation_metadata() or ()).get("tideline-client", ""))[:MAX_KIND]
-    structlog.contextvars.bind_contextvars(call=call.__name__, **({"client": client} if client else {}))
-
-
-async def abort(context: Context, error: FederationError) -> None:
-    """End a call with an error that the other end can rebuild."""
-    if isinstance(error, StorageFull):
-        log.warning("no_room", reason=str(error))
-    told = json.dumps({k: v[:MAX_WORDS] for k, v in to_plain(error).items() if k != "context"}).encode()
-    status = grpc.StatusCode[code_of(error).grpc]
-    await context.abort(status, error.kind, trailing_metadata=(("tideline-error-bin", told),))
 
 
 def announced(first: bytes) -> tuple[OrderId, Arrivals]:
@@ -121,13 +75,12 @@ def announced(first: bytes) -> tuple[OrderId, Arrivals]:
     return OrderId(head.order), tuple((Digest(p.digest), int(p.size), int(p.offset)) for p in head.parts)
 
 
-def applicant_in(request: pb.EnrolRequest, keys: Keys | None) -> Applicant:
+def applicant_in(request: pb.EnrolRequest, keys: Keys) -> Applicant:
     """Who enrols, from the wire. Of roles one more than there are is taken up: somewhere among them is one that is refused."""
-    return Applicant(request.name, tuple(request.roles[: len(Role) + 1]), request.version, request.credential, keys)
+    return Applicant(request.name, tuple(request.roles[: len(Role) + 1]), request.version, keys)
 
 
 def order_out(order: Order) -> pb.Order:
-    """An order for the wire."""
     return pb.Order(
         id=order.id,
         run=order.run,
@@ -145,7 +98,6 @@ def order_out(order: Order) -> pb.Order:
 
 
 def wanted_in(request: pb.FetchRequest) -> list[tuple[Digest, int]]:
-    """The parts that are asked for, each from where on. Raises TooLarge."""
     few(len(request.parts), MOST_FILES, "parts")
     return [(Digest(part.digest), int(part.offset)) for part in request.parts]
 
@@ -155,17 +107,19 @@ def reply_in(raw: bytes) -> Reply:
     request = parsed(pb.ReportRequest, raw)
     few(len(request.files), MOST_FILES, "files")
     few(len(request.metrics), MOST_METRICS, "metrics")
-    told = request.failure
-    failure = Failure(told.kind[:MAX_KIND], told.what[:MAX_WORDS]) if request.HasField("failure") else None
+    raw_failure = request.failure
+    failure = Failure(raw_failure.kind[:MAX_KIND], raw_failure.what[:MAX_WORDS]) if request.HasField("failure") else None
     facts = facts_in(request.facts)
     files = tuple((Digest(f.digest), int(f.size)) for f in request.files)
     few(len(request.sealed), MOST_FILES, "sealed values")
     few(sum(max(len(each.keys), len(each.signatures)) for each in request.sealed), MOST_KEYS, "sealed keys")
     sealed = tuple(map(sealed_in, request.sealed))
-    return Reply(OrderId(request.order), files, dict(request.metrics), facts, failure, sealed=sealed)
+    return Reply(
+        order=OrderId(request.order), files=files, metrics=dict(request.metrics), facts=facts, failure=failure, sealed=sealed
+    )
 
 
-def notes_in(request: pb.TellRequest) -> list[tuple[OrderId, Note]]:
+def notes_in(request: pb.SendNotesRequest) -> list[tuple[OrderId, Note]]:
     """Notes from the wire, each with its order. Raises Malformed for what is no note of a kind that is known here."""
     if len(request.notes) > MOST_NOTES:
         raise Malformed(f"{len(request.notes)} notes come at once; at most {MOST_NOTES} may", "Send them in several calls")

@@ -1,29 +1,27 @@
-"""Invites and clients."""
+"""Invites, clients and API keys."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import Connection, Insert, Row, bindparam, or_, select, update
 
 from tideline.core.run import ClientId
-from tideline.engine.model.accounts import Client, Handover, Invite, Keys, Standing
+from tideline.engine.model.accounts import ApiKey, Client, Handover, Invite, KeyRole, Keys, Standing
 from tideline.engine.model.transitions import rekeyed
-from tideline_server.store.database.dialect import added
-from tideline_server.store.schema import clients, invites
+from tideline_server.store.database.dialect import INSERTS, added
+from tideline_server.store.schema import GOOD, api_keys, clients, invites
 
 SEEN = update(clients).where(clients.c.name == bindparam("who")).values(seen=bindparam("at"))
 
 
 def invite_of(row: Row[Any]) -> Invite:
-    """An invite from its columns."""
     return Invite(**row._mapping)
 
 
 def client_of(row: Row[Any]) -> Client:
-    """A client from its columns."""
     handovers = tuple(Handover(Keys(**each["keys"]), each["signature"]) for each in row.handovers or ())
     return Client(**{**row._mapping, "roles": tuple(row.roles), "standing": Standing(row.standing), "handovers": handovers})
 
@@ -34,7 +32,6 @@ def add_invite(connection: Connection, given: Invite) -> bool:
 
 
 def invite(connection: Connection, token_hash: str) -> Invite | None:
-    """The invite of a token."""
     row = connection.execute(select(invites).where(invites.c.token_hash == token_hash)).one_or_none()
     return invite_of(row) if row else None
 
@@ -57,13 +54,11 @@ def replaced(connection: Connection, client: Client) -> bool:
 
 
 def known(connection: Connection, name: str) -> Client | None:
-    """The client of a name."""
     row = connection.execute(select(clients).where(clients.c.name == name)).one_or_none()
     return client_of(row) if row else None
 
 
 def everybody(connection: Connection) -> tuple[Client, ...]:
-    """Every client, by name."""
     return tuple(sorted(map(client_of, connection.execute(select(clients))), key=lambda c: c.name))
 
 
@@ -71,11 +66,11 @@ def saw(
     connection: Connection, name: ClientId, now: float, version: str | None, roles: tuple[str, ...] | None
 ) -> tuple[str, ...] | None:
     """Note that a client lives; a version and roles that it told replace those known. The roles before, if these are others."""
-    told: dict[str, Any] = {"version": version} if version else {}
-    told |= {"roles": roles} if roles else {}
+    changes: dict[str, Any] = {"version": version} if version else {}
+    changes |= {"roles": roles} if roles else {}
     mine = clients.c.name == name
     before = connection.scalar(select(clients.c.roles).where(mine).with_for_update()) if roles else None
-    connection.execute(update(clients).where(mine).values(seen=now, **told))
+    connection.execute(update(clients).where(mine).values(seen=now, **changes))
     return None if before is None or set(before) == set(roles or ()) else tuple(before)
 
 
@@ -84,18 +79,17 @@ def saw_all(connection: Connection, names: Collection[ClientId], now: float) -> 
     connection.execute(SEEN, [{"who": name, "at": now} for name in sorted(names)])
 
 
-def rekey(connection: Connection, name: ClientId, before: str, keys: Keys, protocol: int, handover: str) -> bool:
+def rekey(connection: Connection, name: ClientId, before: str, keys: Keys, handover: str) -> bool:
     """Give a client new keys, if it has still those from before."""
     same = (clients.c.name == name) & (clients.c.sign_key == before)
     row = connection.execute(select(clients).where(same).with_for_update()).one_or_none()
     if row is None:
         return False
-    connection.execute(update(clients).where(same).values(asdict(rekeyed(client_of(row), keys, protocol, handover))))
+    connection.execute(update(clients).where(same).values(asdict(rekeyed(client_of(row), keys, handover))))
     return True
 
 
 def approve(connection: Connection, name: ClientId) -> bool:
-    """Approve a client that is pending."""
     pending = (clients.c.name == name) & (clients.c.standing == Standing.PENDING)
     return connection.execute(update(clients).where(pending).values(standing=Standing.APPROVED)).rowcount == 1
 
@@ -109,11 +103,40 @@ def ask_rotation(connection: Connection, name: ClientId) -> bool:
 def revoke(connection: Connection, name: ClientId, reason: str, now: float) -> tuple[Client | None, bool]:
     """Revoke a client, unless that was done before; the client, and whether it was done now."""
     standing = (clients.c.name == name) & (clients.c.standing != Standing.REVOKED)
-    told = {"standing": Standing.REVOKED, "revoked": now, "reason": reason}
-    done = connection.execute(update(clients).where(standing).values(**told)).rowcount == 1
+    changes = {"standing": Standing.REVOKED, "revoked": now, "reason": reason}
+    done = connection.execute(update(clients).where(standing).values(**changes)).rowcount == 1
     return known(connection, name), done
 
 
 def revoked(connection: Connection) -> frozenset[ClientId]:
-    """Who is revoked."""
     return frozenset(connection.scalars(select(clients.c.name).where(clients.c.standing == Standing.REVOKED)))
+
+
+EVERY = select(api_keys).order_by(api_keys.c.created, api_keys.c.id)
+
+
+def key_of(row: Row[Any]) -> ApiKey:
+    return ApiKey(**{**row._mapping, "role": KeyRole(row.role)})
+
+
+def add_key(connection: Connection, key: ApiKey) -> bool:
+    """Write a key; False where its id is known, or its name is that of a key that is good."""
+    statement = INSERTS[connection.dialect.name](api_keys).on_conflict_do_nothing()
+    wanted = asdict(key) | {"role": key.role.value}
+    return connection.execute(cast(Insert, statement).returning(api_keys.c.id), wanted).one_or_none() is not None
+
+
+def all_keys(connection: Connection) -> tuple[ApiKey, ...]:
+    return tuple(map(key_of, connection.execute(EVERY)))
+
+
+def revoke_key(connection: Connection, name: str, now: float) -> bool:
+    """Revoke the key of a name; False where none is good."""
+    found = update(api_keys).where(api_keys.c.name == name, GOOD).values(revoked=now).returning(api_keys.c.id)
+    return connection.execute(found).one_or_none() is not None
+
+
+def use_key(connection: Connection, key_id: str, now: float) -> None:
+    """Note that a key was used. A later time that is known stays."""
+    earlier = or_(api_keys.c.last_used.is_(None), api_keys.c.last_used < now)
+    connection.execute(update(api_keys).where(api_keys.c.id == key_id, earlier).values(last_used=now))

@@ -37,12 +37,10 @@ def append(connection: Connection, events: Sequence[AuditEvent]) -> None:
 
 
 def tip(connection: Connection) -> Tip:
-    """The last entry."""
     return Tip(*connection.execute(TIP).one())
 
 
 def entries(connection: Connection, after: int, limit: int | None, about: About) -> tuple[Entry, ...]:
-    """Entries in order."""
     chosen = reading(connection.dialect.name).where(audit.c.seq > after).order_by(audit.c.seq).limit(limit)
     wanted = {"run": about.run, "client": about.client, "kind": about.kind}
     for name, value in wanted.items():
@@ -55,7 +53,6 @@ def entries(connection: Connection, after: int, limit: int | None, about: About)
 
 @cache
 def reading(dialect: str) -> Select[Any]:
-    """Every entry, as it lies there."""
     return select(audit.c.seq, *(as_stored(dialect, audit.c[name]).label(name) for name in READERS))
 
 
@@ -75,12 +72,10 @@ def entry_of(row: Row[Any]) -> Entry:
 
 
 def text_in(value: Any) -> str:
-    """A text. Raises TypeError and ValueError."""
     return str(value, "utf-8")
 
 
 def moment_in(value: Any) -> float:
-    """A moment. Raises ValueError."""
     if type(value) is not float or not math.isfinite(value):
         raise ValueError("no moment")
     return value

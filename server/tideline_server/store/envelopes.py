@@ -24,7 +24,6 @@ def to_plain(handles: Iterable[Handle[Any]]) -> list[list[Any]] | None:
 
 
 def from_plain(stored: Any) -> tuple[Handle[Any], ...]:
-    """Handles from their column."""
     return tuple(map(handle_in, stored or ()))
 
 
@@ -33,7 +32,7 @@ def place(handle: Handle[Any]) -> tuple[str, str, int, str]:
     return handle.holder, handle.phase, handle.round, handle.digest
 
 
-def write(connection: Connection, run: RunId, cursor: int, brought: Iterable[Envelope]) -> None:
+def write(connection: Connection, run: RunId, cursor: int, new: Iterable[Envelope]) -> None:
     """Write what a reply of an exchange brings. What is there already is as good."""
     rows = [
         {
@@ -46,7 +45,7 @@ def write(connection: Connection, run: RunId, cursor: int, brought: Iterable[Env
             **dict(zip(("holder", "phase", "round", "digest"), place(e.handle), strict=True)),
             "size": e.handle.size,
         }
-        for e in brought
+        for e in new
     ]
     upsert(connection, sealed, rows)
 
@@ -61,9 +60,8 @@ def find(connection: Connection, run: RunId, handles: Collection[Handle[Any]]) -
 
 
 def envelope_of(row: Row[Any]) -> Envelope:
-    """An envelope from its columns."""
-    handle: Handle[Any] = Handle(row.digest, row.size, row.holder, row.phase, row.round)
-    return Envelope(handle, Digest(row.cipher), row.bytes, row.keys, row.signatures or {})
+    handle: Handle[Any] = Handle(digest=row.digest, size=row.size, holder=row.holder, phase=row.phase, round=row.round)
+    return Envelope(handle=handle, cipher=Digest(row.cipher), bytes=row.bytes, keys=row.keys, signatures=row.signatures)
 
 
 def need(connection: Connection, run: RunId, cursor: int, found: Collection[Envelope]) -> None:

@@ -14,8 +14,8 @@ from tideline.engine.model.orders import OrderRow
 from tideline.engine.model.runs import RunRow
 from tideline.engine.ports.journal import Answer, IdempotencyRecord
 from tideline_server.store import runs, transitions
+from tideline_server.store.database.address import GaveWay
 from tideline_server.store.database.dialect import upsert
-from tideline_server.store.database.errors import GaveWay
 from tideline_server.store.schema import idempotency_records
 
 ONE = select(idempotency_records).where(idempotency_records.c.key == bindparam("of"))
@@ -23,26 +23,24 @@ LOCKED = ONE.with_for_update()
 THIS = update(idempotency_records).where(idempotency_records.c.key == bindparam("of"))
 TAKE = THIS.values(worker=bindparam("by"))
 CHOOSE = THIS.where(idempotency_records.c.chosen.is_(null())).values(chosen=bindparam("plan"))
-CONCLUDE = THIS.values(answer=bindparam("told"), worker="")
+CONCLUDE = THIS.values(answer=bindparam("new_answer"), worker="")
 LEAVE = THIS.where(idempotency_records.c.worker == bindparam("by")).values(worker="")
 FORGET = delete(idempotency_records).where(idempotency_records.c.made < bindparam("before"))
 
 
-def errand_of(row: Row[Any]) -> IdempotencyRecord:
-    """An idempotency record from its columns."""
-    told = dict(row._mapping)
-    return IdempotencyRecord(**told | {"answer": answer_of(row.answer) if row.answer else None})
+def record_of(row: Row[Any]) -> IdempotencyRecord:
+    fields = dict(row._mapping)
+    return IdempotencyRecord(**fields | {"answer": answer_of(row.answer) if row.answer else None})
 
 
-def answer_of(told: Mapping[str, Any]) -> Answer:
-    """An answer from its column."""
-    return Answer(told["status"], tuple((name, value) for name, value in told["headers"]), told["body"])
+def answer_of(fields: Mapping[str, Any]) -> Answer:
+    return Answer(fields["status"], tuple((name, value) for name, value in fields["headers"]), fields["body"])
 
 
 def find(connection: Connection, wanted: IdempotencyRecord) -> IdempotencyRecord | None:
     """The idempotency record that stands under the same key and is not too old."""
     row = connection.execute(ONE, {"of": wanted.key}).one_or_none()
-    return errand_of(row) if row and row.made >= wanted.made - KEPT_SECONDS else None
+    return record_of(row) if row and row.made >= wanted.made - KEPT_SECONDS else None
 
 
 def reserve(connection: Connection, wanted: IdempotencyRecord, over: str) -> IdempotencyRecord:
@@ -51,8 +49,8 @@ def reserve(connection: Connection, wanted: IdempotencyRecord, over: str) -> Ide
     upsert(connection, idempotency_records, [asdict(wanted)])
     row = connection.execute(LOCKED, {"of": wanted.key}).one_or_none()
     if row is None:
-        raise GaveWay("The errand was forgotten a moment ago", "Ask again")
-    known = errand_of(row)
+        raise GaveWay("The record of this key was removed a moment ago", "Ask again")
+    known = record_of(row)
     if not free(known, wanted, over):
         return known
     connection.execute(TAKE, {"of": wanted.key, "by": wanted.worker})
@@ -62,7 +60,7 @@ def reserve(connection: Connection, wanted: IdempotencyRecord, over: str) -> Ide
 def choose(connection: Connection, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
     """Write what an idempotency record goes by, unless that was chosen before."""
     connection.execute(CHOOSE, {"of": key, "plan": dict(plan)})
-    return errand_of(connection.execute(ONE, {"of": key}).one()).chosen or {}
+    return record_of(connection.execute(ONE, {"of": key}).one()).chosen or {}
 
 
 def locked(connection: Connection, key: str, worker: str) -> IdempotencyRecord:
@@ -70,7 +68,7 @@ def locked(connection: Connection, key: str, worker: str) -> IdempotencyRecord:
     row = connection.execute(LOCKED, {"of": key}).one_or_none()
     if row is None or (row.answer is None and row.worker != worker):
         raise overtaken()
-    return errand_of(row)
+    return record_of(row)
 
 
 def create_once(
@@ -94,7 +92,7 @@ def conclude(connection: Connection, key: str, worker: str, answer: Answer) -> A
     """Write what an idempotency record came to, unless that was written before."""
     known = locked(connection, key, worker)
     if known.answer is None:
-        connection.execute(CONCLUDE, {"of": key, "told": asdict(answer)})
+        connection.execute(CONCLUDE, {"of": key, "new_answer": asdict(answer)})
     return known.answer or answer
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
@@ -23,7 +23,6 @@ from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, Answer, IdempotencyRecord, Present, all_present
 from tideline_server.store import (
     accounts,
-    api_keys,
     audit,
     envelopes,
     idempotency,
@@ -32,11 +31,11 @@ from tideline_server.store import (
     orders,
     parts,
     runs,
-    tally,
     transitions,
 )
-from tideline_server.store.database.transactions import Watch, open_store, unwatched
+from tideline_server.store.database.transactions import Watch, open_store
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -52,7 +51,7 @@ class SqlJournal:
     forgotten.
     """
 
-    def __init__(self, where: Path | str, watch: Watch = unwatched) -> None:
+    def __init__(self, where: Path | str, watch: Watch = lambda *transaction: None) -> None:
         self._store = open_store(where, watch)
         self._known = runs.Remembered()
         self._library = listings.Library()
@@ -63,7 +62,6 @@ class SqlJournal:
 
     @property
     def connections(self) -> int:
-        """Connections to the database that are in use just now."""
         return self._store.connections
 
     def record(self, events: Iterable[AuditEvent]) -> None:
@@ -71,34 +69,28 @@ class SqlJournal:
         self._store.write(lambda connection: audit.append(connection, done))
 
     def audit(self, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
-        with self._store.reading() as connection:
-            return audit.entries(connection, after, limit, about)
+        return self._read(audit.entries, after, limit, about)
 
     def audit_tip(self) -> Tip:
-        with self._store.reading() as connection:
-            return audit.tip(connection)
+        return self._read(audit.tip)
 
     def tally(self) -> Tally:
-        with self._store.reading() as connection:
-            return tally.tally(connection)
+        return self._read(runs.tally)
 
     def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
         self._do(lambda connection: accounts.add_invite(connection, invite), entries.invited(invite, by, now))
 
     def invite(self, token_hash: str) -> Invite | None:
-        with self._store.reading() as connection:
-            return accounts.invite(connection, token_hash)
+        return self._read(accounts.invite, token_hash)
 
     def enrol(self, token_hash: str, client: Client) -> bool:
         return self._do(lambda connection: accounts.enrol(connection, token_hash, client), entries.enrolled(client, token_hash))
 
     def client(self, name: str) -> Client | None:
-        with self._store.reading() as connection:
-            return accounts.known(connection, name)
+        return self._read(accounts.known, name)
 
     def clients(self) -> tuple[Client, ...]:
-        with self._store.reading() as connection:
-            return accounts.everybody(connection)
+        return self._read(accounts.everybody)
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
         def work(connection: Connection, done: list[AuditEvent]) -> None:
@@ -111,9 +103,9 @@ class SqlJournal:
         if names:
             self._store.write(lambda connection: accounts.saw_all(connection, names, now))
 
-    def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0, handover: str = "") -> bool:
+    def rekey(self, name: ClientId, before: str, keys: Keys, now: float = 0.0, handover: str = "") -> bool:
         event = entries.rotated(name, keys, now)
-        return self._do(lambda connection: accounts.rekey(connection, name, before, keys, protocol, handover), event)
+        return self._do(lambda connection: accounts.rekey(connection, name, before, keys, handover), event)
 
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
         return self._do(lambda connection: accounts.approve(connection, name), entries.about_client("approved", name, now, by))
@@ -136,21 +128,19 @@ class SqlJournal:
         return self._write(work)
 
     def revoked(self) -> frozenset[ClientId]:
-        with self._store.reading() as connection:
-            return accounts.revoked(connection)
+        return self._read(accounts.revoked)
 
     def add_key(self, key: ApiKey) -> bool:
-        return self._do(lambda connection: api_keys.add(connection, key), entries.key_made(key))
+        return self._do(lambda connection: accounts.add_key(connection, key), entries.key_made(key))
 
     def api_keys(self) -> tuple[ApiKey, ...]:
-        with self._store.reading() as connection:
-            return api_keys.every(connection)
+        return self._read(accounts.all_keys)
 
     def revoke_key(self, name: str, now: float, by: str = "") -> bool:
-        return self._do(lambda connection: api_keys.revoke(connection, name, now), entries.key_ended(name, now, by))
+        return self._do(lambda connection: accounts.revoke_key(connection, name, now), entries.key_ended(name, now, by))
 
     def used_key(self, key_id: str, now: float) -> None:
-        self._store.write(lambda connection: api_keys.used(connection, key_id, now))
+        self._store.write(lambda connection: accounts.use_key(connection, key_id, now))
 
     def create(
         self,
@@ -168,16 +158,13 @@ class SqlJournal:
         self._do(work, *(entries.run_started(row, by) for row in new))
 
     def run(self, run: RunId) -> RunRow | None:
-        with self._store.reading() as connection:
-            return runs.find(connection, self._known, run)
+        return self._read(runs.find, self._known, run)
 
     def run_ids(self) -> tuple[RunId, ...]:
-        with self._store.reading() as connection:
-            return runs.ids(connection)
+        return self._read(runs.ids)
 
     def headlines(self, limit: int | None = None, after: RunId | None = None) -> tuple[Headline, ...]:
-        with self._store.reading() as connection:
-            return runs.headlines(connection, limit, after)
+        return self._read(runs.headlines, limit, after)
 
     def set_status(
         self,
@@ -241,8 +228,7 @@ class SqlJournal:
         return self._write(work)
 
     def leases(self, run: RunId | None = None) -> tuple[Lease, ...]:
-        with self._store.reading() as connection:
-            return leases.of_open_runs(connection, run)
+        return self._read(leases.of_open_runs, run)
 
     def claim(self, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
         wanted = tuple(seen)
@@ -258,8 +244,7 @@ class SqlJournal:
             self._store.write(lambda connection: leases.release(connection, known))
 
     def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
-        with self._store.reading() as connection:
-            return self._known.rounds(connection, run)
+        return self._read(self._known.rounds, run)
 
     def order(self, order: OrderId) -> OrderRow | None:
         with self._store.reading() as connection:
@@ -276,8 +261,7 @@ class SqlJournal:
             return tuple(orders.find(connection, self._library, orders.OPEN_OF, of=client))
 
     def last_answer(self, run: RunId, client: ClientId) -> int:
-        with self._store.reading() as connection:
-            return orders.last_answer(connection, run, client)
+        return self._read(orders.last_answer, run, client)
 
     def answer(
         self,
@@ -304,8 +288,7 @@ class SqlJournal:
         return self._write(work)
 
     def envelopes(self, run: RunId, handles: Collection[Handle[Any]]) -> tuple[Envelope, ...]:
-        with self._store.reading() as connection:
-            return envelopes.find(connection, run, handles)
+        return self._read(envelopes.find, run, handles)
 
     def reissue(self, orders: Iterable[OrderRow]) -> None:
         again = tuple(orders)
@@ -356,8 +339,7 @@ class SqlJournal:
         self._store.write(work)
 
     def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
-        with self._store.reading() as connection:
-            return runs.events_after(connection, run, after)
+        return self._read(runs.events_after, run, after)
 
     def reserve(self, idempotency_record: IdempotencyRecord, over: str = "") -> IdempotencyRecord:
         with self._store.reading() as connection:
@@ -387,6 +369,11 @@ class SqlJournal:
 
     def leave(self, key: str, worker: str) -> None:
         self._store.write(lambda connection: idempotency.leave(connection, key, worker))
+
+    def _read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **more: P.kwargs) -> T:
+        """A reader's snapshot."""
+        with self._store.reading() as connection:
+            return query(connection, *args, **more)
 
     def _write(self, work: Callable[[Connection, list[AuditEvent]], T]) -> T:
         """A writer's turn. What `work` says was done is written into the audit log with it, behind all its other locks."""

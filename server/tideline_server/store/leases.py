@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, bindparam, insert, select, update
@@ -27,12 +27,10 @@ WRITE = update(leases).where(leases.c.run == bindparam("of")).values({name: bind
 
 
 def lease_of(row: Row[Any]) -> Lease:
-    """A lease from its columns."""
     return Lease(**row._mapping)
 
 
 def begin(connection: Connection, run: RunId) -> None:
-    """A run's lease, which nobody holds yet."""
     connection.execute(insert(leases), asdict(Lease(run)))
 
 
@@ -51,7 +49,7 @@ def claim(connection: Connection, seen: Iterable[Lease], holder: str, seconds: f
     """Take the leases that are as they were seen. One that another takes or a scheduler's write holds just now is passed over."""
     wanted = {lease.run: lease for lease in seen}
     free = [lease for lease in locked(connection, wanted, skip=True) if lease == wanted[lease.run]]
-    return write(connection, [Lease(each.run, holder, each.token + 1, 0, seconds) for each in free])
+    return write(connection, [replace(each, holder=holder, token=each.token + 1, beats=0, seconds=seconds) for each in free])
 
 
 def renew(connection: Connection, held: Iterable[Lease]) -> tuple[Lease, ...]:
@@ -62,7 +60,7 @@ def renew(connection: Connection, held: Iterable[Lease]) -> tuple[Lease, ...]:
     """
     known = {lease.run: lease for lease in held}
     free = of_token(locked(connection, known, skip=True), known)
-    beaten = write(connection, [Lease(e.run, e.holder, e.token, e.beats + 1, e.seconds) for e in free])
+    beaten = write(connection, [replace(e, beats=e.beats + 1) for e in free])
     passed = known.keys() - {lease.run for lease in free}
     return tuple(sorted((*beaten, *of_token(seen(connection, SOME, passed), known)), key=lambda lease: lease.run))
 
@@ -71,7 +69,7 @@ def release(connection: Connection, held: Iterable[Lease]) -> None:
     """Leave those whose token is the newest to whoever comes."""
     known = {lease.run: lease for lease in held}
     own = of_token(locked(connection, known, skip=False), known)
-    write(connection, [Lease(e.run, "", e.token, e.beats, e.seconds) for e in own])
+    write(connection, [replace(e, holder="") for e in own])
 
 
 def of_token(found: Iterable[Lease], known: Mapping[RunId, Lease]) -> list[Lease]:
@@ -85,12 +83,10 @@ def locked(connection: Connection, wanted: Collection[RunId], skip: bool) -> lis
 
 
 def seen(connection: Connection, chosen: Select[Any], wanted: Collection[RunId]) -> list[Lease]:
-    """The leases of these runs."""
     return [lease_of(row) for batch in batches(sorted(wanted)) for row in connection.execute(chosen, {"runs": batch})]
 
 
 def write(connection: Connection, changed: list[Lease]) -> tuple[Lease, ...]:
-    """Write leases as they are now."""
     rows = [{"of": lease.run} | {f"new_{name}": getattr(lease, name) for name in CHANGING} for lease in changed]
     if rows:
         connection.execute(WRITE, rows)

@@ -36,7 +36,6 @@ class Library:
         self._held = 0
 
     def files(self, connection: Connection, wanted: Iterable[int | None]) -> dict[int | None, Files]:
-        """The files of these listings."""
         ids = {listing for listing in wanted if listing is not None}
         with self._lock:
             found: dict[int | None, Files] = {listing: self._read[listing] for listing in ids if listing in self._read}
@@ -44,10 +43,10 @@ class Library:
         for batch in batches([listing for listing in ids if listing not in found]):
             fresh |= {row.id: files_of(row.files) for row in connection.execute(FILES, {"ids": batch})}
         if fresh:
-            self._keep(fresh)
+            self._remember(fresh)
         return found | fresh
 
-    def _keep(self, fresh: Mapping[int, Files]) -> None:
+    def _remember(self, fresh: Mapping[int, Files]) -> None:
         """Remember, and forget the oldest beyond so many files in all."""
         with self._lock:
             for listing, files in fresh.items():
@@ -66,7 +65,6 @@ def batches(values: Collection[T]) -> Iterator[list[T]]:
 
 
 def files_of(stored: Any) -> Files:
-    """Files from their column."""
     return tuple((Digest(digest), size) for digest, size in stored or ())
 
 
@@ -75,15 +73,15 @@ def digests_in(many: Iterable[Files]) -> list[Digest]:
     return list(dict.fromkeys(digest for files in many for digest, _ in files))
 
 
-def interned(connection: Connection, many: Iterable[Files], keep: bool) -> Listed:
-    """The listing of each of the files; new ones are written. `keep`: they are about to be referred to."""
+def interned(connection: Connection, many: Iterable[Files], held: bool) -> Listed:
+    """The listing of each of the files; new ones are written. `held`: they are about to be referred to."""
     names = dict(sorted((hashlib.sha256(to_json(files).encode()).hexdigest(), files) for files in set(many) if files))
     found = named(connection, names)
     new = [{"name": name, "kept": False, "files": files} for name, files in names.items() if name not in found]
     if new:
         upsert(connection, listings, new, unless=listings.c.name)
         found |= named(connection, [str(row["name"]) for row in new])
-    if keep:
+    if held:
         join(connection, {found[name][0]: files for name, files in names.items() if not found[name][1]})
     return {(): None} | {files: found[name][0] for name, files in names.items()}
 

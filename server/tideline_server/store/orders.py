@@ -40,45 +40,41 @@ NOTE_ANSWER = update(orders).where(orders.c.id == bindparam("order")).values({na
 
 
 def order_of(row: Row[Any], files: Mapping[int | None, Files]) -> OrderRow:
-    """An order from its columns."""
-    told = dict(row._mapping)
-    told |= {
-        "files": files.get(told.pop("message"), ()),
+    columns = dict(row._mapping)
+    columns |= {
+        "files": files.get(columns.pop("message"), ()),
         "reply": files.get(row.reply, ()),
         "status": OrderStatus(row.status),
         "failure": Failure(**row.failure) if row.failure else None,
         "sealed": envelopes.from_plain(row.sealed),
     }
-    return OrderRow(**told)
+    return OrderRow(**columns)
 
 
 def columns_of(order: OrderRow, known: Listed) -> dict[str, Any]:
     """An order's columns. `known`: the listings of its files and of its reply."""
-    told = dict(vars(order))
-    told |= {
-        "message": known[told.pop("files")],
+    columns = dict(vars(order))
+    columns |= {
+        "message": known[columns.pop("files")],
         "reply": known[order.reply],
         "failure": asdict(order.failure) if order.failure else None,
         "sealed": envelopes.to_plain(order.sealed),
     }
-    return told
+    return columns
 
 
 def find(connection: Connection, library: Library, what: Select[Any], **values: Any) -> list[OrderRow]:
-    """The orders of a statement."""
     rows = connection.execute(what, values).all()
     files = library.files(connection, [listing for row in rows for listing in (row.message, row.reply)])
     return [order_of(row, files) for row in rows]
 
 
 def bare(connection: Connection, order: OrderId) -> OrderRow | None:
-    """An order without its files."""
     row = connection.execute(ONE, {"order": order}).one_or_none()
     return order_of(row, {}) if row else None
 
 
 def all_open_of(connection: Connection, client: ClientId) -> list[OrderRow]:
-    """A client's open orders, bare."""
     return [order_of(row, {}) for row in connection.execute(OPEN_OF, {"of": client}).all()]
 
 
@@ -97,8 +93,8 @@ def write(connection: Connection, new: Iterable[OrderRow], known: Listed) -> Non
 
 def note_answer(connection: Connection, row: OrderRow, known: Listed) -> None:
     """Write an order's reply; what it asked for stays as it is."""
-    told = columns_of(row, {row.files: None} | dict(known))
-    connection.execute(NOTE_ANSWER, {"order": row.id} | {name: told[name] for name in ANSWER})
+    columns = columns_of(row, {row.files: None} | dict(known))
+    connection.execute(NOTE_ANSWER, {"order": row.id} | {name: columns[name] for name in ANSWER})
 
 
 def close(connection: Connection, run: RunId, cursor: int | None, status: OrderStatus) -> None:

@@ -13,7 +13,7 @@ from tideline.engine.model.orders import Files, OrderRow
 from tideline.engine.model.transitions import REMEMBERED_SECONDS
 from tideline_server.store.database.dialect import upsert
 from tideline_server.store.listings import BATCH, Listed, batches, digests_in
-from tideline_server.store.schema import dropped, listings, loose, members, meta, orders, parts, pushed, refs
+from tideline_server.store.schema import dropped, listings, loose, members, orders, parts, pushed, refs, store_marker
 
 OF_RUN = refs.c.run == bindparam("of")
 OLD = OF_RUN & (refs.c.cursor < bindparam("before"))
@@ -21,7 +21,6 @@ LAST_STATE = select(func.max(refs.c.cursor)).where(OF_RUN, refs.c.kind == "state
 REPLY = OF_RUN & (refs.c.cursor == bindparam("at")) & refs.c.kind.in_(("reply", "sealed")) & (refs.c.owner == bindparam("by"))
 NOT_LAST = OF_RUN & or_(refs.c.kind != "state", refs.c.cursor != bindparam("last"))
 
-MARKER = "parts"  # its name in `meta`
 FRESH_SECONDS = 1.0  # a part touched so lately need not be touched again
 # A client's own parts: pushed for the answer at hand, or named by a live order to it or a live reply of it.
 PUSHED = exists().where(pushed.c.digest == parts.c.digest, pushed.c.run == bindparam("of"), pushed.c.client == bindparam("by"))
@@ -207,19 +206,17 @@ def strike(connection: Connection, noted: Sequence[Row[Any]]) -> None:
 
 
 def marker(connection: Connection) -> Digest | None:
-    """The part that marks this journal's store of parts."""
-    found = connection.scalar(select(meta.c.value).where(meta.c.name == MARKER))
+    found = connection.scalar(select(store_marker.c.digest))
     return Digest(found) if found else None
 
 
 def mark(connection: Connection, ours: Digest) -> Digest | None:
     """Write the marker, unless one is there; the one that stands."""
-    upsert(connection, meta, [{"name": MARKER, "value": ours}])
+    upsert(connection, store_marker, [{"id": 1, "digest": ours}])
     return marker(connection)
 
 
 def adopt(connection: Connection, found: Mapping[Digest, float]) -> int:
-    """Write a row for each part that has none."""
     known = {digest for batch in batches(sorted(found)) for digest in connection.scalars(KNOWN, {"digests": batch})}
     new = sorted(set(found) - known)
     upsert(connection, parts, [{"digest": digest, "touched": found[digest], "once_referred": False} for digest in new])

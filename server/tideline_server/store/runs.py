@@ -1,22 +1,25 @@
-"""Runs, their closed rounds and their events."""
+"""Runs, their closed rounds and their events, and how many there are of everything."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, or_, select, update
+from sqlalchemy import Column, Connection, Row, bindparam, func, insert, or_, select, update
 
 from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.run import ClientId, Member, Role, RunId, RunSpec
 from tideline.core.settings import parse
 from tideline.core.settings import plain as as_plain
+from tideline.engine.model.accounts import Standing
 from tideline.engine.model.fold_report import groups_in, tables_in
-from tideline.engine.model.runs import Event, Headline, PhaseFact, RoundRow, RunRow, Status
+from tideline.engine.model.orders import OrderStatus
+from tideline.engine.model.runs import Event, Headline, PhaseFact, RoundRow, RunRow, Status, Tally
 from tideline_server.store.listings import Listed, batches, files_of
-from tideline_server.store.schema import drafts, events, listings, rounds, runs
+from tideline_server.store.schema import audit_tip, clients, drafts, events, listings, orders, parts, rounds, runs
 
 KEPT_RUNS = 64  # runs whose unchanging facts stay decoded
 KEPT_FILES = 100_000  # a run's rounds are remembered up to so many files of states and values of tables; more are read each time
@@ -59,7 +62,6 @@ class Remembered:
         self._rounds: dict[RunId, tuple[RoundRow, ...]] = {}
 
     def drafts(self, connection: Connection, wanted: Iterable[RunId]) -> dict[RunId, Draft]:
-        """The drafts of these runs."""
         wanted = list(wanted)
         with self._lock:
             found = {run: self._drafts[run] for run in wanted if run in self._drafts}
@@ -96,14 +98,12 @@ SPEC_KEYS = {"weights": "initial_weights", "weights_bytes": "initial_weights_byt
 
 
 def draft_of(row: Row[Any]) -> Draft:
-    """A draft from its columns."""
     roster = {ClientId(name): Role(role) for name, role in row.roster.items()}
     spec = {SPEC_KEYS.get(key, key): value for key, value in row.spec.items()}
     return Draft(parse(RunSpec, spec, "spec"), roster, tuple(PhaseFact(*fact) for fact in row.plan), from_json(row.contract))
 
 
 def run_of(row: Row[Any], draft: Draft) -> RunRow:
-    """A run from its columns."""
     return RunRow(
         **{
             **row._mapping,
@@ -128,29 +128,24 @@ def lock(connection: Connection, run: RunId) -> None:
 
 
 def rewrite(connection: Connection, run: RunRow) -> None:
-    """Write how far a run is."""
     connection.execute(REWRITE, {"of": run.id} | changing(run))
 
 
 def changing(run: RunRow) -> dict[str, Any]:
-    """A run's columns without its draft."""
     return {column.name: getattr(run, column.name) for column in runs.columns} | {"members": as_plain(run.members)}
 
 
 def find(connection: Connection, memory: Remembered, run: RunId) -> RunRow | None:
-    """A run by id."""
     row = connection.execute(ONE, {"of": run}).one_or_none()
     return run_of(row, memory.drafts(connection, [run])[run]) if row else None
 
 
 def status_of(connection: Connection, run: RunId) -> Status | None:
-    """A run's status."""
     found = connection.scalar(select(runs.c.status).where(runs.c.id == run))
     return Status(found) if found else None
 
 
 def ids(connection: Connection) -> tuple[RunId, ...]:
-    """Every run, the oldest first."""
     return tuple(RunId(run) for run in connection.scalars(IDS))
 
 
@@ -162,7 +157,6 @@ def headlines(connection: Connection, limit: int | None, after: RunId | None) ->
 
 
 def write_round(connection: Connection, closed: RoundRow, known: Listed) -> None:
-    """Write a closed round. `known`: the listing of its state."""
     connection.execute(insert(rounds), {**vars(closed), "state": known[closed.state], "tables": as_plain(closed.tables)})
 
 
@@ -176,16 +170,13 @@ def rounds_since(connection: Connection, run: RunId, cursor: int | None) -> tupl
 
 
 def round_of(row: Row[Any]) -> RoundRow:
-    """A round from its columns, joined with its state's listing."""
-    told = dict(row._mapping)
-    told |= {"state": files_of(told.pop("files")), "folded": tuple(row.folded)}
-    # Rounds of before there were marks, groups and tables have none.
-    told |= {"marks": groups_in(row.marks), "groups": groups_in(row.groups), "tables": tables_in(row.tables)}
-    return RoundRow(**told)
+    columns = dict(row._mapping)
+    columns |= {"state": files_of(columns.pop("files")), "folded": tuple(row.folded)}
+    columns |= {"marks": groups_in(row.marks), "groups": groups_in(row.groups), "tables": tables_in(row.tables)}
+    return RoundRow(**columns)
 
 
 def note(connection: Connection, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
-    """Write the run's next event."""
     connection.execute(NOTE, {"of": run, "run": run, "at": now, "kind": kind, "data": data})
 
 
@@ -193,3 +184,23 @@ def events_after(connection: Connection, run: RunId, after: int) -> tuple[Event,
     """The run's events with a higher number, in order."""
     chosen = select(events).where(events.c.run == run, events.c.seq > after).order_by(events.c.seq)
     return tuple(Event(**row._mapping) for row in connection.execute(chosen))
+
+
+ASKED = select(func.count()).select_from(orders).where(orders.c.status == OrderStatus.OPEN)
+
+
+def tally(connection: Connection) -> Tally:
+    """Counts, each of one statement."""
+    return Tally(
+        runs=by(connection, runs.c.status, Status),
+        clients=by(connection, clients.c.standing, Standing),
+        orders=connection.scalar(ASKED) or 0,
+        parts=connection.scalar(select(func.count()).select_from(parts)) or 0,
+        entries=connection.scalar(select(audit_tip.c.seq)) or 0,
+    )
+
+
+def by(connection: Connection, column: Column[str], words: type[StrEnum]) -> dict[str, int]:
+    rows = connection.execute(select(column, func.count().label("many")).group_by(column))
+    found = {str(row[0]): int(row.many) for row in rows}
+    return {word.value: found.get(word.value, 0) for word in words}

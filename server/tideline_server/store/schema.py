@@ -19,8 +19,6 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
-    false,
-    literal_column,
 )
 
 from tideline_server.store.database.postgres import Text
@@ -31,7 +29,6 @@ metadata = MetaData()
 
 
 def text(name: str, *more: ForeignKey, key: bool = False, null: bool = False) -> Column[str]:
-    """A column of text."""
     return Column(name, TEXT, *more, primary_key=key, nullable=null)
 
 
@@ -40,8 +37,15 @@ def whole(name: str, *more: ForeignKey, key: bool = False, null: bool = False) -
     return Column(name, Integer, *more, primary_key=key, nullable=null, autoincrement=False)
 
 
+def large(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False)
+
+
+def flag(name: str) -> Column[bool]:
+    return Column(name, Boolean, nullable=False)
+
+
 def seconds(name: str, null: bool = False) -> Column[float]:
-    """A column of real numbers."""
     return Column(name, Double, nullable=null)
 
 
@@ -49,9 +53,6 @@ def plain(name: str) -> Column[object]:
     """A column of plain data. None is no value."""
     return Column(name, JSON(none_as_null=True), nullable=True)
 
-
-# For a Tideline from before there were migrations: it goes by the version that stands here.
-meta = Table("meta", metadata, text("name", key=True), text("value"))
 
 invites = Table(
     "invites",
@@ -61,10 +62,10 @@ invites = Table(
     plain("labels"),
     seconds("expires"),
     text("used_by"),
-    Column("hold", Boolean, nullable=False, server_default=false()),
+    flag("hold"),
 )
 
-# Keys of the people's door. A name is free again once its key is revoked.
+# Keys of the HTTP API. A name is free again once its key is revoked.
 api_keys = Table(
     "api_keys",
     metadata,
@@ -83,7 +84,7 @@ Index("api_keys_by_name", api_keys.c.name, unique=True, sqlite_where=GOOD, postg
 
 # What people asked for under a key (engine.coordinator.idempotency).
 idempotency_records = Table(
-    "errands",
+    "idempotency_records",
     metadata,
     text("key", key=True),
     text("asked"),
@@ -92,26 +93,22 @@ idempotency_records = Table(
     text("worker"),
     plain("chosen"),
     plain("answer"),
-    Index("errands_by_age", "made"),
+    Index("idempotency_records_by_age", "made"),
 )
 
 clients = Table(
     "clients",
     metadata,
     text("name", key=True),
-    text("credential_hash"),
     plain("roles"),
     plain("labels"),
     text("version"),
     seconds("enrolled"),
     seconds("seen"),
-    Column("protocol", Integer, nullable=False, server_default="1"),
-    Column("sign_key", TEXT, nullable=False, server_default=literal_column("''")),
-    Column("receive_key", TEXT, nullable=False, server_default=literal_column("''")),
-    Column("standing", TEXT, nullable=False, server_default="approved"),
+    *(text(name) for name in ("sign_key", "receive_key", "standing")),
     seconds("revoked", null=True),
-    Column("reason", TEXT, nullable=False, server_default=literal_column("''")),
-    Column("rotate", Boolean, nullable=False, server_default=false()),
+    text("reason"),
+    flag("rotate"),
     plain("handovers"),
 )
 
@@ -164,7 +161,7 @@ listings = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("name", TEXT, unique=True, nullable=False),
-    Column("kept", Boolean, nullable=False),
+    flag("kept"),
     plain("files"),
 )
 
@@ -195,7 +192,7 @@ orders = Table(
     whole("attempt"),
     text("client"),
     whole("message", ForeignKey("listings.id"), null=True),
-    Column("seed", BigInteger, nullable=False),
+    large("seed"),
     whole("after"),
     seconds("created"),
     text("status"),
@@ -206,8 +203,8 @@ orders = Table(
     plain("facts"),
     plain("failure"),
     seconds("answered", null=True),
-    Column("bytes_down", BigInteger, nullable=False),
-    Column("bytes_up", BigInteger, nullable=False),
+    large("bytes_down"),
+    large("bytes_up"),
     plain("sealed"),
     Index("orders_of_round", "run", "cursor"),
     Index("orders_of_client", "client", "status"),
@@ -223,10 +220,10 @@ sealed = Table(
     text("phase", key=True),
     whole("round", key=True),
     text("digest", key=True),
-    Column("size", BigInteger, nullable=False),
+    large("size"),
     whole("needed"),
     text("cipher"),
-    Column("bytes", BigInteger, nullable=False),
+    large("bytes"),
     plain("keys"),
     plain("signatures"),
 )
@@ -238,9 +235,12 @@ parts = Table(
     metadata,
     text("digest", key=True),
     seconds("touched"),
-    Column("once_referred", Boolean, nullable=False),
+    flag("once_referred"),
     Index("parts_by_age", "once_referred", "touched"),
 )
+
+# The part that marks the store of parts as this journal's own; at most one row.
+store_marker = Table("marker", metadata, whole("id", key=True), text("digest"))
 
 # A note for each part of a reference that ended, until a collection has looked at the part. Notes are added and removed, never
 # changed, and a part may have several: who writes one waits for nobody, and none is taken for another.

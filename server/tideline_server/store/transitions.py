@@ -51,15 +51,15 @@ def begin_from(connection: Connection, new: Sequence[RunRow], here: Callable[[Di
     if claims:
         now = max(run.created for run in new)
         parts.lay(connection, claims, now)
-        parts.refer(connection, claims, interned(connection, [claim.files for claim in claims], keep=True))
+        parts.refer(connection, claims, interned(connection, [claim.files for claim in claims], held=True))
         parts.touch(connection, digests_in(claim.files for claim in claims), now)
 
 
 def offer(connection: Connection, new: Sequence[OrderRow], now: float, *more: Claim) -> Listed:
     """Write new orders, and more references. What orders send is kept."""
-    claims = [*more, *(Claim("order", o.run, o.cursor, o.files, o.id) for o in new)]
+    claims = [*more, *(Claim(kind="order", run=o.run, cursor=o.cursor, files=o.files, owner=o.id) for o in new)]
     parts.lay(connection, claims, now)
-    known = interned(connection, [claim.files for claim in claims], keep=True)
+    known = interned(connection, [claim.files for claim in claims], held=True)
     orders.write(connection, new, known)
     parts.refer(connection, claims, known)
     return known
@@ -72,11 +72,11 @@ def offer_new(connection: Connection, asked: Iterable[OrderRow], now: float) -> 
     return new
 
 
-def set_status(connection: Connection, row: RunRow, status: Status, told: Mapping[str, Any], now: float) -> None:
+def set_status(connection: Connection, row: RunRow, status: Status, details: Mapping[str, Any], now: float) -> None:
     """Write a run's new status, with its cause; all that is told goes into the event."""
     ended = now if status in FINAL else None
-    runs.rewrite(connection, replace(row, status=status, cause=str(told["cause"]), ended=ended))
-    runs.note(connection, row.id, status.value, told, now)
+    runs.rewrite(connection, replace(row, status=status, cause=str(details["cause"]), ended=ended))
+    runs.note(connection, row.id, status.value, details, now)
     if status in FINAL:
         end(connection, row.id)
 
@@ -121,11 +121,11 @@ def end(connection: Connection, run: RunId) -> None:
 def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> None:
     """Write an order's reply: `row` has it. A late one keeps nothing alive."""
     accepted = row.status is OrderStatus.ANSWERED
-    brought = ciphers(reply.sealed)
-    told = [("reply", reply.files), ("sealed", brought)] if accepted else []
-    claims = [Claim(kind, row.run, row.cursor, files, row.id) for kind, files in told]
+    sealed_files = ciphers(reply.sealed)
+    named = [("reply", reply.files), ("sealed", sealed_files)] if accepted else []
+    claims = [Claim(kind=kind, run=row.run, cursor=row.cursor, files=files, owner=row.id) for kind, files in named]
     parts.lay(connection, claims, now)
-    known = interned(connection, [reply.files, brought], keep=accepted)
+    known = interned(connection, [reply.files, sealed_files], held=accepted)
     orders.note_answer(connection, row, known)
     parts.drop_pushed(connection, row.run, row.client)
     parts.refer(connection, claims, known)

@@ -97,7 +97,7 @@ def doctor(settings: AgentSettings, log_json: LogJson = False, log_level: LogLev
 
     It changes nothing, at either end: it does not use up the token and makes no keys.
     """
-    from tideline_agent.doctor.checks import State, checkup
+    from tideline_agent.doctor import State, checkup
 
     findings = []
     for finding in checkup(settings):

@@ -204,12 +204,11 @@ class ClientLine(TypedDict):
     roles: list[str]
     labels: dict[str, str]
     version: str
-    protocol: int
     seen: float
     standing: str
     revoked: float
     reason: str
-    fingerprint: str | None
+    fingerprint: str
     rotate: bool
 
 

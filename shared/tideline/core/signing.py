@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 
 PROTOCOL = 2  # the version of federation.proto that this Tideline speaks
-OLDEST = 1  # the oldest version whose agents a coordinator may let in: they show a credential instead of signing
+OLDEST = 2  # the oldest version whose agents a coordinator lets in
 WINDOW_SECONDS = 300.0  # how far a call's time may be from the coordinator's
 KEY_BYTES = 32  # of each public key, and of nothing else
 FINGERPRINT_DIGITS = 32  # hexadecimal: 128 bits, for which nobody finds other keys

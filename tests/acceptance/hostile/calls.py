@@ -90,7 +90,6 @@ CALLS: Mapping[str, Lie] = {
     "one role again and again": Lie(enrolling(roles=["source"] * 5_000), "Malformed", "a role that there is not, or one twice"),
     "endless version": Lie(enrolling(version="9" * 50_000), "Malformed", "version has 50000 characters"),
     "version with a NUL": Lie(enrolling(version="9\0"), "Malformed", "that cannot be printed"),
-    "endless credential": Lie(enrolling(credential="x" * 50_000), "Malformed", "credential has 50000 characters"),
     "endless token": Lie(enrolling("Check", token="x" * 50_000), "Malformed", "token has 50000 characters"),
     "digest of other bytes": Lie(pushed(digest=DIGEST), "DigestMismatch", ""),
     "announced too small": Lie(pushed(size=len(PART) - 1), "TooLarge", "1 bytes follow the last part"),

@@ -39,7 +39,7 @@ class FalseCoordinator:
             "Fetch": down(lambda raw, context: iter(self.parts)),
             "Report": unary(self.hear),
             "Beat": unary(self.beat),
-            "Tell": unary(self.noted),
+            "SendNotes": unary(self.noted),
             "Push": grpc.stream_unary_rpc_method_handler(self.take),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, calls),))
@@ -48,7 +48,7 @@ class FalseCoordinator:
 
     def hello(self, raw: bytes, kind: Any, **more: str) -> bytes:
         """Who is there."""
-        return bytes(kind(protocol=2, oldest=1, version="1", time_ms=int(time.time() * 1000), **more).SerializeToString())
+        return bytes(kind(protocol=2, oldest=2, version="1", time_ms=int(time.time() * 1000), **more).SerializeToString())
 
     def tell(self, raw: bytes, context: Any) -> Iterator[bytes]:
         """Orders as they are made up."""

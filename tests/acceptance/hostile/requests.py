@@ -1,4 +1,4 @@
-"""Requests at the people's door that lie, as bytes on a socket where a client would not send them."""
+"""Requests at the HTTP API that lie, as bytes on a socket where a client would not send them."""
 
 from __future__ import annotations
 

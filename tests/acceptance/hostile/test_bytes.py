@@ -1,4 +1,4 @@
-"""Any bytes at every call of the agents' door, signed and unsigned: an answer or a refusal in words, and the door stays open.
+"""Any bytes at every call of the gRPC port, signed and unsigned: an answer or a refusal in words, and the door stays open.
 
 The long form takes a minute; TIDELINE_LONG=1 gives it ten.
 """
@@ -46,7 +46,6 @@ messages = {
         protocol=st.integers(0, 3),
         token=texts,
         name=texts,
-        credential=texts,
         roles=st.lists(texts, max_size=3),
         sign_key=st.binary(min_size=32, max_size=32),
         receive_key=st.binary(min_size=32, max_size=32),

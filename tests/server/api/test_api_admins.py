@@ -14,13 +14,14 @@ from test_api_keys import OWN, given
 
 from tests.architecture.sources import sources
 from tests.engine.clusters import DEPTH, NUMBER, ROSTER, SECRET, WEIGHT, WIDTH, clusters
+from tests.enrolling import enrol
 from tests.laws.stage import Stage, registered
 from tests.postgres import needed, own_schema
 from tests.synthetic import NAMES, experiment, sites
 from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.journal import MemoryJournal
-from tideline_server.api.requests.roles import NEEDS
+from tideline_server.api.requests.access import NEEDS
 from tideline_server.store import SqlJournal
 
 HIDDEN = (SECRET, DEPTH, WIDTH, str(NUMBER), str(NUMBER + 2), "admins")
@@ -53,7 +54,7 @@ def played(journal: Any) -> Stage:
     on.journal = journal
     on.rebuild()
     for name in on.vaults:
-        on.run_service.enrol(on.run_service.invite(name, {}, 60.0), name, f"credential of {name}", ("source", "target"), "test")
+        enrol(on.run_service, on.run_service.invite(name, {}, 60.0), name, ("source", "target"))
     run = on.start(experiment("clusters", ROSTER, config={"secret": True}, name="told"))
     assert on.play(run).status == "completed", on.row(run).cause
     return on
@@ -61,7 +62,7 @@ def played(journal: Any) -> Stage:
 
 @pytest.fixture(scope="module")
 def door(journal: Journal) -> Door:
-    """The people's door over the journal, the run, and a key of each role; for looking only."""
+    """The HTTP API over the journal, the run, and a key of each role; for looking only."""
     on = played(journal)
     door = Coordinator(api_key_hash=hash_of("the home's key")).beside(journal)
     door.services.part_store.parts = on.parts  # its files can be downloaded

@@ -7,7 +7,7 @@ from api_world import EXPERIMENT, Coordinator, refused
 
 from tideline.client import http
 from tideline.engine.coordinator.api_keys import hash_of
-from tideline_server.api.requests import handshake
+from tideline_server.api.requests import wrapping as handshake
 
 
 def test_both_sides_speak_the_same() -> None:

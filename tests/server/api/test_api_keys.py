@@ -14,8 +14,8 @@ from tideline.core.errors import Unreachable
 from tideline.engine.coordinator.api_keys import ADMIN, hash_of
 from tideline.engine.model.accounts import KeyRole
 from tideline_server.api.app import KEYED
+from tideline_server.api.requests.access import NEEDS, UNCHANGING, check_rows
 from tideline_server.api.requests.idempotency import HEADER
-from tideline_server.api.requests.roles import NEEDS, UNCHANGING, check_rows
 from tideline_server.store import SqlJournal
 
 OWN = {"Authorization": "Bearer the home's key"}

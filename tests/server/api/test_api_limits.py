@@ -1,4 +1,4 @@
-"""The people's door lets each caller in so many times a minute, and tells who comes more often when to come again."""
+"""The HTTP API lets each caller in so many times a minute, and tells who comes more often when to come again."""
 
 from __future__ import annotations
 

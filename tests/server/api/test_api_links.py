@@ -16,8 +16,8 @@ from tests.planning.cases import BOUNDS, MEASURED, changed, device, entry
 from tideline.core.errors import Unreachable
 from tideline.engine.coordinator.api_keys import hash_of
 from tideline.planning.links import plan_links
-from tideline_server.api.examples import LINKS
 from tideline_server.api.models import LinkPlan
+from tideline_server.api.openapi import LINK_PLANS
 
 FUZZ = settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 OWN = {"Authorization": "Bearer own"}
@@ -29,10 +29,10 @@ def door() -> Coordinator:
     return Coordinator()
 
 
-@pytest.mark.parametrize("name", LINKS)
+@pytest.mark.parametrize("name", LINK_PLANS)
 def test_the_manuals_examples_are_planned(door: Coordinator, name: str) -> None:
     """Each of them, and the answer is what the description says."""
-    answer = door.post("/links/plan", LINKS[name]["value"])
+    answer = door.post("/links/plan", LINK_PLANS[name]["value"])
     assert answer.status_code == 200, answer.text
     made = LinkPlan.model_validate_json(answer.content)
     assert made.alpha and made.status == "proven" and set(made.psi.values()) == {"source", "target"}

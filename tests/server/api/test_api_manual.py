@@ -15,7 +15,7 @@ from api_world import EXPERIMENT, Coordinator
 from tideline.core.settings import plain
 from tideline.engine.model.experiment import Experiment, read_experiment
 from tideline_server.api.answers import jsonable
-from tideline_server.api.schema import schema_of
+from tideline_server.api.openapi import schema_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "http-api.md"
 ROUTES = [

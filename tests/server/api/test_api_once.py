@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import examples
+from tests.enrolling import enrol
 from tests.postgres import own_schema
 from tideline.core.errors import Unreachable
 from tideline.core.tokens import secret_of
@@ -67,7 +68,7 @@ def test_a_run_is_started_once(coordinator: Coordinator) -> None:
 def test_an_invitation_is_made_once(coordinator: Coordinator) -> None:
     """The token comes again, though later, and though it was used meanwhile; it still serves once."""
     first = coordinator.post("/invites", INVITATION, headers=KEY)
-    coordinator.federation.run_service.enrol(first.json()["token"], "dora", "a secret", ("source",), "1")
+    enrol(coordinator.federation.run_service, first.json()["token"], "dora", ("source",))
     coordinator.federation.clock.advance(3600.0)
     same(first, coordinator.post("/invites", INVITATION, headers=KEY))
     invite = coordinator.federation.journal.invite(secret_hash(secret_of(first.json()["token"])))
@@ -93,7 +94,7 @@ def test_a_refusal_is_told_again(coordinator: Coordinator) -> None:
     first = coordinator.post("/runs", given, headers=KEY)
     refused(first, 422, "RosterRefused", "select[0]")
     token = coordinator.post("/invites", INVITATION).json()["token"]
-    coordinator.federation.run_service.enrol(token, "dora", "a secret", ("source",), "1")
+    enrol(coordinator.federation.run_service, token, "dora", ("source",))
     same(first, coordinator.post("/runs", given, headers=KEY))
     assert coordinator.post("/runs", given, headers={HEADER: "another"}).status_code == 201
 

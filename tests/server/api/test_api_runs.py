@@ -8,9 +8,10 @@ import pytest
 from api_world import EXPERIMENT, Coordinator, refused
 
 from tests.engine.clusters import played
+from tests.enrolling import enrol
 from tideline.engine.coordinator.result import result_of
-from tideline_server.api.examples import EXPERIMENTS
 from tideline_server.api.models import RunResult
+from tideline_server.api.openapi import EXPERIMENTS
 
 
 def test_an_experiment_becomes_a_run(coordinator: Coordinator) -> None:
@@ -126,7 +127,7 @@ def test_mistakes_are_answered_with_their_place(
 ) -> None:
     """Each mistake in an experiment is refused with its dotted place and what to do, and no run is begun."""
     run_service = coordinator.federation.run_service
-    run_service.enrol(run_service.invite("dora", {}, 60.0), "dora", "a secret", ("target",), "1")
+    enrol(run_service, run_service.invite("dora", {}, 60.0), "dora", ("target",))
     base = EXPERIMENT if changes.get("reference") is None else EXPERIMENT | {"method": "fedprox"}
     error = refused(coordinator.post("/runs", base | changes), status, kind, path)
     assert todo in error["todo"]

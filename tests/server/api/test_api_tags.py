@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from api_world import EXPERIMENT, Coordinator, refused
 
-from tideline_server.api.requests.etags import matches
-from tideline_server.api.requests.ranges import OutOfRange, Span, span_of
+from tideline_server.api.requests.conditional import OutOfRange, Span, matches, span_of
 
 
 def test_a_state_that_is_known_is_not_told_again(coordinator: Coordinator) -> None:

@@ -1,4 +1,4 @@
-"""The people's door as a server: how many connections it holds, how slow and how large a request's head may be."""
+"""The HTTP API as a server: how many connections it holds, how slow and how large a request's head may be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import uvicorn
 from api_world import Coordinator
 from structlog.testing import capture_logs
 
-from tideline_server.api.requests.connections import HEAD_BYTES, bounded
+from tideline_server.api.server import HEAD_BYTES, bounded
 
 LONG = 20.0  # nothing here takes so long; what does has failed
 

@@ -1,28 +1,123 @@
-"""Who asks, and whether they may: checked before a byte of the body is read."""
+"""Who calls, and whether their role permits it: checked before a byte of the body is read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
+from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tideline.core.errors import FederationError, IdentityRefused
+from tideline.core.errors import FederationError, IdentityRefused, PermissionRefused
 from tideline.engine.coordinator.api_keys import ANYBODY, ApiKeys, Caller
+from tideline.engine.model.accounts import KeyRole
 from tideline_server.api.answers import answer
-from tideline_server.api.requests.roles import OPEN_PATHS, WHILE_AWAY, permit
 from tideline_server.errors import code_of
-from tideline_server.limits import Limits
-from tideline_server.sign_in_refusals import Refusing
+from tideline_server.limits import Limits, Refusing
+
+
+@dataclass(frozen=True)
+class Need:
+    """The role that an operation needs, and the operation in words, for the refusal."""
+
+    role: KeyRole
+    what: str
+
+
+LOOK = Need(KeyRole.VIEWER, "looking")
+# What needs no key.
+OPEN_PATHS = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
+# What a key that was good a while ago opens while the store of keys is away: that it is away is told there.
+WHILE_AWAY = frozenset({"/metrics"})
+OTHER = "other"
+NEEDS: Mapping[str, Need] = {
+    "GET /algorithms": LOOK,
+    "GET /algorithms/{name}": LOOK,
+    "GET /algorithms/{name}/contract": LOOK,
+    "GET /clients": LOOK,
+    "GET /parts/{digest}": LOOK,
+    "GET /metrics": LOOK,
+    "GET /runs": LOOK,
+    "GET /runs/{run}": LOOK,
+    "GET /runs/{run}/events": LOOK,
+    "GET /runs/{run}/files": LOOK,
+    "GET /weights/{digest}": Need(KeyRole.OPERATOR, "looking for weights"),
+    "GET /whoami": LOOK,
+    # It tells nothing of this coordinator and changes nothing; what it costs is bounded whoever asks (planner).
+    "POST /links/plan": Need(KeyRole.VIEWER, "planning links"),
+    "POST /runs": Need(KeyRole.OPERATOR, "starting a run"),
+    "POST /runs/{run}/cancel": Need(KeyRole.OPERATOR, "cancelling a run"),
+    "POST /runs/{run}/resume": Need(KeyRole.OPERATOR, "resuming a run"),
+    "POST /invites": Need(KeyRole.OPERATOR, "inviting an agent"),
+    "POST /clients/{name}/approve": Need(KeyRole.OPERATOR, "approving an agent"),
+    "POST /parts/sweep": Need(KeyRole.OPERATOR, "sweeping the parts"),
+    "PUT /weights/{digest}": Need(KeyRole.OPERATOR, "uploading weights"),
+    "POST /clients/{name}/revoke": Need(KeyRole.ADMIN, "revoking an agent"),
+    "POST /clients/{name}/rotate": Need(KeyRole.ADMIN, "having an agent change its keys"),
+    "GET /audit": Need(KeyRole.ADMIN, "reading the audit log"),
+    "GET /audit/tip": Need(KeyRole.ADMIN, "reading the audit log"),
+    "GET /keys": Need(KeyRole.ADMIN, "listing the keys"),
+    "POST /keys": Need(KeyRole.ADMIN, "making a key"),
+    "DELETE /keys/{name}": Need(KeyRole.ADMIN, "revoking a key"),
+}
+UNCHANGING = frozenset({"POST /links/plan"})  # what changes nothing although its method would let it: a body is all it looks at
+STREAMED = frozenset({"PUT /weights/{digest}"})  # whose bodies are files, which no middleware takes in
+TEMPLATES = [(path, compile_path(path)[0]) for path in sorted({row.partition(" ")[2] for row in NEEDS})]
+PATTERNS = [(row.partition(" ")[0], compile_path(row.partition(" ")[2])[0], need) for row, need in NEEDS.items()]
+
+
+def need_of(method: str, path: str) -> Need | None:
+    """What a request needs; None for one that no route takes, which every key may hear."""
+    return next((need for allowed, pattern, need in PATTERNS if allowed == method and pattern.match(path)), None)
+
+
+def streams(method: str, path: str) -> bool:
+    """Whether a request's body is a file, which the operation itself takes in while it comes."""
+    return f"{method} {route_of(path)}" in STREAMED
+
+
+def keyless(method: str, path: str) -> bool:
+    """Whether a call is the same however often it is sent, by what it is: it needs no key to be done once."""
+    return f"{method} {route_of(path)}" in STREAMED | UNCHANGING
+
+
+def route_of(path: str) -> str:
+    """The template of an address; of one that no route takes `other`."""
+    return next((template for template, pattern in TEMPLATES if pattern.match(path)), OTHER)
+
+
+def permit(caller: Caller, method: str, path: str) -> None:
+    """Raises PermissionRefused where the caller's role does not cover the request."""
+    need = need_of(method, path)
+    if need is not None and not caller.role.covers(need.role):
+        raise PermissionRefused(
+            f"The key {caller.name!r} is {article(caller.role)}; {need.what} needs {need.role}",
+            f"Ask an admin for a key whose role is {need.role}",
+            role=caller.role.value,
+            needs=need.role.value,
+        )
+
+
+def article(role: KeyRole) -> str:
+    return f"a {role}" if role is KeyRole.VIEWER else f"an {role}"
+
+
+def check_rows(operations: Iterable[str]) -> None:
+    """Raises LookupError for an operation without a row: it would be open to every key."""
+    missing = sorted({each for each in operations if each.partition(" ")[2] not in OPEN_PATHS} - set(NEEDS))
+    if missing:
+        raise LookupError(f"No role is written down for {', '.join(missing)}")
 
 
 class KeyCheck:
     """Everything but health and the manual asks for a key, counts for the caller's limits, and needs a role (roles)."""
 
-    def __init__(self, app: ASGIApp, api_keys_of_users: ApiKeys, limits: Limits, refusing: Refusing) -> None:
-        self.app, self.api_keys_of_users, self.limits, self.refusing = app, api_keys_of_users, limits, refusing
+    def __init__(self, app: ASGIApp, api_keys: ApiKeys, limits: Limits, refusing: Refusing) -> None:
+        self.app, self.api_keys, self.limits, self.refusing = app, api_keys, limits, refusing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -44,8 +139,8 @@ class KeyCheck:
         lately: while it does not, a key is good enough that was good a while ago.
         """
         try:
-            known = self.api_keys_of_users.at_once(key)
-            caller = await run_in_threadpool(self.api_keys_of_users.caller, key, lately) if known is None else known
+            known = self.api_keys.at_once(key)
+            caller = await run_in_threadpool(self.api_keys.caller, key, lately) if known is None else known
         except IdentityRefused as error:
             if key:  # noted before it is counted: also one that is over the limit stands in the log
                 await self.refusing.note("", address, error.what)
@@ -69,16 +164,15 @@ def caller_in(scope: Scope) -> Caller:
 
 
 async def caller_of(request: Request) -> Caller:
-    """Who made a request."""
     return caller_in(request.scope)
 
 
-async def keyring_of(request: Request) -> ApiKeys:
+async def api_keys_of(request: Request) -> ApiKeys:
     """The keys of the app that a request came to."""
-    found = request.app.state.api_keys_of_users
+    found = request.app.state.api_keys
     assert isinstance(found, ApiKeys)
     return found
 
 
 Asking = Annotated[Caller, Depends(caller_of)]
-Keys = Annotated[ApiKeys, Depends(keyring_of)]
+Keys = Annotated[ApiKeys, Depends(api_keys_of)]

@@ -1,6 +1,6 @@
 """A call that changes something is done once, however often it is sent with the same Idempotency-Key (coordinator.idempotency).
 
-The answer is kept before it is sent. A repeat gets it again; one that comes while the first is under way waits for it a while.
+The answer is stored before it is sent. A repeat gets it again; one that comes while the first is under way waits for it a while.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from tideline.engine.coordinator.api_keys import Caller
 from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.ports.journal import Answer, IdempotencyRecord
 from tideline_server.api.answers import federation_error
-from tideline_server.api.requests.access import caller_in
-from tideline_server.api.requests.roles import STREAMED, UNCHANGING, keyless
-from tideline_server.api.requests.shield import again
+from tideline_server.api.requests.access import STREAMED, UNCHANGING, caller_in, keyless
+from tideline_server.api.requests.bodies import again
 from tideline_server.api.services import Services
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # methods that change nothing: a key means nothing there
 HEADER, REPLAYED = "Idempotency-Key", (b"idempotent-replayed", b"true")
 VISIBLE = "^[!-~]{1,255}$"
-TOPIC = "errands"
+TOPIC = "idempotency"
 LOOK_SECONDS = 0.25  # how often a waiting call looks by itself
 AGAIN_SECONDS = 2  # after which a call that waited in vain is best sent again
 # They stand in a kept answer where its token or its API key stood; JSON holds no such characters.
@@ -66,23 +65,23 @@ class Once:
         try:
             key = read_key(keys)
             body = (await receive()).get("body", b"")
-            told = await self.told(Call(key, body, caller_in(scope)), scope, receive)
+            response = await self.respond(Call(key, body, caller_in(scope)), scope, receive)
         except FederationError as error:
             await (await federation_error(Request(scope), error))(scope, receive, send)
         else:
-            await told.send(send)
+            await response.send(send)
 
-    async def told(self, call: Call, scope: Scope, receive: Receive) -> Told:
+    async def respond(self, call: Call, scope: Scope, receive: Receive) -> Response:
         """What the call came to, now or before."""
-        idempotency_record = await self.turn(call.idempotency_record(scope, self.services.clock.now()))
-        identity = call.identity(idempotency_record)
-        if idempotency_record.answer is not None:
-            return Told.of(idempotency_record.answer, identity, repeated=True)
-        self._working.add(idempotency_record.key)
+        record = await self.turn(call.record(scope, self.services.clock.now()))
+        identity = call.identity(record)
+        if record.answer is not None:
+            return Response.of(record.answer, identity, repeated=True)
+        self._working.add(record.key)
         try:
-            return await self.work(idempotency_record, identity, scope, again(call.body, receive))
+            return await self.work(record, identity, scope, again(call.body, receive))
         finally:
-            self._working.discard(idempotency_record.key)
+            self._working.discard(record.key)
 
     async def turn(self, mine: IdempotencyRecord) -> IdempotencyRecord:
         """The idempotency record with its answer or, if it has none, ours to do. Raises KeyReused, Underway, Unreachable.
@@ -105,30 +104,30 @@ class Once:
             else:
                 over = first
 
-    async def work(self, idempotency_record: IdempotencyRecord, identity: Identity, scope: Scope, receive: Receive) -> Told:
+    async def work(self, record: IdempotencyRecord, identity: Identity, scope: Scope, receive: Receive) -> Response:
         """Do it, and keep the answer. What failed is left to whoever sends it again."""
         scope.setdefault("state", {})["identity"] = identity
-        told, kept = Told(), None
+        response, stored = Response(), None
         try:
-            await self.app(scope, receive, told.take)
-            if told.status < 500:
-                kept = await self.keep(idempotency_record, identity, told)
-            return kept or told
+            await self.app(scope, receive, response.take)
+            if response.status < 500:
+                stored = await self.store(record, identity, response)
+            return stored or response
         finally:
-            if kept is None:
-                await self.leave(idempotency_record)
+            if stored is None:
+                await self.leave(record)
             self.services.run_service.bell.ring(TOPIC)
 
-    async def keep(self, idempotency_record: IdempotencyRecord, identity: Identity, told: Told) -> Told:
+    async def store(self, record: IdempotencyRecord, identity: Identity, response: Response) -> Response:
         """Keep the answer; the answer that counts."""
-        ours = told.answer(identity)
-        kept = await run_in_threadpool(self.services.journal.conclude, idempotency_record.key, idempotency_record.worker, ours)
-        return Told.of(kept, identity, repeated=kept != ours)
+        ours = response.answer(identity)
+        stored = await run_in_threadpool(self.services.journal.conclude, record.key, record.worker, ours)
+        return Response.of(stored, identity, repeated=stored != ours)
 
-    async def leave(self, idempotency_record: IdempotencyRecord) -> None:
+    async def leave(self, record: IdempotencyRecord) -> None:
         """Say that nobody is at it. Where the store does not answer, that is found out by waiting."""
         with suppress(FederationError):
-            await run_in_threadpool(self.services.journal.leave, idempotency_record.key, idempotency_record.worker)
+            await run_in_threadpool(self.services.journal.leave, record.key, record.worker)
 
 
 @dataclass(frozen=True)
@@ -139,22 +138,26 @@ class Call:
     body: bytes
     caller: Caller
 
-    def idempotency_record(self, scope: Scope, now: float) -> IdempotencyRecord:
+    def record(self, scope: Scope, now: float) -> IdempotencyRecord:
         """What the journal is told of it: neither the key nor the body."""
         asked = [scope["method"], scope["path"], scope["query_string"].decode("latin-1"), canonical(self.body)]
         meant = hmac.digest(self.caller.door.encode(), json.dumps(asked).encode(), "sha256").hex()
         return IdempotencyRecord(
-            hashlib.sha256(self.key.encode()).hexdigest(), meant, secrets.token_hex(16), now, secrets.token_hex(8)
+            key=hashlib.sha256(self.key.encode()).hexdigest(),
+            asked=meant,
+            seed=secrets.token_hex(16),
+            made=now,
+            worker=secrets.token_hex(8),
         )
 
-    def identity(self, idempotency_record: IdempotencyRecord) -> Identity:
+    def identity(self, record: IdempotencyRecord) -> Identity:
         """What is made by it is called after the record's seed; a token also needs both keys."""
         secret = f"{self.caller.door}\n{self.key}".encode()
-        return Identity(idempotency_record.seed, secret, idempotency_record.key, idempotency_record.worker, self.caller.name)
+        return Identity(seed=record.seed, secret=secret, idempotency_record=record.key, worker=record.worker, by=self.caller.name)
 
 
 @dataclass
-class Told:
+class Response:
     """An answer as it goes out."""
 
     status: int = 0
@@ -162,7 +165,7 @@ class Told:
     body: bytes = b""
 
     @classmethod
-    def of(cls, answer: Answer, identity: Identity, repeated: bool) -> Told:
+    def of(cls, answer: Answer, identity: Identity, repeated: bool) -> Response:
         """A kept answer, marked if it is told again."""
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
         headers += [REPLAYED] if repeated else []
@@ -170,7 +173,6 @@ class Told:
         return cls(answer.status, headers, body.encode())
 
     async def take(self, message: Message) -> None:
-        """Take in what the app sends."""
         if message["type"] == "http.response.start":
             self.status, self.headers = message["status"], list(message["headers"])
         else:
@@ -183,7 +185,6 @@ class Told:
         return Answer(self.status, headers, body)
 
     async def send(self, send: Send) -> None:
-        """Send it."""
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
         await send({"type": "http.response.body", "body": self.body})
 
@@ -211,7 +212,6 @@ def canonical(body: bytes) -> str:
 
 
 def reused() -> KeyReused:
-    """The refusal of a key under which something else was asked for."""
     return KeyReused(
         f"This {HEADER} was sent with another body, address or API key before",
         "Send a new key with a new call, and the same key only with the very same call",
@@ -220,7 +220,6 @@ def reused() -> KeyReused:
 
 
 def underway() -> Underway:
-    """The refusal of a call that waited in vain."""
     return Underway(
         f"The first call with this {HEADER} is still under way",
         f"Send the same call again in {AGAIN_SECONDS} s; it is not done twice",

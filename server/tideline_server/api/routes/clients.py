@@ -17,29 +17,28 @@ from tideline.core.signing import fingerprint
 from tideline.core.tokens import MOST_ADDRESSES, split_address
 from tideline.engine.model.accounts import Client
 from tideline_server.api.models import ClientLine, Invited
-from tideline_server.api.pages import PAGED, After, Limit, link_next, page
-from tideline_server.api.schema import body_of
-from tideline_server.api.services import Given, Name, Named
+from tideline_server.api.openapi import body_of
+from tideline_server.api.services import PAGED, After, Given, Limit, Name, Named, link_next, page
 
 router = APIRouter(tags=["clients"])
 
 
 @dataclass(frozen=True)
 class Invitation:
-    """Whom a token admits, and for how long."""
+    """Which agent a token admits, and for how long."""
 
     name: str = setting("", doc="the only name that it admits; empty: the agent chooses")
     labels: Mapping[str, str] = setting(EMPTY, doc="what experiments may select the client by")
     ttl_seconds: float = setting(86400.0, low=1.0, high=366 * 86400.0, doc="seconds that the token can be used")
-    hold: bool = setting(False, doc="whether whom it admits waits for approval")
-    addresses: tuple[str, ...] = setting((), doc="HOST:PORT of the agents' doors, where the coordinator was not told its own")
+    hold: bool = setting(False, doc="whether the agent that it admits waits for approval")
+    addresses: tuple[str, ...] = setting((), doc="HOST:PORT of the gRPC ports, where the coordinator does not know its own")
 
 
 @dataclass(frozen=True)
 class Revocation:
-    """Why a client is let in no more."""
+    """Why a client is revoked."""
 
-    reason: str = setting("", doc="told to the client, and in the runs' results")
+    reason: str = setting("", doc="sent to the client, and shown in the runs' results")
 
 
 EXAMPLES = {
@@ -54,7 +53,7 @@ WITH_REASON["requestBody"]["required"] = False
 def list_clients(
     request: Request, response: Response, services: Given, limit: Limit = None, after: After = None
 ) -> list[ClientLine]:
-    """Sorted by name. Of keys the fingerprint is shown; credentials are kept as hashes and shown to nobody."""
+    """Sorted by name, each with the fingerprint of its keys."""
     shown, more = page(services.journal.clients(), lambda client: client.name, after, limit)
     if more:
         link_next(request, response, shown[-1].name)
@@ -80,7 +79,7 @@ def invite_client(services: Given, identity: Named, body: Annotated[dict[str, An
 
 @router.post("/clients/{name}/approve", summary="Approve a pending agent")
 def approve_client(services: Given, identity: Named, name: Name) -> ClientLine:
-    """It is given orders from now on. One that is approved stays so; 409 for one that was revoked."""
+    """The agent gets orders from now on. If it is approved already, nothing changes; 409 if it was revoked."""
     return line(services.run_service.approve(name, identity.by))
 
 
@@ -88,13 +87,13 @@ def approve_client(services: Given, identity: Named, name: Name) -> ClientLine:
 def revoke_client(
     services: Given, identity: Named, name: Name, body: Annotated[dict[str, Any] | None, Body()] = None
 ) -> ClientLine:
-    """Ends its open orders as failed and lets it in no more. Revoked twice, it keeps its first date and reason."""
+    """Ends its open orders as failed, and refuses the agent. If you revoke it twice, the first date and reason stay."""
     return line(services.run_service.revoke(name, parse(Revocation, body or {}).reason, identity.by))
 
 
 @router.post("/clients/{name}/rotate", summary="Ask an agent for new keys")
 def rotate_client(services: Given, identity: Named, name: Name) -> ClientLine:
-    """The agent makes them at its next sign of life, and proves them by the old ones. 409 for one without keys."""
+    """The agent makes them at its next heartbeat, and signs them with the old ones. 409 for one that was revoked."""
     return line(services.run_service.enrolment.ask_rotation(name, identity.by))
 
 
@@ -110,13 +109,12 @@ def check_addresses(addresses: tuple[str, ...]) -> None:
 
 
 def line(client: Client) -> ClientLine:
-    """A client as it is told."""
     known, keys = vars(client), client.keys
-    told = {name: known[name] for name in ClientLine.model_fields if name not in ("fingerprint", "roles", "labels", "standing")}
+    fields = {name: known[name] for name in ClientLine.model_fields if name not in ("fingerprint", "roles", "labels", "standing")}
     return ClientLine(
-        **told,
+        **fields,
         roles=list(client.roles),
         labels=dict(client.labels),
         standing=client.standing.value,
-        fingerprint=None if keys is None else fingerprint(bytes.fromhex(keys.sign), bytes.fromhex(keys.receive)),
+        fingerprint=fingerprint(bytes.fromhex(keys.sign), bytes.fromhex(keys.receive)),
     )

@@ -1,26 +1,43 @@
-"""Runs: start, look, cancel, resume."""
+"""Runs: start, show, cancel and resume them, and follow their events."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Query, Request, Response
+import anyio
+from fastapi import APIRouter, Body, Header, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
 
+from tideline.core.errors import ConfigRefused
 from tideline.core.run import RunId
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import Experiment
-from tideline.engine.model.runs import Headline, headline
+from tideline.engine.model.runs import FINAL, Event, Headline, RunRow, headline
 from tideline_server.api.answers import jsonable
-from tideline_server.api.examples import EXPERIMENTS
 from tideline_server.api.models import RunLine, RunResult, Started
-from tideline_server.api.pages import PAGED, After, Limit, link_next
+from tideline_server.api.openapi import EXPERIMENTS, body_of
 from tideline_server.api.requests.access import Asking
-from tideline_server.api.schema import body_of
-from tideline_server.api.services import Given, Name, Named, Responses
+from tideline_server.api.services import (
+    LINK,
+    LONGEST,
+    PAGED,
+    After,
+    ApiSettings,
+    Given,
+    Limit,
+    Name,
+    Named,
+    Responses,
+    Services,
+    link_next,
+)
 
 router = APIRouter(prefix="/runs", tags=["runs"])
-History = Annotated[bool, Query(description="with every metric that was ever told; long, so not for polling")]
+History = Annotated[bool, Query(description="with the metrics of every reply; long, so not for polling")]
 NEW: Responses = {201: {"headers": {"Location": {"description": "where the run is", "schema": {"type": "string"}}}}}
 
 
@@ -48,7 +65,7 @@ def list_runs(request: Request, response: Response, services: Given, limit: Limi
 
 @router.get("/{run}", summary="Show a run", response_model=RunResult)
 def show_run(services: Given, asking: Asking, run: Name, history: History = False) -> Any:
-    """The run's result, or as much as there is of it, and what it waits for. Tables for admins are told to admins alone."""
+    """The run's result, or as much as there is of it, and what it waits for. Only admins get the tables for admins."""
     row = services.run_service.find(RunId(run))
     result = result_of(services.journal, row.id, services.clock.now(), history, admins=asking.role.covers(KeyRole.ADMIN))
     return jsonable(result | {"plan_length": len(row.plan), "cursor": row.cursor})
@@ -63,11 +80,98 @@ def cancel_run(services: Given, identity: Named, run: Name) -> RunLine:
 
 @router.post("/{run}/resume", summary="Resume a stalled run")
 def resume_run(services: Given, identity: Named, run: Name) -> RunLine:
-    """Asks those again who did not answer; what was answered stays. 409 unless the run is stalled."""
+    """Asks the sites again that did not answer; replies stay. 409 unless the run is stalled."""
     services.run_service.resume(RunId(run), identity)
     return line(headline(services.run_service.find(RunId(run))))
 
 
 def line(row: Headline) -> RunLine:
-    """A headline as it is told."""
     return RunLine(**vars(row) | {"status": row.status.value})
+
+
+JOINING = {"phase": "join", "round": 1}
+KEEP_ALIVE = ": still here\n\n"
+HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+WORD = {"type": "string"}
+ONE = {"type": "object", "properties": {"id": WORD, "event": WORD, "data": WORD}, "required": ["id", "event", "data"]}
+STREAM: Responses = {
+    200: {
+        "description": "Server-sent events; the schema is that of one",
+        "content": {"text/event-stream": {"schema": ONE}},
+        "headers": LINK,
+    }
+}
+LATEST = (1 << 63) - 1
+
+AfterEvent = Annotated[int, Query(ge=0, le=LATEST, description="leave out events up to this number")]
+LastEventId = Annotated[int | None, Header(ge=0, le=LATEST, description="as `after`, which it overrides")]
+Follow = Annotated[bool, Query(description="false: send what there is, and end")]
+Most = Annotated[int | None, Query(ge=1, le=LONGEST, description="with follow=false: the most events to send")]
+
+
+@router.get("/{run}/events", summary="Follow a run's events", response_class=StreamingResponse, responses=STREAM)
+async def run_events(
+    request: Request,
+    services: Given,
+    run: Name,
+    after: AfterEvent = 0,
+    follow: Follow = True,
+    limit: Most = None,
+    last_event_id: LastEventId = None,
+) -> StreamingResponse:
+    """`id` is the event's number in the run, `event` its kind, `data` is JSON with seq, at, kind and data.
+
+    The stream ends after the last event of a run that has ended, and when the coordinator closes. A client that was cut
+    off goes on without loss or repeat
+    by sending the last number that it saw as Last-Event-ID, which browsers do by themselves.
+    """
+    row = await run_in_threadpool(services.run_service.find, RunId(run))
+    settings: ApiSettings = request.app.state.settings
+    start = after if last_event_id is None else last_event_id
+    if limit is not None:
+        if follow:
+            raise ConfigRefused("limit is for a list that ends", "Say follow=false as well", path="limit")
+        return listed(request, row, await run_in_threadpool(services.journal.events, RunId(run), start), limit)
+    lines = event_frames(services, RunId(run), start, follow, settings.keep_alive_seconds)
+    return StreamingResponse(lines, headers=HEADERS, media_type="text/event-stream")
+
+
+def listed(request: Request, row: RunRow, events: Sequence[Event], limit: int) -> StreamingResponse:
+    """A page of events, with the address of the next one if there are more."""
+    shown = events[:limit]
+    response = StreamingResponse(iter([frame(event, row) for event in shown]), headers=HEADERS, media_type="text/event-stream")
+    if len(shown) < len(events):
+        link_next(request, response, shown[-1].seq)
+    return response
+
+
+async def event_frames(services: Services, run: RunId, after: int, follow: bool, pause: float) -> AsyncIterator[str]:
+    """Events after a number. Always reads the journal again after a wait, whether or not the bell was heard."""
+    spoken = anyio.current_time()
+    while True:
+        # The status is read first: the final event is written with it, so it is among the events read next.
+        row = await run_in_threadpool(services.run_service.find, run)
+        for event in await run_in_threadpool(services.journal.events, run, after):
+            yield frame(event, row)
+            after, spoken = event.seq, anyio.current_time()
+        if row.status in FINAL or not follow or services.ending():
+            return
+        if anyio.current_time() >= spoken + pause:
+            yield KEEP_ALIVE
+            spoken = anyio.current_time()
+        await services.moved(f"run:{run}", spoken + pause - anyio.current_time())
+
+
+def frame(event: Event, row: RunRow) -> str:
+    """One event on the wire. What a site did is told with the phase and the round in which it did so."""
+    details = place(event, row) | dict(event.data)
+    data = jsonable({"seq": event.seq, "at": event.at, "kind": event.kind, "data": details})
+    return f"id: {event.seq}\nevent: {event.kind}\ndata: {json.dumps(data)}\n\n"
+
+
+def place(event: Event, row: RunRow) -> dict[str, object]:
+    """Where in the plan a site was, if the event is about one."""
+    cursor = event.data.get("cursor")
+    if "client" not in event.data or not isinstance(cursor, int):
+        return {}
+    return {"phase": row.plan[cursor].phase, "round": row.plan[cursor].round} if 0 <= cursor < len(row.plan) else JOINING

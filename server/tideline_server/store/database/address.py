@@ -1,4 +1,4 @@
-"""Where a store is: a file, or the URL of a database. A password in it is never shown."""
+"""Where a store is: a file, or the URL of a database (a password in it is never shown). And what can be wrong with it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,20 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from tideline_server.store.database.errors import StoreRefused
+from tideline.core.errors import Refused, Unreachable
+
+
+class StoreRefused(Refused):
+    """The database cannot be opened, is no Tideline store, or was written by another version."""
+
+
+class StoreAway(StoreRefused):
+    """The database does not answer now. It may be starting."""
+
+
+class GaveWay(Unreachable):
+    """The database undid a transaction for another's sake. Done again it may succeed; nobody outside the store meets this."""
+
 
 SQLITE, POSTGRES = "sqlite", "postgresql"
 DRIVERS = {SQLITE: SQLITE, POSTGRES: "postgresql+psycopg", "postgresql+psycopg": "postgresql+psycopg"}
@@ -20,7 +33,7 @@ def read_address(where: Path | str) -> URL:
         return URL.create(SQLITE, database=str(where))
     url = parsed(where)
     if url.drivername not in DRIVERS:
-        raise StoreRefused(f"{url.drivername}: is no kind of database that a store can lie in", WRITE_SO)
+        raise StoreRefused(f"{url.drivername}: is no kind of database that Tideline supports", WRITE_SO)
     return checked(url.set(drivername=DRIVERS[url.drivername]))
 
 

@@ -23,43 +23,26 @@ RAW: Mapping[str, Callable[[ColumnElement[Any]], ColumnElement[Any]]] = {
 
 
 class Database(Protocol):
-    """A kind of database: how it is opened, and what it is told of readers and of writers."""
+    """A kind of database: how it is opened, and the execution options of readers and of writers.
+
+    queued: whether a process's writers take turns. check: raises StoreRefused for a database that cannot hold a store.
+    configure: sets what needs the tables. away: whether waiting may help. advice: what to do if it cannot be opened.
+    """
 
     @property
-    def reading(self) -> Mapping[str, Any]:
-        """The execution options of a reading transaction."""
-        ...
-
+    def reading(self) -> Mapping[str, Any]: ...
     @property
-    def writing(self) -> Mapping[str, Any]:
-        """The execution options of a writing transaction."""
-        ...
-
+    def writing(self) -> Mapping[str, Any]: ...
     @property
-    def queued(self) -> bool:
-        """Whether a process's writers queue."""
-        ...
-
+    def queued(self) -> bool: ...
     def engine_at(self, url: URL) -> Engine: ...
-    def check(self, connection: Connection, name: str) -> None:
-        """Raises StoreRefused for a database that cannot hold a store."""
-        ...
-
-    def configure(self, engine: Engine) -> None:
-        """What has to be set once the tables are there."""
-        ...
-
-    def away(self, error: SQLAlchemyError) -> bool:
-        """Whether to wait may help."""
-        ...
-
-    def advice(self, error: SQLAlchemyError) -> str:
-        """What to do if it cannot be opened."""
-        ...
+    def check(self, connection: Connection, name: str) -> None: ...
+    def configure(self, engine: Engine) -> None: ...
+    def away(self, error: SQLAlchemyError) -> bool: ...
+    def advice(self, error: SQLAlchemyError) -> str: ...
 
 
 def kind_of(url: URL) -> Database:
-    """The database that a URL names."""
     return sqlite if url.get_backend_name() == "sqlite" else postgres
 
 
@@ -92,7 +75,6 @@ def added(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
 
 @cache
 def upserting(dialect: str, table: Table, renew: tuple[str, ...], unless: Column[Any] | None) -> Executable:
-    """The statement for it."""
     statement = INSERTS[dialect](table)
     keys = list(table.primary_key.columns) if unless is None else [unless]
     if renew:

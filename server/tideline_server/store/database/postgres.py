@@ -27,7 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 
 from tideline.core.errors import FederationError, StorageFull, Unreachable
-from tideline_server.store.database.errors import GaveWay, StoreRefused
+from tideline_server.store.database.address import GaveWay, StoreRefused
 from tideline_server.store.database.plain_json import to_json
 
 CONNECT_SECONDS = 10
@@ -109,7 +109,7 @@ def check(connection: Connection, name: str) -> None:
         raise StoreRefused(f"{name} has no schema of those in search_path", "CREATE SCHEMA, or correct search_path", path=name)
     encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
     if encoding != "UTF8":
-        raise StoreRefused(f"{name} keeps text as {encoding}", "Make a database with ENCODING 'UTF8'", path=name)
+        raise StoreRefused(f"{name} stores text as {encoding}", "Make a database with ENCODING 'UTF8'", path=name)
     connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # a change of the schema may take long
     connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
     connection.exec_driver_sql(ONE_OPENER)  # of several coordinators that start at once, one makes the tables
@@ -139,19 +139,16 @@ def meaning(error: DBAPIError) -> FederationError | None:
 
 
 def lost(error: DBAPIError) -> bool:
-    """Whether the connection broke, or could not be had."""
     return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
 
 
 def reason(error: SQLAlchemyError) -> str:
-    """The driver's own words, on one line."""
     return " ".join(str(getattr(error, "orig", error)).split()).rstrip(".")
 
 
 def advice(error: SQLAlchemyError) -> str:
-    """What to do about a database that cannot be opened."""
-    told = reason(error)
-    return next((todo for words, todo in ADVICE.items() if words in told), AWAY_ADVICE)
+    text = reason(error)
+    return next((todo for words, todo in ADVICE.items() if words in text), AWAY_ADVICE)
 
 
 def away(error: SQLAlchemyError) -> bool:

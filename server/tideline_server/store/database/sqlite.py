@@ -13,7 +13,7 @@ from sqlalchemy.pool import QueuePool
 from sqlalchemy.types import NULLTYPE
 
 from tideline.core.errors import FederationError, StorageFull, Unreachable
-from tideline_server.store.database.errors import StoreRefused
+from tideline_server.store.database.address import StoreRefused
 from tideline_server.store.database.plain_json import to_json
 
 BUSY_SECONDS = 30.0  # how long a writer waits for another process's transaction
@@ -102,5 +102,4 @@ def away(error: SQLAlchemyError) -> bool:
 
 
 def advice(error: SQLAlchemyError) -> str:
-    """What to do about a file that cannot be opened."""
     return "Give the path of a file that this user may write, in a folder that exists, or of a store that Tideline made"

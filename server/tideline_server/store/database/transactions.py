@@ -1,4 +1,4 @@
-"""Transactions: writers, readers beside them, each reader a consistent snapshot."""
+"""An open database: its transactions, each reader a consistent snapshot, and its migrations."""
 
 from __future__ import annotations
 
@@ -6,30 +6,81 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, String, column, inspect, select, table
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.pool import QueuePool
 
 from tideline.core.errors import Unreachable
-from tideline_server.store.database import dialect, versions
-from tideline_server.store.database.address import read_address, shown
-from tideline_server.store.database.errors import GaveWay, StoreAway, StoreRefused
+from tideline_server.store.database import dialect
+from tideline_server.store.database.address import GaveWay, StoreAway, StoreRefused, read_address, shown
+from tideline_server.store.schema import audit_tip
+
+MIGRATIONS = Path(__file__).parent.parent / "migrations"
+revisions = table("alembic_version", column("version_num", String))
+
+
+def agree(connection: Connection, name: str) -> None:
+    """Bring the store that `connection` writes to the newest revision.
+
+    Raises StoreRefused for a database of something else, and for a store of a revision that is not known here.
+    """
+    stands = revision(connection, name)
+    if stands not in (None, *known()):
+        raise StoreRefused(
+            f"The store {name} has schema revision {stands}; this Tideline knows revisions up to {newest()}",
+            "Run the Tideline that wrote it or a newer one, or name another database to begin a new store",
+            found=stands,
+            needed=newest(),
+        )
+    if stands != newest():
+        command.upgrade(configured(connection), "head")
+
+
+def revision(connection: Connection, name: str) -> str | None:
+    """The store's revision, None for an empty database. Raises StoreRefused for a database of something else."""
+    found = inspect(connection).get_table_names()
+    if not found:
+        return None
+    if not {revisions.name, audit_tip.name} <= set(found):
+        todo = "Name a database of Tideline's own, an empty one, or a file that is not there yet"
+        raise StoreRefused(f"{name} is a database of something else", todo, path=name)
+    return connection.scalar(select(revisions.c.version_num))
+
+
+@cache
+def known() -> tuple[str, ...]:
+    """Every revision, the oldest first."""
+    return tuple(reversed([script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions()]))
+
+
+def newest() -> str:
+    """The revision that the code needs."""
+    return known()[-1]
+
+
+def configured(connection: Connection) -> Config:
+    """What Alembic needs: where the migrations lie, and the transaction that they run in."""
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    return config
+
 
 T = TypeVar("T")
 TURN_SECONDS = 60.0  # how long a writer waits for the others of its own process
-# Transactions that go on side by side: more would take the interpreter from the doors' loop, which then hears of calls too late.
+# Transactions that go on side by side: more would take the interpreter from the event loop, which then hears of calls too late.
 # One that waits for a row's lock may stand still for long, so nobody stands behind it for more than a moment.
 ABREAST, MOMENT_SECONDS = 6, 1.0
 TRIES = 4  # of a transaction that the database undoes for another's sake
 Watch = Callable[[str, float], None]  # is told of each transaction: read or write, and its seconds
-
-
-def unwatched(kind: str, seconds: float) -> None:
-    """Nobody counts transactions."""
 
 
 class Store:
@@ -74,7 +125,6 @@ class Store:
 
     @property
     def connections(self) -> int:
-        """Connections that are in use just now."""
         pool = self._engine.pool
         return pool.checkedout() if isinstance(pool, QueuePool) else 0
 
@@ -124,7 +174,6 @@ class Store:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """The database's errors as ours."""
     try:
         yield
     except NoConnection as error:
@@ -136,7 +185,7 @@ def translated() -> Iterator[None]:
         raise ours from error
 
 
-def open_store(where: Path | str, watch: Watch = unwatched) -> Store:
+def open_store(where: Path | str, watch: Watch = lambda *transaction: None) -> Store:
     """Open or make a store in a file or at a URL, and bring its tables up to date.
 
     Raises StoreRefused if it cannot be opened, is something else, or is newer than this Tideline; StoreAway if it may come.
@@ -147,7 +196,7 @@ def open_store(where: Path | str, watch: Watch = unwatched) -> Store:
     try:
         with engine.execution_options(**kind.writing).begin() as connection:
             kind.check(connection, name)
-            versions.agree(connection, name)
+            agree(connection, name)
         kind.configure(engine)
     except StoreRefused:
         engine.dispose()

@@ -37,7 +37,7 @@ def list_clients(connect: Connect, as_json: Json = False) -> None:
     elif rows:
         from tideline.cli.tables import show, table
 
-        columns = ["name", "standing", "fingerprint", "roles", "labels", "version", "protocol", "last heard"]
+        columns = ["name", "standing", "fingerprint", "roles", "labels", "version", "last heard"]
         show(table("", columns, map(client_cells, rows)))
         for row in rows:
             if row["standing"] == "revoked":
@@ -76,15 +76,14 @@ def change_client(connect: Connect, path: str, body: dict[str, str] | None, as_j
     """Change a client, and print what it is now."""
     with connect() as client:
         row: ClientLine = client.post(f"/clients/{path}", body)
-    output(row, as_json, f"{row['name']} is {verb}" + (f", fingerprint {row['fingerprint']}" if row["fingerprint"] else ""))
+    output(row, as_json, f"{row['name']} is {verb}, fingerprint {row['fingerprint']}")
 
 
 def client_cells(row: ClientLine) -> list[str]:
     labels = ",".join(f"{key}={value}" for key, value in sorted(row["labels"].items()))
-    protocol = f"{row['protocol']}" + ("" if row["fingerprint"] else " (upgrade its agent)")
     standing = row["standing"] + (", new keys awaited" if row["rotate"] else "")
-    cells = [row["name"], standing, row["fingerprint"] or "", ", ".join(row["roles"]), labels]
-    return [*cells, row["version"], protocol, utc(row["seen"])]
+    cells = [row["name"], standing, row["fingerprint"], ", ".join(row["roles"]), labels]
+    return [*cells, row["version"], utc(row["seen"])]
 
 
 def utc(seconds: float) -> str:

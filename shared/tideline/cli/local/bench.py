@@ -48,7 +48,7 @@ def bench(
     from tideline.bench.checks import check_grid, digest_of, folder_of
     from tideline.bench.scores import read_cell
     from tideline.core.algorithm import load_methods
-    from tideline_agent.policy import read_policy
+    from tideline_agent.settings import read_policy
     from tideline_agent.trainer import present
 
     folder = folder_of(text, grid)

@@ -114,7 +114,7 @@ def run_demo(options: DemoOptions, out: Path | None, as_json: bool) -> int:
 
 def check(options: DemoOptions) -> None:
     """Check the options before a process is started. Raises ConfigRefused, NotFound."""
-    from tideline_agent.policy import read_policy
+    from tideline_agent.settings import read_policy
 
     if not LEAST <= options.agents <= MOST:
         what = f"--agents is {options.agents}; it should be between {LEAST} and {MOST}"

@@ -79,7 +79,7 @@ def simulate(
     from tideline.cli.tables import result_tables, show
     from tideline.core.algorithm import load_methods
     from tideline.experiments.simulation import Place, simulate_text
-    from tideline_agent.policy import read_policy
+    from tideline_agent.settings import read_policy
     from tideline_agent.trainer import present
 
     present(device)

@@ -19,7 +19,7 @@ from tideline.core.settings import nearest
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tideline_agent.forgetting import Kept
+    from tideline_agent.home.runs import StoredRun
 
 app = typer.Typer(
     help="Look into an agent's home beside your data, and export what it learnt. Nothing is sent.",
@@ -40,7 +40,7 @@ def list_kept(
     as_json: Json = False,
 ) -> None:
     """List the runs in the home; with --run, what you can export of one."""
-    from tideline_agent.keepsakes import SELDOM, keepsakes, remembered
+    from tideline_agent.home.runs import SELDOM, keepsakes, remembered
 
     check_home(home)
     rows: list[dict[str, object]] = remembered(home) if run is None else described(keepsakes(home, RunId(run), methods))
@@ -153,10 +153,10 @@ def forget_runs(
     as_json: Json = False,
 ) -> None:
     """Forget runs, with their models and pictures at this site, to free disk space."""
-    from tideline_agent.forgetting import kept
+    from tideline_agent.home.runs import stored_runs
 
     check_home(home)
-    chosen = choose(kept(home, methods).values(), runs or (), older, unfinished)
+    chosen = choose(stored_runs(home, methods).values(), runs or (), older, unfinished)
     if chosen and not yes:
         confirm(chosen, as_json)
     forget_all(home, chosen, as_json)
@@ -164,7 +164,7 @@ def forget_runs(
 
 def taken(home: Path, run: str, name: str, methods: str) -> Mapping[str, Tensor]:
     """What a name of `tideline site list --run` stands for: tensors by name. Raises NotFound."""
-    from tideline_agent.keepsakes import keepsakes, one_of
+    from tideline_agent.home.runs import keepsakes, one_of
 
     check_home(home)
     return one_of(keepsakes(home, RunId(run), methods), name, RunId(run))
@@ -189,7 +189,7 @@ def show_written(out: Path, arrays: Mapping[str, Tensor], as_json: bool) -> None
     output({"file": str(out), "arrays": shapes}, as_json, text)
 
 
-def choose(known: Iterable[Kept], runs: Sequence[str], older: str | None, unfinished: bool) -> list[Kept]:
+def choose(known: Iterable[StoredRun], runs: Sequence[str], older: str | None, unfinished: bool) -> list[StoredRun]:
     """The runs to forget. Raises ConfigRefused, NotFound, and Refused for named ones that may continue."""
     from tideline.cli.serving import read_seconds
 
@@ -201,7 +201,7 @@ def choose(known: Iterable[Kept], runs: Sequence[str], older: str | None, unfini
     return [each for each in known if each.last < before and (each.over or unfinished)]
 
 
-def named(known: dict[str, Kept], runs: Sequence[str], unfinished: bool) -> list[Kept]:
+def named(known: dict[str, StoredRun], runs: Sequence[str], unfinished: bool) -> list[StoredRun]:
     for run in runs:
         if run not in known:
             raise NotFound(f"There is no run {run[:80]} in this home", f"See `tideline site list`{nearest(run, list(known))}")
@@ -210,7 +210,7 @@ def named(known: dict[str, Kept], runs: Sequence[str], unfinished: bool) -> list
     return [known[run] for run in dict.fromkeys(runs)]
 
 
-def confirm(chosen: Sequence[Kept], as_json: bool) -> None:
+def confirm(chosen: Sequence[StoredRun], as_json: bool) -> None:
     """Ask for confirmation. Raises Refused for any answer but yes."""
     from tideline.cli.tables import show, table
 
@@ -226,11 +226,11 @@ def confirm(chosen: Sequence[Kept], as_json: bool) -> None:
         raise Refused("Nothing was forgotten: you did not confirm", "Answer y, or add --yes")
 
 
-def forget_all(home: Path, chosen: Sequence[Kept], as_json: bool) -> None:
+def forget_all(home: Path, chosen: Sequence[StoredRun], as_json: bool) -> None:
     """Forget runs and print which. Raises Refused, once the others are gone, if the agent works for one of them."""
-    from tideline_agent.forgetting import clear, forget
+    from tideline_agent.home.runs import clear, forget
 
-    gone: list[Kept] = []
+    gone: list[StoredRun] = []
     busy: list[Refused] = []
     for each in chosen:
         try:

@@ -32,9 +32,9 @@ KINDS = (
 )
 
 
-def begun(at: float, chain: str, clients: int, runs: int, keys: int) -> AuditEvent:
-    """The log begins. What the database held by then was done unseen. chain: tells this chain from every other."""
-    return AuditEvent(BEGUN, at, details={"chain": chain, "clients": clients, "runs": runs, "keys": keys})
+def begun(at: float, chain: str) -> AuditEvent:
+    """The log begins. chain: tells this chain from every other."""
+    return AuditEvent(BEGUN, at, details={"chain": chain})
 
 
 def invited(invite: Invite, by: str, now: float) -> AuditEvent:
@@ -56,11 +56,11 @@ def roles_changed(name: ClientId, before: Iterable[str], roles: Iterable[str], n
     return AuditEvent("roles_changed", now, client=name, details={"before": list(before), "roles": list(roles)})
 
 
-def shown(keys: Keys | None) -> str:
+def shown(keys: Keys) -> str:
     try:
-        return "" if keys is None else fingerprint(bytes.fromhex(keys.sign), bytes.fromhex(keys.receive))
+        return fingerprint(bytes.fromhex(keys.sign), bytes.fromhex(keys.receive))
     except ValueError:
-        return f"{keys.sign if keys else ''}"[:HASH]
+        return keys.sign[:HASH]
 
 
 def about_client(kind: str, name: ClientId, now: float, by: str, **details: Plain) -> AuditEvent:

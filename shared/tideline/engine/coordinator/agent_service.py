@@ -1,4 +1,4 @@
-"""What agents ask of the coordinator. Every call names the client that its credential proved."""
+"""What agents ask of the coordinator. Every call names the client that its signature proved."""
 
 from __future__ import annotations
 

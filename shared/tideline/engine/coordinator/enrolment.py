@@ -14,7 +14,6 @@ from tideline.archive import sealing
 from tideline.core.errors import ConfigRefused, IdentityRefused, Malformed, NotFound, Refused
 from tideline.core.run import ClientId, Role
 from tideline.core.settings import nearest
-from tideline.core.signing import OLDEST, PROTOCOL
 from tideline.core.tokens import secret_of
 from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.model.accounts import NAME, Client, Invite, Keys, Standing
@@ -29,13 +28,12 @@ MOST_VERSION, MOST_SECRET = 80, 4096  # characters that an applicant may bring; 
 
 @dataclass(frozen=True)
 class Applicant:
-    """An agent that enrols or comes back. credential: of one from before there were keys. keys: proven by its signature."""
+    """An agent that enrols or comes back. keys: proven by its signature."""
 
     name: str
     roles: tuple[str, ...]
     version: str
-    credential: str = ""
-    keys: Keys | None = None
+    keys: Keys
 
 
 class Enrolment:
@@ -82,10 +80,6 @@ class Enrolment:
 
     # Enrolment
 
-    def enrol(self, token: str, name: str, credential: str, roles: tuple[str, ...], version: str) -> Client:
-        """Admit an agent of protocol 1, which shows a credential with each call."""
-        return self.admit(token, Applicant(name, roles, version, credential))
-
     def admit(self, token: str, who: Applicant) -> Client:
         """Admit an agent. Repeating it changes nothing: a killed agent starts again the same way. Raises IdentityRefused."""
         check_applicant(token, who)
@@ -128,10 +122,8 @@ class Enrolment:
         return invite
 
     def again(self, known: Client, who: Applicant) -> Client:
-        """An enrolled agent that came back; the first time with keys, its credential binds them."""
+        """An enrolled agent that came back."""
         self.same(known, who)
-        if known.keys is None and who.keys is not None:
-            self.rekey(known, who.keys)
         self.journal.saw(known.name, self.clock.now(), who.version, who.roles)
         return self.read(known.name)
 
@@ -139,13 +131,7 @@ class Enrolment:
         """Raises IdentityRefused for an agent that is not the one that enrolled, or that was revoked."""
         if known.standing is Standing.REVOKED:
             raise barred(known)
-        if known.keys is None:
-            same = bool(who.credential) and hmac.compare_digest(known.credential_hash, secret_hash(who.credential))
-        else:
-            same = who.keys is not None and hmac.compare_digest(
-                known.keys.sign + known.keys.receive, who.keys.sign + who.keys.receive
-            )
-        if not same:
+        if not hmac.compare_digest(known.keys.sign + known.keys.receive, who.keys.sign + who.keys.receive):
             raise IdentityRefused(
                 f"The name {known.name!r} belongs to another agent",
                 "Start with the home directory that enrolled under this name, or enrol under another name",
@@ -155,7 +141,7 @@ class Enrolment:
         """Bind new keys to a client. Raises IdentityRefused if another call did so meanwhile, Malformed for what are no keys."""
         check_receives(keys)
         with self._changing(known.name):
-            if not self.journal.rekey(known.name, known.sign_key, keys, PROTOCOL, self.clock.now(), handover):
+            if not self.journal.rekey(known.name, known.sign_key, keys, self.clock.now(), handover):
                 raise IdentityRefused(f"The keys of {known.name!r} were changed a moment ago", "Start the agent again")
 
     # Who calls
@@ -220,10 +206,6 @@ class Enrolment:
     def _fresh(self, seconds: float = FRESH_SECONDS) -> bool:
         return 0.0 <= self.clock.now() - self._read < seconds
 
-    def authenticate(self, name: str, credential: str) -> Client:
-        """The client of protocol 1 that a credential proves. Raises IdentityRefused, also for one that has keys."""
-        return proven(self.cached(name) or self.read(name), credential)
-
     # What users decide
 
     def approve(self, name: str, by: str = "") -> Client:
@@ -241,11 +223,8 @@ class Enrolment:
         return self.find(name), tuple(dict.fromkeys(str(order.run) for order in ended))
 
     def ask_rotation(self, name: str, by: str = "") -> Client:
-        """Ask a client for new keys at its next sign of life. Raises NotFound, Refused for one that has none or is revoked."""
+        """Ask a client for new keys at its next sign of life. Raises NotFound, Refused for one that is revoked."""
         known = self.find_admitted(name)
-        if known.keys is None:
-            what = f"{name} speaks protocol {known.protocol} and has no keys"
-            raise Refused(what, "Upgrade its agent; it makes keys by itself")
         with self._changing(known.name):
             self.journal.ask_rotation(known.name, by, self.clock.now())
         return self.find(name)
@@ -266,30 +245,17 @@ class Enrolment:
 
 
 def newcomer(invite: Invite, who: Applicant, now: float) -> Client:
-    keys = who.keys or Keys("", "")
     return Client(
         name=ClientId(who.name),
-        credential_hash="" if who.keys else secret_hash(who.credential),
         roles=who.roles,
         labels=invite.labels,
         version=who.version,
         enrolled=now,
         seen=now,
-        protocol=PROTOCOL if who.keys else OLDEST,
-        sign_key=keys.sign,
-        receive_key=keys.receive,
+        sign_key=who.keys.sign,
+        receive_key=who.keys.receive,
         standing=Standing.PENDING if invite.hold else Standing.APPROVED,
     )
-
-
-def proven(known: Client, credential: str) -> Client:
-    """A client whose credential is good. Raises IdentityRefused."""
-    if known.keys is not None:
-        what = f"{known.name!r} signs its calls; a credential proves nothing"
-        raise IdentityRefused(what, "Start the agent with the version and the home directory that enrolled last")
-    if not hmac.compare_digest(known.credential_hash, secret_hash(credential)):
-        raise IdentityRefused(f"The credential is not that of {known.name!r}", "Enrol this agent again with a new token")
-    return known
 
 
 def admitted(known: Client) -> Client:
@@ -321,8 +287,7 @@ def check_client_name(name: str, empty: bool = True) -> None:
 def check_applicant(token: str, who: Applicant) -> None:
     """What an agent says of itself is kept, so it has bounds. Raises ConfigRefused for its name, Malformed for the rest."""
     check_client_name(who.name, empty=False)
-    if who.keys is not None:
-        check_receives(who.keys)
+    check_receives(who.keys)
     odd = next((role for at, role in enumerate(who.roles) if role not in tuple(Role) or role in who.roles[:at]), None)
     if odd is not None:
         what = f"The enrolment names a role that there is not, or one twice: {odd[:40]!r}"
@@ -330,9 +295,8 @@ def check_applicant(token: str, who: Applicant) -> None:
     if len(who.version) > MOST_VERSION or not who.version.isprintable():
         what = f"The enrolment's version has {len(who.version)} characters, or some that cannot be printed"
         raise Malformed(what, f"Send at most {MOST_VERSION} that can")
-    for what, secret in (("token", token), ("credential", who.credential)):
-        if len(secret) > MOST_SECRET:
-            raise Malformed(f"The enrolment's {what} has {len(secret)} characters", f"Send at most {MOST_SECRET}")
+    if len(token) > MOST_SECRET:
+        raise Malformed(f"The enrolment's token has {len(token)} characters", f"Send at most {MOST_SECRET}")
 
 
 def check_receives(keys: Keys) -> None:

@@ -41,7 +41,7 @@ class RunService:
     def __init__(self, journal: Journal, compute: Compute, bell: Bell, clock: Clock, here: Present = all_present) -> None:
         self.journal, self.compute, self.bell, self.clock, self.here = journal, compute, bell, clock, here
         self.enrolment = Enrolment(journal, clock)
-        self.invite, self.invited, self.enrol = self.enrolment.invite, self.enrolment.invited, self.enrolment.enrol
+        self.invite, self.invited = self.enrolment.invite, self.enrolment.invited
 
     def approve(self, name: str, by: str = "") -> Client:
         """Let a pending client work. Raises NotFound, Refused."""

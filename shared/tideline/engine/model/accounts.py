@@ -60,22 +60,18 @@ class Peer:
 class Client:
     """An enrolled agent. `roles` are those that its owner allows.
 
-    protocol         that it spoke last; one of protocol 1 has no keys and shows a credential instead
-    credential_hash  empty for a client with keys
-    rotate           whether it is asked for new keys
-    handovers        how it came to its keys from those that it enrolled with
+    rotate     whether it is asked for new keys
+    handovers  how it came to its keys from those that it enrolled with
     """
 
     name: ClientId
-    credential_hash: str
     roles: tuple[str, ...]
     labels: Mapping[str, str]
     version: str
     enrolled: float
     seen: float
-    protocol: int = 1
-    sign_key: str = ""
-    receive_key: str = ""
+    sign_key: str
+    receive_key: str
     standing: Standing = Standing.APPROVED
     revoked: float | None = None
     reason: str = ""
@@ -83,8 +79,8 @@ class Client:
     handovers: tuple[Handover, ...] = ()
 
     @property
-    def keys(self) -> Keys | None:
-        return Keys(self.sign_key, self.receive_key) if self.sign_key else None
+    def keys(self) -> Keys:
+        return Keys(self.sign_key, self.receive_key)
 
 
 class KeyRole(StrEnum):

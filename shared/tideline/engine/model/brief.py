@@ -138,7 +138,7 @@ def brief_in(order: Order) -> Brief:
 
 
 def with_peers(brief: Mapping[str, Plain], clients: Iterable[Client]) -> dict[str, Plain]:
-    known = [each for each in clients if each.keys is not None]
+    known = list(clients)
     room = MOST_BRIEF - chars({**brief, "peers": {}})
     most = most_handovers(known, room)
     return {**brief, "peers": {each.name: plain_peer(each, most) for each in known}}
@@ -157,7 +157,6 @@ def most_handovers(clients: Sequence[Client], room: int) -> int:
 
 def plain_peer(client: Client, most: int = MOST_HANDOVERS) -> dict[str, Plain]:
     """A client that has keys, as its peers know it: these, and so many of its newest handovers, the newest last."""
-    assert client.keys is not None
     newest = handed_over(client)[-most:] if most else ()
     handovers = [{**asdict(each.keys), "signature": each.signature} for each in newest]
     return {**asdict(client.keys), "handovers": handovers}

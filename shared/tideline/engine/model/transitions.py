@@ -62,10 +62,10 @@ def answered(row: OrderRow, reply: Reply, status: OrderStatus, now: float, down:
     )
 
 
-def rekeyed(known: Client, keys: Keys, protocol: int, handover: str = "") -> Client:
+def rekeyed(known: Client, keys: Keys, handover: str = "") -> Client:
     """A client's row with new keys: nothing that it had shows who it is any more, but for the old keys' signature of these."""
-    changed = replace(known, sign_key=keys.sign, receive_key=keys.receive, protocol=protocol, credential_hash="", rotate=False)
-    before = known.handovers or ((Handover(known.keys, ""),) if known.keys else ())
+    changed = replace(known, sign_key=keys.sign, receive_key=keys.receive, rotate=False)
+    before = known.handovers or (Handover(known.keys, ""),)
     # Without a signature the line is cut: an owner must say that the new keys are right.
     handovers = (*before, Handover(keys, handover))[-MOST_HANDOVERS:] if handover else ()
     return replace(changed, handovers=handovers)

@@ -30,11 +30,8 @@ def for_one(envelope: Envelope, client: ClientId) -> Envelope:
 
 
 def check_keys(clients: Iterable[Client]) -> None:
-    """Raises RosterRefused for a client without keys, or with one to receive that is of no use: nothing could be sealed to it."""
+    """Raises RosterRefused for a client whose key to receive is of no use: nothing could be sealed to it."""
     for client in clients:
-        if client.keys is None:
-            what = f"{client.name} speaks protocol {client.protocol} and has no keys; this method's sites seal for each other"
-            raise RosterRefused(what, "Upgrade its agent; it makes keys by itself", path=f"roster.{client.name}")
         if not sealing.receives(raw(client.keys)[1]):
             what = f"{client.name} has a key to receive that is none, or of low order: anybody could open what is sealed to it"
             todo = f"Have it make new keys: tideline clients rotate {client.name}"

@@ -193,8 +193,8 @@ class Accounts(Protocol):
     def saw_all(self, names: Collection[ClientId], now: float) -> None:
         """Note of many at once that they live."""
 
-    def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0, handover: str = "") -> bool:
-        """Give a client new keys, if its key to sign is still `before` (empty: none yet). Its credential is gone with it.
+    def rekey(self, name: ClientId, before: str, keys: Keys, now: float = 0.0, handover: str = "") -> bool:
+        """Give a client new keys, if its key to sign is still `before`.
 
         handover: the signature by which the old keys vouch for the new ones; without it nobody who knows the old ones follows.
         """

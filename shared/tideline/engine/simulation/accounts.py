@@ -21,7 +21,7 @@ class MemoryAccounts:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._entries: list[Entry] = chained(Tip(), [entries.begun(0.0, secrets.token_hex(8), 0, 0, 0)])
+        self._entries: list[Entry] = chained(Tip(), [entries.begun(0.0, secrets.token_hex(8))])
         self._invites: dict[str, Invite] = {}
         self._clients: dict[ClientId, Client] = {}
         self._keys: dict[str, ApiKey] = {}
@@ -80,12 +80,12 @@ class MemoryAccounts:
         for name in names:
             self.saw(name, now)
 
-    def rekey(self, name: ClientId, before: str, keys: Keys, protocol: int, now: float = 0.0, handover: str = "") -> bool:
+    def rekey(self, name: ClientId, before: str, keys: Keys, now: float = 0.0, handover: str = "") -> bool:
         with self._lock:
             known = self._clients.get(name)
             if known is None or known.sign_key != before:
                 return False
-            self._clients[name] = rekeyed(known, keys, protocol, handover)
+            self._clients[name] = rekeyed(known, keys, handover)
             self.record([entries.rotated(name, keys, now)])
             return True
 

@@ -1,7 +1,11 @@
-"""The tables as they were when migrations began."""
+"""The first tables, and the first entry of the audit log."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import secrets
+import time
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,10 +15,26 @@ revision = "0001"
 down_revision = None
 
 TEXT = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+COUNTED = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+VALID = sa.text("revoked IS NULL")
+
+# The triggers that protect the audit log. SQLite's INSERT OR REPLACE passes the trigger of a deletion; in Postgres what
+# replaces a row is an update.
+REFUSAL = "the audit log is only added to"
+ABORT = f"BEGIN SELECT RAISE(ABORT, '{REFUSAL}'); END"
+SQLITE_TRIGGERS = (
+    *(f"CREATE TRIGGER audit_no_{what} BEFORE {what} ON audit {ABORT}" for what in ("UPDATE", "DELETE")),
+    f"CREATE TRIGGER audit_no_replace BEFORE INSERT ON audit WHEN NEW.seq <= (SELECT max(seq) FROM audit) {ABORT}",
+)
+REFUSE = f"BEGIN RAISE EXCEPTION '{REFUSAL}'; END"
+EACH = "FOR EACH STATEMENT EXECUTE FUNCTION audit_stays()"
+POSTGRES_TRIGGERS = (
+    f"CREATE OR REPLACE FUNCTION audit_stays() RETURNS trigger LANGUAGE plpgsql AS $$ {REFUSE} $$",
+    *(f"CREATE TRIGGER audit_no_{what} BEFORE {what} ON audit {EACH}" for what in ("UPDATE", "DELETE", "TRUNCATE")),
+)
 
 
 def text(name: str, *more: sa.ForeignKey, key: bool = False, null: bool = False) -> sa.Column[str]:
-    """A column of text."""
     return sa.Column(name, TEXT, *more, primary_key=key, nullable=null)
 
 
@@ -24,47 +44,74 @@ def whole(name: str, *more: sa.ForeignKey, key: bool = False, null: bool = False
 
 
 def large(name: str) -> sa.Column[int]:
-    """A column of whole numbers up to 64 bits."""
     return sa.Column(name, sa.BigInteger, nullable=False)
 
 
 def seconds(name: str, null: bool = False) -> sa.Column[float]:
-    """A column of real numbers."""
     return sa.Column(name, sa.Double, nullable=null)
 
 
 def flag(name: str) -> sa.Column[bool]:
-    """A column of yes or no."""
     return sa.Column(name, sa.Boolean, nullable=False)
 
 
 def plain(name: str) -> sa.Column[Any]:
-    """A column of plain data."""
     return sa.Column(name, sa.JSON(none_as_null=True), nullable=True)
 
 
 def upgrade() -> None:
-    """Make every table, and say in `meta` what this is to a Tideline from before there were migrations."""
-    people()
+    """Make every table, and begin the audit log."""
+    accounts()
     runs()
     exchanges()
     parts()
-    made = op.create_table("meta", text("name", key=True), text("value"))
-    op.bulk_insert(made, [{"name": "schema", "value": "1"}])
+    audit()
 
 
-def people() -> None:
-    """Invites and clients."""
-    op.create_table("invites", text("token_hash", key=True), text("name"), plain("labels"), seconds("expires"), text("used_by"))
+def accounts() -> None:
+    """Invites, clients, API keys, and records of calls with an idempotency key."""
+    op.create_table(
+        "invites",
+        text("token_hash", key=True),
+        text("name"),
+        plain("labels"),
+        seconds("expires"),
+        text("used_by"),
+        flag("hold"),
+    )
+    op.create_table(
+        "api_keys",
+        text("id", key=True),
+        *(text(name) for name in ("name", "key_hash", "role")),
+        seconds("created"),
+        text("created_by"),
+        *(seconds(name, null=True) for name in ("last_used", "expires", "revoked")),
+    )
+    op.create_index("api_keys_by_name", "api_keys", ["name"], unique=True, sqlite_where=VALID, postgresql_where=VALID)
+    op.create_table(
+        "idempotency_records",
+        text("key", key=True),
+        text("asked"),
+        text("seed"),
+        seconds("made"),
+        text("worker"),
+        plain("chosen"),
+        plain("answer"),
+    )
+    op.create_index("idempotency_records_by_age", "idempotency_records", ["made"])
     op.create_table(
         "clients",
         text("name", key=True),
-        text("credential_hash"),
         plain("roles"),
         plain("labels"),
         text("version"),
         seconds("enrolled"),
         seconds("seen"),
+        *(text(name) for name in ("sign_key", "receive_key", "standing")),
+        seconds("revoked", null=True),
+        text("reason"),
+        flag("rotate"),
+        plain("handovers"),
     )
 
 
@@ -97,6 +144,15 @@ def runs() -> None:
         plain("plan"),
         plain("contract"),
     )
+    op.create_index("runs_by_age", "runs", ["created", "id"])
+    op.create_table(
+        "leases",
+        text("run", sa.ForeignKey("runs.id"), key=True),
+        text("holder"),
+        whole("token"),
+        whole("beats"),
+        seconds("seconds"),
+    )
     op.create_table("events", text("run", key=True), whole("seq", key=True), seconds("at"), text("kind"), plain("data"))
 
 
@@ -116,7 +172,7 @@ def exchanges() -> None:
         plain("folded"),
         whole("next_cursor"),
         whole("state", sa.ForeignKey("listings.id"), null=True),
-        plain("asked"),
+        *(plain(name) for name in ("asked", "marks", "groups", "tables")),
     )
     op.create_table(
         "orders",
@@ -139,15 +195,35 @@ def exchanges() -> None:
         seconds("answered", null=True),
         large("bytes_down"),
         large("bytes_up"),
+        plain("sealed"),
     )
     op.create_index("orders_of_round", "orders", ["run", "cursor"])
     op.create_index("orders_of_client", "orders", ["client", "status"])
     op.create_index("orders_of_member", "orders", ["run", "client", "cursor"])
+    op.create_table(
+        "sealed",
+        text("run", sa.ForeignKey("runs.id"), key=True),
+        text("holder", key=True),
+        text("phase", key=True),
+        whole("round", key=True),
+        text("digest", key=True),
+        large("size"),
+        whole("needed"),
+        text("cipher"),
+        large("bytes"),
+        plain("keys"),
+        plain("signatures"),
+    )
 
 
 def parts() -> None:
-    """Parts, and what keeps them."""
+    """Parts, and the references to them."""
     op.create_table("parts", text("digest", key=True), seconds("touched"), flag("once_referred"))
+    op.create_index("parts_by_age", "parts", ["once_referred", "touched"])
+    op.create_table("loose", sa.Column("id", COUNTED, primary_key=True), text("digest"))
+    op.create_table("dropped", text("digest", key=True), seconds("at"))
+    op.create_index("dropped_by_age", "dropped", ["at"])
+    op.create_table("marker", whole("id", key=True), text("digest"))
     op.create_table("members", whole("listing", sa.ForeignKey("listings.id"), key=True), text("digest", key=True))
     op.create_index("members_of_digest", "members", ["digest"])
     op.create_table(
@@ -160,3 +236,27 @@ def parts() -> None:
     )
     op.create_index("refs_of_listing", "refs", ["listing"])
     op.create_table("pushed", text("digest", key=True), text("run", key=True), text("client", key=True))
+
+
+def audit() -> None:
+    """The audit log with its first entry, the tip of its chain, and the triggers that refuse changes."""
+    log = op.create_table(
+        "audit",
+        whole("seq", key=True),
+        text("kind"),
+        seconds("at"),
+        *(text(name) for name in ("by", "client", "run")),
+        plain("details"),
+        text("hash"),
+    )
+    for name in ("run", "client", "kind"):
+        op.create_index(f"audit_by_{name}", "audit", [name, "seq"])
+    tip = op.create_table("audit_tip", whole("id", key=True), whole("seq"), text("hash"))
+    details = {"chain": secrets.token_hex(8)}
+    entry = {"seq": 1, "kind": "log_begun", "at": time.time(), "by": "", "client": "", "run": "", "details": details}
+    content = json.dumps(entry, sort_keys=True, separators=(",", ":")).encode()
+    entry["hash"] = hashlib.sha256(bytes(32) + content).hexdigest()
+    op.bulk_insert(log, [entry])
+    op.bulk_insert(tip, [{"id": 1, "seq": 1, "hash": entry["hash"]}])
+    for statement in SQLITE_TRIGGERS if op.get_bind().dialect.name == "sqlite" else POSTGRES_TRIGGERS:
+        op.execute(statement)

@@ -1,0 +1,93 @@
+"""Where the coordinators are and how they are verified: from the owner's options, else the token, else the agent's home."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tideline.core.errors import ConfigRefused
+from tideline.core.tokens import Token, Trust, read_token
+from tideline_agent.home.identity import Memo, recall, remember
+from tideline_agent.link import Endpoints, authority, vouches
+from tideline_agent.settings import AgentSettings, check_address
+
+BLOCK = re.compile(rb"-----BEGIN [ -~]+?-----[\x00-\x7f]+?-----END [ -~]+?-----")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known before anybody is called. pinned: the fingerprint of an authority that is still to be fetched."""
+
+    endpoints: Endpoints
+    pinned: bytes = b""
+
+
+def find(settings: AgentSettings) -> Found:
+    """The coordinators' endpoints. Raises ConfigRefused where none is known, or one would be called in the clear."""
+    token, memo = read_token(settings.token), recall(settings.folder)
+    addresses = settings.addresses or token.addresses or (memo.addresses if memo else ())
+    if not addresses:
+        raise ConfigRefused(
+            f"No coordinator is known: neither the token nor the home {settings.folder} names one",
+            "Give --token from tideline invite, or --coordinator HOST:PORT",
+        )
+    own = own_certificate(settings)
+    if settings.ca is not None:
+        return Found(Endpoints(addresses, pem(settings.ca, "--ca"), own=own))
+    trust, ca = trusted(token, memo)
+    if trust is Trust.PINNED and not ca:
+        return Found(Endpoints(addresses, own=own), token.authority)
+    if trust is Trust.PLAIN:
+        for address in addresses:
+            check_address(address, settings.insecure)
+    return Found(Endpoints(addresses, ca or None, trust is Trust.SYSTEM, own))
+
+
+def trusted(token: Token, memo: Memo | None) -> tuple[Trust, bytes]:
+    """How the coordinators are known, and the authority's certificate if the home has it."""
+    stored = blocks(memo.ca.encode()) if memo else b""
+    if token.addresses or token.trust is not Trust.PLAIN:
+        return token.trust, stored if stored and vouches(stored, token.authority) else b""
+    return (Trust[memo.trust.upper()], stored) if memo else (Trust.PLAIN, b"")
+
+
+def introduced(settings: AgentSettings, found: Found, again: Callable[[Callable[[], bytes]], bytes]) -> Endpoints:
+    """The endpoints with their authority's certificate, fetched from the first that answers. `again` tries while none does.
+
+    Raises IdentityRefused for a coordinator of another authority.
+    """
+    if not found.pinned:
+        return found.endpoints
+    certificate = again(lambda: authority(found.endpoints, found.pinned))
+    return Endpoints(found.endpoints.addresses, certificate, own=found.endpoints.own)
+
+
+def note(settings: AgentSettings, endpoints: Endpoints) -> None:
+    """Remember what has answered."""
+    trust = Trust.PINNED if endpoints.roots else Trust.SYSTEM if endpoints.system else Trust.PLAIN
+    remember(settings.folder, Memo(settings.name, endpoints.addresses, trust.name.lower(), (endpoints.roots or b"").decode()))
+
+
+def own_certificate(settings: AgentSettings) -> tuple[bytes, bytes] | None:
+    """Key and certificate of the agent, if it has some."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return pem(settings.tls_key, "--tls-key"), pem(settings.tls_cert, "--tls-cert")
+
+
+def pem(path: Path, option: str) -> bytes:
+    """A PEM file, without what people write beside its blocks. Raises ConfigRefused."""
+    try:
+        found = blocks(path.read_bytes())
+    except OSError as cause:
+        raise ConfigRefused(f"{option} {path} cannot be read: {cause.strerror}", "Correct the path, or its permissions") from None
+    if not found:
+        raise ConfigRefused(f"{option} {path} is no PEM file", "Give a file with -----BEGIN and -----END lines")
+    return found
+
+
+def blocks(text: bytes) -> bytes:
+    """The blocks of a PEM file. What stands beside them may be of any encoding, and not all that read them take that."""
+    return b"".join(block + b"\n" for block in BLOCK.findall(text))

@@ -1,0 +1,323 @@
+"""What would keep an agent from working, looked at from its name for the coordinator to its disk. Changes nothing anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from tideline import __version__
+from tideline.core.errors import FederationError, IdentityRefused, TooMany
+from tideline.core.signing import PROTOCOL
+from tideline.core.tokens import read_token, split_address
+from tideline.engine.coordinator.scheduler import duration
+from tideline_agent.discovery import Found, find
+from tideline_agent.home import identity
+from tideline_agent.home.keys import Keys
+from tideline_agent.link import Endpoints, GrpcLink, NotSpoken, check_certificate
+from tideline_agent.notes import LOW_DISK_BYTES
+from tideline_agent.settings import AgentSettings, read_policy
+
+CONNECT_SECONDS = 5.0
+SKEW_SECONDS = 60.0  # of this machine's clock, beyond which it is told
+RENEW_DAYS = 14
+PROBE_BYTES = 64 << 10
+NO_DISK_BYTES = 100_000_000
+Now = Callable[[], float]
+
+
+class State(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    NOT_TRIED = "not tried"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check: what was found, and what to do about it."""
+
+    check: str
+    state: State
+    found: str
+    todo: str = ""
+
+
+def checkup(settings: AgentSettings, now: Now = time.time) -> Iterator[Finding]:
+    """Every check in turn. What depends on one that failed is not tried."""
+    patient = Patient(settings, now)
+    for name, check, needs in CHECKS:
+        missing = next((each for each in needs if each in patient.bad), None)
+        if missing is not None:
+            patient.bad.add(name)
+            yield Finding(name, State.NOT_TRIED, f"it needs the check of {missing}")
+            continue
+        for finding in tried(name, lambda check=check: check(patient)):  # type: ignore[misc]
+            if finding.state in (State.FAILED, State.NOT_TRIED):
+                patient.bad.add(name)
+            yield finding
+
+
+def tried(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """A check's findings; an error of ours is one too."""
+    try:
+        yield from check()
+    except FederationError as error:
+        yield Finding(name, State.FAILED, error.what, error.todo)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        todo = "See that the place is right, and that you may use it"
+        yield Finding(name, State.FAILED, f"{place}{error.strerror or error}", todo)
+    except Exception as error:  # noqa: BLE001 - the other checks are worth their while whatever one of them meets
+        words = f"the check failed with {type(error).__name__}: {error}"
+        yield Finding(name, State.FAILED, words, "Start the agent and see what it says; report this line")
+
+
+@dataclass
+class Patient:
+    """What the checks have found out so far. reached: the addresses that are good up to here; bad: the checks that failed."""
+
+    settings: AgentSettings
+    now: Now
+    bad: set[str] = field(default_factory=set)
+    found: Found = field(default_factory=lambda: Found(Endpoints(())))
+    reached: tuple[str, ...] = ()
+    roots: bytes | None = None
+    standing: str = ""
+    keys: Keys | None = None  # with which the agent would be let in
+
+    def link(self, keys: Keys | None = None) -> contextlib.closing[GrpcLink]:
+        """A line to the coordinators that were reached."""
+        endpoints = replace(self.found.endpoints, addresses=self.reached, roots=self.roots or self.found.endpoints.roots)
+        return contextlib.closing(GrpcLink(endpoints, self.settings.name, keys or Keys.made(), threading.Event()))
+
+    def each(self, name: str, check: Callable[[str], Finding]) -> Iterator[Finding]:
+        """A check of each address; those that fail are called no more. One that is good makes the others' failures warnings."""
+        findings = {each: next(tried(name, lambda each=each: iter([check(each)]))) for each in self.reached}  # type: ignore[misc]
+        self.reached = tuple(each for each, finding in findings.items() if finding.state is not State.FAILED)
+        for finding in findings.values():
+            lost = finding.state is State.FAILED and self.reached
+            yield replace(finding, state=State.WARNING) if lost else finding
+
+
+def settings_of(patient: Patient) -> Iterator[Finding]:
+    """The token is whole, an address is known, files can be read."""
+    settings = patient.settings
+    patient.found = find(settings)
+    patient.reached = patient.found.endpoints.addresses
+    policy = read_policy(settings.policy)
+    quiet = "" if policy.notes and settings.notes else "; no notes of the work are sent to the coordinator"
+    roles = " or ".join(settings.roles)
+    yield Finding("settings", State.OK, f"{settings.name}, {roles}, calls {', '.join(patient.reached)}{quiet}")
+
+
+def name(patient: Patient) -> Iterator[Finding]:
+    """The host's name has an address."""
+
+    def check(address: str) -> Finding:
+        host, port = split_address(address)
+        try:
+            found = sorted({str(each[4][0]) for each in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)})
+        except OSError as error:
+            words = error.strerror or str(error)
+            return Finding(
+                "name", State.FAILED, f"{host} has no address: {words}", "See how the host is spelt, and this machine's DNS"
+            )
+        return Finding("name", State.OK, f"{host} is {', '.join(found)}")
+
+    return patient.each("name", check)
+
+
+def line(patient: Patient) -> Iterator[Finding]:
+    """Somebody listens there."""
+
+    def check(address: str) -> Finding:
+        host, port = split_address(address)
+        before = time.monotonic()
+        try:
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        except OSError as error:
+            return Finding(
+                "line",
+                State.FAILED,
+                f"no answer from {address}: {error.strerror or error}",
+                "See that the coordinator runs, that this is its gRPC port (7800), and that firewalls let calls through",
+            )
+        return Finding("line", State.OK, f"{address} answers in {time.monotonic() - before:.3f} s")
+
+    return patient.each("line", check)
+
+
+def tls(patient: Patient) -> Iterator[Finding]:
+    """The certificate is the one that the token or --ca tells of."""
+    endpoints, pinned, settings = patient.found.endpoints, patient.found.pinned, patient.settings
+    own = None if settings.tls_cert is None or settings.tls_key is None else (settings.tls_cert, settings.tls_key)
+
+    def check(address: str) -> Finding:
+        if not (endpoints.roots or endpoints.system or pinned):
+            return Finding("tls", State.OK, f"{address} is called in the clear")
+        shown = check_certificate(address, endpoints, pinned, own)
+        patient.roots = shown.roots
+        summary = f"{shown.subject}, good until {shown.until:%Y-%m-%d}, authority SHA256 {shown.authority[:23]}..."
+        if shown.until - datetime.fromtimestamp(patient.now(), UTC) < timedelta(days=RENEW_DAYS):
+            return Finding("tls", State.WARNING, summary, "Renew it soon, where the coordinator runs: tideline tls init")
+        return Finding("tls", State.OK, summary)
+
+    return patient.each("tls", check)
+
+
+def version(patient: Patient) -> Iterator[Finding]:
+    """Both ends speak the same."""
+    with patient.link() as link:
+        said = link.hello()
+    oldest, newest = said.protocols
+    spoken = f"{newest}" if oldest == newest else f"{oldest} to {newest}"
+    yield Finding("version", State.OK, f"tideline {said.version} speaks protocol {spoken}; this {__version__} speaks {PROTOCOL}")
+
+
+def clock(patient: Patient) -> Iterator[Finding]:
+    """This machine's clock, beside the coordinator's."""
+    with patient.link() as link:
+        off = patient.now() - link.hello().now_ms / 1000
+    way = "ahead of" if off > 0 else "behind"
+    summary = f"{duration(abs(off)) if abs(off) >= 1 else 'less than 1 s'} {way} the coordinator's"
+    if abs(off) <= SKEW_SECONDS:
+        yield Finding("clock", State.OK, summary)
+        return
+    todo = "Set the clock that is wrong (NTP): calls go by the coordinator's, but certificates and logs by each machine's own"
+    yield Finding("clock", State.WARNING, summary, todo)
+
+
+def sign_in(patient: Patient) -> Iterator[Finding]:
+    """The coordinator would let this agent in. A token is not used up."""
+    settings = patient.settings
+    own = [each for each in (identity.load(settings.folder / identity.KEYS), identity.unfinished(settings.folder)) if each]
+    if not own and not settings.token:
+        todo = f"Ask for a token: tideline invite --name {settings.name}"
+        yield Finding("sign-in", State.FAILED, f"{settings.folder} holds no keys, and no token is given", todo)
+        return
+    keys, patient.standing = standing(patient, own or [Keys.made()])
+    patient.keys = keys
+    if patient.standing == "invited":
+        yield Finding("sign-in", State.OK, f"the token would let {settings.name} in; it has not been used up")
+    elif patient.standing == "pending":
+        todo = f"Have the fingerprint compared, then: tideline clients approve {settings.name}"
+        yield Finding("sign-in", State.WARNING, f"{settings.name} ({keys.fingerprint}) waits for approval", todo)
+    else:
+        yield Finding("sign-in", State.OK, f"enrolled as {settings.name}, keys {keys.fingerprint}")
+
+
+def standing(patient: Patient, own: list[Keys]) -> tuple[Keys, str]:
+    """With which keys an agent would be let in, and as what. Raises IdentityRefused."""
+    settings = patient.settings
+    roles, secret = tuple(r.value for r in settings.roles), read_token(settings.token).secret
+    refusals = []
+    for keys in own:
+        with patient.link(keys) as link:
+            try:
+                return keys, str(link.check(secret, roles).standing)
+            except NotSpoken:
+                what = "The coordinator is too old to say whom it would let in"
+                raise IdentityRefused(what, "Upgrade it, or start the agent and see") from None
+            except IdentityRefused as error:
+                refusals.append(error)
+    raise refusals[0]
+
+
+def parts(patient: Patient) -> Iterator[Finding]:
+    """A part goes up, is kept, and comes back."""
+    if patient.standing != "approved":
+        yield Finding("parts", State.NOT_TRIED, "the coordinator takes parts from enrolled agents only")
+        return
+    data = secrets.token_bytes(PROBE_BYTES)
+    with patient.link(patient.keys) as link:
+        link.hello()
+        before = time.monotonic()
+        try:
+            back, there = link.probe(data)
+        except TooMany as error:
+            yield Finding("parts", State.NOT_TRIED, error.what, error.todo)
+            return
+        seconds = time.monotonic() - before
+    if back != data:
+        yield Finding("parts", State.FAILED, "other bytes came back than were sent", "See what stands between the two ends")
+        return
+    rate = 2 * PROBE_BYTES / max(seconds - there, 1e-4) / 1e6
+    took = f"{seconds:.2f} s, {there:.2f} s of them in its store"
+    yield Finding("parts", State.OK, f"{PROBE_BYTES >> 10} KiB went up and came back in {took}: {rate:.1f} MB/s")
+
+
+def data(patient: Patient) -> Iterator[Finding]:
+    """What `tideline data check` says, in a line."""
+    folder, roles = patient.settings.data, patient.settings.roles
+    if not folder.is_dir():
+        yield Finding("data", State.FAILED, f"--data {folder} is not a folder", "Give the folder that holds the site's data")
+        return
+    from tideline.learning.formats.inspection import inspect
+
+    report = inspect(folder, None, roles[0])
+    if report.refused:
+        first = report.refused[0]
+        yield Finding("data", State.FAILED, str(first["what"]), f"{first['todo']}; see tideline data check {folder}")
+        return
+    rows = sum(domain.samples or 0 for domain in report.domains)
+    lost = sum(len(domain.content.unreadable) for domain in report.domains if domain.content)
+    summary = f"{rows} samples in {', '.join(domain.name for domain in report.domains)}"
+    if lost:
+        yield Finding("data", State.WARNING, f"{summary}; {lost} cannot be read", f"See which: tideline data check {folder}")
+    elif report.unguessed:
+        todo = f"See what it is with the run's world: tideline data check {folder} --world FILE"
+        yield Finding("data", State.WARNING, f"{summary}; which classes is not known: {report.unguessed}", todo)
+    else:
+        yield Finding("data", State.OK, summary)
+
+
+def device(patient: Patient) -> Iterator[Finding]:
+    """Steps can compute where the owner wants them to."""
+    from tideline_agent.trainer import chosen, present
+
+    asked = patient.settings.device
+    where = chosen(asked)
+    present(where)
+    none = "; torch finds no GPU here" if asked == "auto" and where == "cpu" else ""
+    yield Finding("device", State.OK, f"{where}{none}")
+
+
+def disk(patient: Patient) -> Iterator[Finding]:
+    """The home can be written, and has room."""
+    folder = patient.settings.folder
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        yield Finding("disk", State.FAILED, f"{there} is no folder that may be written", "Choose another --home, or its owner")
+        return
+    free = shutil.disk_usage(there).free
+    summary = f"{free / 1e9:.1f} GB free for {folder}"
+    state = State.OK if free >= LOW_DISK_BYTES else State.WARNING if free >= NO_DISK_BYTES else State.FAILED
+    yield Finding(
+        "disk", state, summary, "" if state is State.OK else "Free some space: models and memory of each run are stored there"
+    )
+
+
+CHECKS: tuple[tuple[str, Callable[[Patient], Iterator[Finding]], tuple[str, ...]], ...] = (
+    ("settings", settings_of, ()),
+    ("name", name, ("settings",)),
+    ("line", line, ("settings", "name")),
+    ("tls", tls, ("settings", "name", "line")),
+    ("version", version, ("settings", "name", "line", "tls")),
+    ("clock", clock, ("settings", "name", "line", "tls", "version")),
+    ("sign-in", sign_in, ("settings", "name", "line", "tls", "version")),
+    ("parts", parts, ("settings", "name", "line", "tls", "version", "sign-in")),
+    ("data", data, ()),
+    ("device", device, ()),
+    ("disk", disk, ()),
+)

@@ -1,1 +1,0 @@
-"""What keeps an agent from working, found before it starts."""

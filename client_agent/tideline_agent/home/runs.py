@@ -1,0 +1,187 @@
+"""The runs in an agent's home, for the site's owner: list, export and delete them.
+
+working/RUN   locked by the agent while it works for the run: it is not deleted meanwhile
+forgotten/    what is being deleted"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tideline.archive.errors import PartMissing
+from tideline.core.algorithm import load_methods, resolve
+from tideline.core.errors import Malformed, MemoryLost, NotFound
+from tideline.core.run import EMPTY, RunId
+from tideline.core.settings import nearest
+from tideline_agent.vault import FolderVault
+
+if TYPE_CHECKING:
+    from torch import Tensor
+import contextlib
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import IO
+
+from tideline.core.algorithm import Methods
+from tideline.core.errors import FederationError, Refused
+
+# Why a site may have nothing to take, and no name is wrong.
+SELDOM = "some methods keep nothing, others only at targets and only after their last exchanges"
+TRIES = 5  # a working agent replaces its memory now and then; the next look finds the new one whole
+
+
+def remembered(home: Path) -> list[dict[str, Any]]:
+    """The runs that an agent's home remembers: run, method, role, and the place in the plan of its last answer."""
+    vault = FolderVault(home / "runs")
+    rows = []
+    for run in vault.runs():
+        head, brief = vault.head(run), vault.brief(run)
+        assert head is not None, "runs are those with a head"
+        rows.append({"run": run, "method": brief["method"], "role": brief["role"], "cursor": head.cursor})
+    return rows
+
+
+def keepsakes(home: Path, run: RunId, methods: str) -> Mapping[str, Mapping[str, Tensor]]:
+    """Everything that the run's method lets the owner take; nothing before the first answer. Raises NotFound, MemoryLost."""
+    vault = FolderVault(home / "runs")
+    brief = brief_of(vault, run)
+    if vault.head(run) is None:
+        return EMPTY
+    algorithm = resolve(load_methods(methods), brief["method"])
+    config = algorithm.configure(brief["config"])
+    return algorithm.keepsakes(config, memory_of(vault, run, algorithm.memory))
+
+
+def brief_of(vault: FolderVault, run: RunId) -> dict[str, Any]:
+    """What a run is. Raises NotFound: here the id was typed by the owner, so nobody else is to blame for an odd one."""
+    try:
+        return vault.brief(run)
+    except (Malformed, OSError):
+        raise NotFound(f"{run[:80]!r} cannot name a run", "Use an id from `tideline site list`") from None
+
+
+def memory_of(vault: FolderVault, run: RunId, kind: type[Any]) -> Any:
+    from tideline.archive.checks import LAX
+    from tideline.archive.reader import decode
+
+    for _ in range(TRIES):
+        head = vault.head(run)
+        if head is None or not head.memory:
+            break
+        try:
+            return decode(kind, head.memory[0][0], vault.parts(run), LAX)
+        except PartMissing:
+            continue
+    raise MemoryLost(f"The memory of run {run} is not whole in {vault.folder.parent}", "Try again; see whether the agent works")
+
+
+def one_of(found: Mapping[str, Mapping[str, Tensor]], name: str, run: RunId) -> Mapping[str, Tensor]:
+    """A keepsake by name. Raises NotFound with the names that there are."""
+    if name in found:
+        return found[name]
+    names = sorted(found)
+    if names:
+        what = f"Of run {run} nothing named {name!r} is kept at this site; kept are: {', '.join(names)}"
+        raise NotFound(what, f"Use one of these names{nearest(name, names)}, see `tideline site list --run {run}`")
+    what = f"Of run {run} nothing is kept at this site yet, so nothing named {name!r}"
+    raise NotFound(what, f"See `tideline site list --run {run}`; {SELDOM}")
+
+
+RUNS, WORKING, FORGOTTEN = "runs", "working", "forgotten"
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run in a home: the bytes that it takes, when the newest was written, and whether its last exchange was answered."""
+
+    run: RunId
+    bytes: int
+    last: float
+    over: bool
+
+
+def stored_runs(home: Path, methods: str) -> dict[RunId, StoredRun]:
+    """Every run of which there is something in the home."""
+    known, vault = load_methods(methods), FolderVault(home / RUNS)
+    folders = sorted(folder for folder in vault.folder.iterdir() if folder.is_dir())
+    return {RunId(f.name): StoredRun(RunId(f.name), *taken(f), is_over(vault, RunId(f.name), known)) for f in folders}
+
+
+def taken(folder: Path) -> tuple[int, float]:
+    """The bytes of a run's files, and when the newest was written."""
+    seen = [file.stat() for file in folder.rglob("*") if file.is_file()]
+    return sum(each.st_size for each in seen), max((each.st_mtime for each in seen), default=folder.stat().st_mtime)
+
+
+def is_over(vault: FolderVault, run: RunId, methods: Methods) -> bool:
+    """Whether the run's last exchange was answered here. Of a method that is no longer known, nobody can say."""
+    try:
+        brief, head = vault.brief(run), vault.head(run)
+        algorithm = resolve(methods, brief["method"])
+        return head is not None and head.cursor >= len(algorithm.plan(algorithm.configure(brief["config"]))) - 1
+    except (FederationError, KeyError):
+        return False
+
+
+def forget(home: Path, run: RunId) -> None:
+    """A run's folder is gone from the vault; `clear` deletes it. Raises Refused while the agent works for it."""
+    for name in (WORKING, FORGOTTEN):
+        (home / name).mkdir(exist_ok=True)
+    try:
+        with held(home / WORKING / run, wait=False):
+            FolderVault(home / RUNS).path(run).replace(home / FORGOTTEN / uuid.uuid4().hex)
+    except BlockingIOError:
+        raise Refused(f"The agent works for run {run} now", "Wait until it has answered, or have the run cancelled") from None
+
+
+def clear(home: Path) -> None:
+    """Delete what was forgotten, also what a command left that was killed."""
+    shutil.rmtree(home / FORGOTTEN, onerror=passed_over)
+
+
+def passed_over(what: Any, path: Any, info: Any) -> None:
+    """What another has deleted by now is no error."""
+    if not isinstance(info[1], FileNotFoundError):
+        raise info[1]
+
+
+@contextlib.contextmanager
+def at_work(home: Path, run: RunId) -> Iterator[None]:
+    """Nobody forgets the run as long as the block lasts. An odd name, and a full disk, are the order's own affair."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(Malformed, OSError):
+            FolderVault(home / RUNS).path(run)
+            (home / WORKING).mkdir(exist_ok=True)
+            stack.enter_context(held(home / WORKING / run, wait=True))
+        yield
+
+
+@contextlib.contextmanager
+def held(path: Path, wait: bool) -> Iterator[None]:
+    """The only one to hold a lock file, which is gone afterwards. Raises BlockingIOError where one does not wait for another."""
+    with locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB)):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def locked(path: Path, how: int) -> IO[str]:
+    """The lock file, locked. Whoever held it before has unlinked it: then it is another file by now."""
+    while True:
+        file = path.open("w")
+        try:
+            fcntl.flock(file, how)
+            if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                return file
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            file.close()
+            raise
+        file.close()

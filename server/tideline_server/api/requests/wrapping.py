@@ -1,0 +1,155 @@
+"""What wraps every request: its id, its count, and the versions that both ends speak."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Callable
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tideline.core.errors import FederationError, VersionRefused
+from tideline_server.api.answers import LOG, answer
+from tideline_server.api.requests.access import OPEN_PATHS, route_of
+
+HEADER = "X-Request-Id"
+SANE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Numbered:
+    """Binds the id to what is logged while a request is served, and writes it on the answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        said = Headers(scope=scope).get(HEADER, "")
+        request = said if SANE.fullmatch(said) else secrets.token_hex(8)
+
+        async def numbered(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[HEADER] = request
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request=request):
+            await self.app(scope, receive, numbered)
+
+
+Seen = Callable[[str, str, int, float], None]  # method, route, status, seconds until the answer began
+CUT = 499  # the status of a call whose caller went away before there was an answer
+
+
+class Counting:
+    """Tells of each request when its answer begins, as a stream may last for days."""
+
+    def __init__(self, app: ASGIApp, seen: Seen) -> None:
+        self.app, self.seen = app, seen
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.monotonic(), 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                self.seen(scope["method"], route(scope), status, time.monotonic() - began)
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        finally:
+            if not status:
+                self.seen(scope["method"], route(scope), CUT, time.monotonic() - began)
+
+
+def route(scope: Scope) -> str:
+    path: str = scope["path"]
+    return path if path in OPEN_PATHS else route_of(path)
+
+
+API, VERSION = "Tideline-Api", "Tideline-Version"
+SPOKEN = 2
+# API 1 told errors in another shape. Who says that he speaks it could not read ours, so he is told at once.
+OLDEST = 2
+
+
+class Handshake:
+    """Refuses calls of an API that is not spoken here, and writes on every answer what is."""
+
+    def __init__(self, app: ASGIApp, version: str) -> None:
+        self.app, self.version = app, version
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def signed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers[VERSION], headers[API] = self.version, str(SPOKEN)
+            await send(message)
+
+        try:
+            if scope["path"] not in OPEN_PATHS:  # so that everybody can find out what is spoken here
+                self.agree(Headers(scope=scope))
+        except VersionRefused as error:
+            await answer(400, error)(scope, receive, signed)
+        else:
+            await self.app(scope, receive, signed)
+
+    def agree(self, headers: Headers) -> None:
+        said = headers.get(API)
+        if said is None or (said.isdecimal() and len(said) < 9 and OLDEST <= int(said) <= SPOKEN):
+            return
+        newer = not said.isdecimal() or len(said) > 8 or int(said) > SPOKEN
+        raise VersionRefused(
+            f"This call speaks API {said[:20]} (tideline {headers.get(VERSION, 'of unknown version')[:40]}); "
+            f"this coordinator is tideline {self.version} and speaks API {SPOKEN}",
+            "Upgrade the coordinator" if newer else "Upgrade the tideline that calls",
+            speaks=SPOKEN,
+            oldest=OLDEST,
+            version=self.version,
+        )
+
+
+class Shield:
+    """Unexpected errors are logged in full and answered with a number to find them by, and with nothing else."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        except Exception:
+            if scope["type"] != "http" or begun:
+                raise  # the server cuts the connection, so that nobody takes a half for the whole
+            await unexpected(scope)(scope, receive, send)
+
+
+def unexpected(scope: Scope) -> Response:
+    """Log the error at hand; the answer names the log's entry."""
+    incident = secrets.token_hex(4)
+    LOG.exception("request_failed", method=scope["method"], path=scope["path"], incident=incident)
+    failure = FederationError(
+        "The coordinator failed in an unexpected way", "Its log says more; search the incident", incident=incident
+    )
+    return answer(500, failure, kind="InternalError")

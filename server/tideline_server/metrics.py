@@ -1,0 +1,201 @@
+"""Numbers for Prometheus. Labels are bounded: no run, client, digest or path as it was typed is one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+from tideline.core.errors import FederationError
+from tideline.engine.model.runs import RoundRow, RunRow, Tally
+from tideline.engine.ports.clock import Meter
+
+Gauges = Mapping[str, tuple[str, Callable[[], float | None]]]  # by name: what each is, and its value; None leaves it out
+MOST_PAIRS = 100  # methods with their phases that are counted apart; the rest are "other"
+OTHER = "other"
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+STREAMS = frozenset({"Orders"})  # calls that last as long as an agent listens
+WAITS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
+CALLS = (0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60)
+WRITES = (0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60)
+
+
+class Metrics(Meter):
+    """A process's counters. Any number of threads."""
+
+    def __init__(self, version: str) -> None:
+        self.registry = CollectorRegistry()
+        self._lock = threading.Lock()
+        self._pairs: set[tuple[str, str]] = set()
+        at, by_phase = self.registry, ["method", "phase"]
+        Gauge("tideline_build_info", "1; the version is a label", ["version"], registry=at).labels(version).set(1)
+        self._rounds = Counter("tideline_rounds_closed", "rounds closed here", by_phase, registry=at)
+        self._waits = Histogram(
+            "tideline_round_wait_seconds", "from a round's opening to its end", by_phase, buckets=WAITS, registry=at
+        )
+        self._replies = Counter("tideline_replies", "reports of agents and their verdicts", [*by_phase, "verdict"], registry=at)
+        self._bytes = Counter("tideline_part_bytes", "bytes of parts between agents and here", ["direction"], registry=at)
+        self._leases = Counter("tideline_leases", "leases taken over from a silent coordinator, or lost", ["what"], registry=at)
+        self._grpc = Counter("tideline_grpc_calls", "calls at the gRPC port", ["call", "code"], registry=at)
+        self._grpc_seconds = Histogram("tideline_grpc_call_seconds", "how long they took", ["call"], buckets=CALLS, registry=at)
+        self._http = Counter("tideline_http_requests", "requests at the HTTP API", ["method", "route", "code"], registry=at)
+        self._http_seconds = Histogram(
+            "tideline_http_request_seconds", "until their answers began", ["route"], buckets=CALLS, registry=at
+        )
+        self._store = Histogram(
+            "tideline_store_transaction_seconds", "transactions, their commit included", ["kind"], buckets=WRITES, registry=at
+        )
+        for direction in ("in", "out"):
+            self._bytes.labels(direction)
+        for what in ("lost", "taken_over"):
+            self._leases.labels(what)
+
+    def add(self, collector: Collector) -> None:
+        """Have something else told with each look."""
+        self.registry.register(collector)
+
+    def text(self) -> tuple[bytes, str]:
+        """All numbers as Prometheus reads them, and what kind of text that is."""
+        return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
+
+    def closed(self, run: RunRow, closed: RoundRow) -> None:
+        pair = self._pair(run.method, closed.phase)
+        self._rounds.labels(*pair).inc()
+        self._waits.labels(*pair).observe(max(closed.closed - closed.opened, 0.0))
+
+    def replied(self, run: RunRow, cursor: int, verdict: str) -> None:
+        phase = run.plan[cursor].phase if 0 <= cursor < len(run.plan) else "join"
+        self._replies.labels(*self._pair(run.method, phase), verdict).inc()
+
+    def sent(self, nbytes: int) -> None:
+        self._bytes.labels("out").inc(nbytes)
+
+    def received(self, nbytes: int) -> None:
+        self._bytes.labels("in").inc(nbytes)
+
+    def lease(self, what: str) -> None:
+        self._leases.labels(what).inc()
+
+    def grpc_call(self, call: str, code: str, seconds: float) -> None:
+        self._grpc.labels(call, code).inc()
+        if call not in STREAMS:
+            self._grpc_seconds.labels(call).observe(seconds)
+
+    def http_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        self._http.labels(method if method in METHODS else OTHER, route, str(status)).inc()
+        self._http_seconds.labels(route).observe(seconds)
+
+    def transaction(self, kind: str, seconds: float) -> None:
+        self._store.labels(kind).observe(seconds)
+
+    def _pair(self, method: str, phase: str) -> tuple[str, str]:
+        """A method and its phase, as far as there are not too many."""
+        with self._lock:
+            if len(self._pairs) < MOST_PAIRS:
+                self._pairs.add((method, phase))
+            return (method, phase) if (method, phase) in self._pairs else (OTHER, OTHER)
+
+
+FRESH_SECONDS = 5.0  # for so long an answer of the database is good
+PATIENCE_SECONDS = 3.0  # a scrape waits no longer for it: Prometheus gives up after ten
+STOCK_SECONDS = 300.0  # between two looks at the sizes of all parts, each of which reads a folder or lists a bucket
+STOCK_SHARE = 50.0  # and so many times as long as a look takes
+
+
+def on_a_thread(work: Callable[[], None]) -> None:
+    """Begin it, and wait for nothing. The process may end in the middle of it."""
+    threading.Thread(target=work, name="metrics", daemon=True).start()
+
+
+class Federation(Collector):
+    """Gauges that are worked out when somebody asks.
+
+    tally  asks the database       stock  the bytes of all parts       here  other gauges of this process, by name
+    apart  does work that may take minutes while scrapes are answered
+    """
+
+    def __init__(
+        self,
+        tally: Callable[[], Tally],
+        stock: Callable[[], int],
+        here: Gauges,
+        apart: Callable[[Callable[[], None]], None] = on_a_thread,
+    ) -> None:
+        self._tally, self._stock, self._here, self._apart = tally, stock, here, apart
+        self._lock = threading.Lock()
+        self._answered = threading.Event()
+        self._known: tuple[float, Tally | None] = (float("-inf"), None)
+        self._bytes: tuple[float, int | None] = (float("-inf"), None)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing ahead of a look: to describe would be to ask the database."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All gauges. Those of the database are left out while it does not answer."""
+        with self._lock:
+            found, nbytes = self._fresh(), self._stocked()
+        yield GaugeMetricFamily("tideline_store_up", "whether the database answers", value=float(found is not None))
+        if found is not None:
+            yield from tally_metrics(found)
+        if nbytes is not None:
+            yield GaugeMetricFamily("tideline_parts_bytes", "bytes of all parts, as of some minutes ago", value=float(nbytes))
+        for name, (what, ask) in self._here.items():
+            value = ask()
+            if value is not None:
+                yield GaugeMetricFamily(name, what, value=value)
+
+    def _fresh(self) -> Tally | None:
+        """What the database says, unless it takes long; then it is away as far as a scrape can tell."""
+        if time.monotonic() >= self._known[0]:
+            self._known = (float("inf"), None)
+            self._answered.clear()
+            self._apart(self._count)
+        self._answered.wait(PATIENCE_SECONDS)
+        return self._known[1]
+
+    def _count(self) -> None:
+        known = None
+        try:
+            with suppress(FederationError):
+                known = self._tally()
+        finally:
+            self._known = (time.monotonic() + FRESH_SECONDS, known)
+            self._answered.set()
+
+    def _stocked(self) -> int | None:
+        """What was last known; it is looked up anew beside the scrape, once at a time."""
+        until, known = self._bytes
+        if time.monotonic() >= until:
+            self._bytes = (float("inf"), known)
+            self._apart(self._weigh)
+        return self._bytes[1]
+
+    def _weigh(self) -> None:
+        began, known = time.monotonic(), None
+        try:
+            with suppress(FederationError, OSError):
+                known = self._stock()
+        finally:
+            ended = time.monotonic()
+            self._bytes = (ended + max(STOCK_SECONDS, STOCK_SHARE * (ended - began)), known)
+
+
+def tally_metrics(found: Tally) -> Iterator[Metric]:
+    for name, what, label, counts in (
+        ("tideline_runs", "runs by status", "status", found.runs),
+        ("tideline_clients", "enrolled agents by standing", "standing", found.clients),
+    ):
+        family = GaugeMetricFamily(name, what, labels=[label])
+        for value, count in counts.items():
+            family.add_metric([value], float(count))
+        yield family
+    yield GaugeMetricFamily("tideline_orders_open", "orders that wait for an answer", value=float(found.orders))
+    yield GaugeMetricFamily("tideline_parts", "parts that the database knows", value=float(found.parts))
+    yield GaugeMetricFamily("tideline_audit_entries", "entries of the audit log", value=float(found.entries))

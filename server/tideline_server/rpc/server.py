@@ -1,0 +1,119 @@
+"""The gRPC servers of an address, with what agents behind proxies and narrow lines need of it, and its certificate."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
+
+from tideline.core.errors import ConfigRefused
+from tideline_server.rpc.servicer import Servicer
+
+
+def authority_of(chain: bytes) -> bytes:
+    """SHA-256 of the self-signed certificate in which a chain (PEM) ends; empty where a public authority vouches for it.
+
+    Raises ConfigRefused for what holds no certificate.
+    """
+    last = certificates(chain)[-1]
+    return last.fingerprint(SHA256()) if last.issuer == last.subject else b""
+
+
+def not_after(chain: bytes) -> float:
+    """When the first certificate of a chain (PEM) ends, in seconds since the epoch. Raises ConfigRefused."""
+    return min(each.not_valid_after_utc for each in certificates(chain)).timestamp()
+
+
+def certificates(chain: bytes) -> list[x509.Certificate]:
+    """The certificates of a chain (PEM), the coordinator's own first. Raises ConfigRefused for what holds none."""
+    try:
+        return x509.load_pem_x509_certificates(chain)
+    except ValueError as cause:
+        raise ConfigRefused(f"--tls-cert holds no certificate: {cause}", "Give a certificate chain as a PEM file") from None
+
+
+MAX_MESSAGE = 8 << 20  # chunks of a push; a stranger's call is read before it is refused. Each call's own limit: wire.MOST_BYTES
+
+# A server takes up its next call only when its event loop has heard of the last, and must have the interpreter twice for that:
+# where threads are busy, calls stand before an idle loop for seconds. The kernel spreads connections over several servers.
+LISTENERS = 8 if hasattr(socket, "SO_REUSEPORT") else 1
+
+# Keepalive as agents need it behind proxies; gRPC's defaults end a quiet stream.
+# A small fixed window a stream, widened to a chunk when one is awaited: left to itself, gRPC buffers tens of MB for each of
+# many agents that push at once. A chunk of 1 MiB in each round trip is 20 MB/s over a line of 50 ms.
+OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.so_reuseport", int(LISTENERS > 1)),
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 1 << 17),
+)
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Key and certificate chain (PEM) of the port; clients: certificates of which one must have signed an agent's own."""
+
+    key: bytes
+    chain: bytes
+    clients: bytes | None = None
+
+
+def read_tls(cert: Path | None, key: Path | None, clients: Path | None) -> Tls | None:
+    """What the files hold; None where there are none. Raises ConfigRefused."""
+    if cert is None or key is None:
+        return None
+    authority = None if clients is None else read(clients, "--tls-client-ca")
+    return Tls(read(key, "--tls-key"), read(cert, "--tls-cert"), authority)
+
+
+def read(path: Path, option: str) -> bytes:
+    try:
+        found = path.read_bytes()
+    except OSError as cause:
+        raise ConfigRefused(f"{option} {path} cannot be read: {cause.strerror}", "Correct the path, or its permissions") from None
+    if b"-----BEGIN " not in found:
+        raise ConfigRefused(f"{option} {path} is no PEM file", "Give a file with -----BEGIN lines")
+    return found
+
+
+class Listeners:
+    """Servers of one servicer, at one address."""
+
+    def __init__(self, servers: list[Any]) -> None:
+        self._servers = servers
+
+    async def stop(self, grace: float | None) -> None:
+        """Take no more calls; those under way have `grace` seconds."""
+        await asyncio.gather(*(server.stop(grace) for server in self._servers))
+
+
+async def open_servers(servicer: Servicer, address: str, tls: Tls | None) -> Listeners:
+    """Servers at an address, started; over TLS where key and certificate are given.
+
+    They share their port, and would share it with another process of this kind: the caller sees that it is free.
+    """
+    servers = [server_at(servicer, address, tls) for _ in range(LISTENERS)]
+    await asyncio.gather(*(server.start() for server in servers))
+    return Listeners(servers)
+
+
+def server_at(servicer: Servicer, address: str, tls: Tls | None) -> Any:
+    server = grpc.aio.server(options=OPTIONS)
+    server.add_generic_rpc_handlers((servicer.handler(),))
+    if tls is None:
+        server.add_insecure_port(address)
+    else:
+        wanted = grpc.ssl_server_credentials([(tls.key, tls.chain)], tls.clients, tls.clients is not None)
+        server.add_secure_port(address, wanted)
+    return server
