@@ -50,6 +50,7 @@ def test_every_reason_is_told(tmp_path: Path) -> None:
     assert all(words in line["reasons"] for words in ("The store does not answer", f"the disk of {tmp_path}", f"{gone} cannot"))
 
 
+@pytest.mark.usefixtures("as_users_do")
 def test_a_worker_that_died_comes_back(tmp_path: Path) -> None:
     """While no call comes that needs it: a coordinator that is not ready is sent none."""
     compute = ProcessCompute((str(tmp_path / "parts"), tmp_path, 1.0), "tideline.algorithms:METHODS")
