@@ -169,7 +169,7 @@ def test_a_bad_list_of_held_out_images_is_refused(site: Path, text: str, said: s
     """What it names is told to the owner, not in the sentence that leaves the site."""
     (site / "ward" / "held_out.txt").write_text(text)
     error = refused(site, said)
-    assert "99" not in str(error) and ("99" not in text or error.context["entry"] == "0/99.png")
+    assert "99.png" not in str(error) and ("99" not in text or error.context["entry"] == "0/99.png")
 
 
 def test_a_domain_of_images_may_lie_on_one_side(site: Path) -> None:
