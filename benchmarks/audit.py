@@ -58,7 +58,7 @@ def play(journal: SqlJournal, sites: int, rounds: int, parts: int) -> float:
             state = files((run, cursor), parts)
             new = tuple(order(run, cursor + 1, client, state) for client in clients)
             closed = RoundRow(run, cursor, "train", cursor + 2, 1.0, 2.0, tuple(clients), cursor + 1, state)
-            journal.advance(Advance(run, cursor, closed, new, cursor + 1, 1e9, Status.RUNNING, keep_from=cursor))
+            journal.advance(Advance(run, cursor, closed, new, cursor + 1, 1e9, Status.RUNNING, retain_from=cursor))
     return (time.perf_counter() - began) / (rounds + 1)
 
 

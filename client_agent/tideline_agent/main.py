@@ -22,7 +22,7 @@ from tideline.core.tokens import read_token
 from tideline.engine.model.orders import Order
 from tideline.engine.peers.peer_keys import PeerKeys
 from tideline.engine.peers.sealing import ciphers, plaintexts
-from tideline.engine.process.resources import keep_freed_memory
+from tideline.engine.process.resources import retain_freed_memory
 from tideline.engine.site.agent import Agent
 from tideline_agent.discovery import find, introduced, note
 from tideline_agent.home import identity
@@ -64,7 +64,7 @@ def run_agent(settings: AgentSettings) -> None:
     """Serve until interrupted. Raises Refused for what is wrong with settings or identity, Unreachable for a silent address."""
     check(settings)
     policy = read_policy(settings.policy)
-    keep_freed_memory()
+    retain_freed_memory()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -245,7 +245,7 @@ class AgentLoop:
 
     def run(self) -> None:
         """Until `stop`, or until the coordinator no longer knows this agent."""
-        threads = [threading.Thread(target=self.safely, args=(each,)) for each in (self.listen, self.beat)]
+        threads = [threading.Thread(target=self.safely, args=(each,)) for each in (self.listen, self.send_heartbeats)]
         for thread in threads:
             thread.start()
         self.stop.wait()
@@ -326,7 +326,7 @@ class AgentLoop:
             failed = FederationError(f"The agent failed with {name}", "See the agent's own log at that site", error=name)
             self.agent.fail(working.order, failed)
 
-    def beat(self) -> None:
+    def send_heartbeats(self) -> None:
         """Say that this agent lives; give up what is no longer wanted; end idle trainers."""
         idle = 0
         while not self.stop.wait(BEAT_SECONDS):

@@ -13,12 +13,11 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
 from tideline.core.run import Role
-from tideline.core.settings import nearest, setting
+from tideline.core.settings import Plain, nearest, setting
 from tideline.core.tokens import split_address
 
 
@@ -120,7 +119,7 @@ def read_policy(path: Path | None) -> SitePolicy:
     return SitePolicy(allowed - frozenset(pairs(path, raw, "forbid")), not raw.get("forbid", {}).get(NOTES))
 
 
-def pairs(path: Path, raw: dict[str, Any], table: str) -> Iterator[tuple[Exposure, Audience]]:
+def pairs(path: Path, raw: dict[str, Plain], table: str) -> Iterator[tuple[Exposure, Audience]]:
     """What one table says."""
     rows = raw.get(table, {})
     if not isinstance(rows, dict):

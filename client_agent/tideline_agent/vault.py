@@ -12,18 +12,27 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from tideline.archive.folder import FolderParts, room, sync
 from tideline.archive.layout import handle_in, handle_node
 from tideline.core.errors import Malformed, MemoryLost, NotFound
 from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.core.settings import Plain
 from tideline.engine.model.orders import Envelope, Files
 from tideline.engine.ports.site import Head
 from tideline.engine.site.agent import collect
 
 MAX_RUN_BYTES = 255  # of a run's name, which is a folder's
 KEPT_RUNS = 64  # runs whose folders stay open to us; an agent serves a few at once, and thousands in its life
+
+
+class RunBrief(TypedDict):
+    """What a run is, as its orders say and `run.json` keeps: of its keys, those that are read again."""
+
+    method: str
+    role: str
+    config: dict[str, Plain]
 
 
 class FolderVault:
@@ -71,7 +80,7 @@ class FolderVault:
 
     def commit(self, run: RunId, head: Head) -> None:
         with room(self.path(run) / "head.tmp"):
-            self.keep_memory(run, head)
+            self.sync_memory(run, head)
         path = self.path(run) / "head.json"
         temporary = path.with_suffix(".tmp")
         with room(temporary), temporary.open("w") as file:
@@ -81,7 +90,7 @@ class FolderVault:
         temporary.replace(path)
         sync(path.parent)
 
-    def keep_memory(self, run: RunId, head: Head) -> None:
+    def sync_memory(self, run: RunId, head: Head) -> None:
         """fsync the memory's files, and those of values that it sealed, which the last head did not have."""
         before = self.head(run)
         safe = {digest for digest, _ in (*before.memory, *before.own)} if before else set()
@@ -105,10 +114,10 @@ class FolderVault:
             temporary.write_text(text)
         temporary.replace(path)
 
-    def brief(self, run: RunId) -> dict[str, Any]:
+    def brief(self, run: RunId) -> RunBrief:
         """What a run is. Raises NotFound for one that this site has not taken part in."""
         try:
-            brief: dict[str, Any] = json.loads((self.path(run) / "run.json").read_text())
+            brief: RunBrief = json.loads((self.path(run) / "run.json").read_text())
         except (FileNotFoundError, ValueError):
             raise NotFound(f"This site remembers no run {run}", "See `tideline site list`") from None
         return brief

@@ -29,7 +29,7 @@ from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.model.runs import Lease
-from tideline.engine.process.resources import keep_freed_memory
+from tideline.engine.process.resources import retain_freed_memory
 from tideline_server.api import ApiSettings, Services, create_app
 from tideline_server.api.server import QuietServer, http_config
 from tideline_server.api.services import Meeting
@@ -96,7 +96,7 @@ class Parts:
 def run_coordinator(settings: CoordinatorSettings) -> None:
     """Serve until interrupted. Raises Refused errors for what is wrong with settings, home or ports."""
     check(settings)
-    keep_freed_memory()
+    retain_freed_memory()
     settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with only_one(settings.folder):
         asyncio.run(serve(settings))
@@ -211,11 +211,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
         later=syncers,
         meter=metrics,
     )
-    leases = Leases(
-        journal=journal, clock=SteadyClock(), holder=holder(folder), seconds=settings.lease, taken=partial(taken_over, metrics)
-    )
-    scheduler = Scheduler(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock, meter=metrics)
-    scheduling = SchedulerLoop(scheduler, leases, bell, lambda: metrics.lease("lost"))
+    scheduling = scheduling_of(settings, part_store, compute, bell, metrics)
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     certified = settings.tls_client_ca is not None
     servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call)
@@ -255,6 +251,22 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
         servicer=servicer,
         services=services,
     )
+
+
+def scheduling_of(
+    settings: CoordinatorSettings, part_store: PartStore, compute: ProcessCompute, bell: LocalBell, metrics: Metrics
+) -> SchedulerLoop:
+    """The loop that closes rounds of the runs whose lease this coordinator has."""
+    journal, clock = part_store.journal, WallClock()
+    leases = Leases(
+        journal=journal,
+        clock=SteadyClock(),
+        holder=holder(settings.folder),
+        seconds=settings.lease,
+        taken=partial(taken_over, metrics),
+    )
+    scheduler = Scheduler(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock, meter=metrics)
+    return SchedulerLoop(scheduler, leases, bell, lambda: metrics.lease("lost"))
 
 
 @contextlib.asynccontextmanager

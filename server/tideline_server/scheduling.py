@@ -33,7 +33,7 @@ class SchedulerLoop:
         self._held: dict[RunId, tuple[str, float]] = {}  # runs that are held up: why, and since when
         # Leases have a thread of their own: a sign of life must not wait for turns, which wait for numbers.
         self._turning, self._leasing = ThreadPoolExecutor(TURNERS, "turn"), ThreadPoolExecutor(1, "leases")
-        self._looking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._tidying: asyncio.Task[None] | None = None
         self._stopped = False
 
@@ -41,7 +41,7 @@ class SchedulerLoop:
         """Take up every open run that nobody else conducts, and from now on each that moves."""
         self.bell.on_ring(self.heard)
         await self.check_leases()
-        self._looking = asyncio.create_task(self.watch())
+        self._watching = asyncio.create_task(self.watch())
 
     async def watch(self) -> None:
         """Look again and again: that keeps our leases, finds runs whose scheduler has died, and needs no bell."""
@@ -57,7 +57,7 @@ class SchedulerLoop:
                 self.take(run)
                 self.bell.nudge(f"run:{run}")
             if self.leases.elsewhere:
-                self.bell.look_around()
+                self.bell.nudge_all()
         except FederationError as error:
             log.warning("leases_unknown", reason=str(error))  # the others may take our runs now; then our writes are refused
         except Exception:
@@ -189,7 +189,7 @@ class SchedulerLoop:
     async def stop(self) -> None:
         """Stop looking, and leave the runs to others. What is in the journal is taken up again at the next start."""
         self._stopped = True
-        tasks = [*self._tasks.values(), *(task for task in (self._looking, self._tidying) if task)]
+        tasks = [*self._tasks.values(), *(task for task in (self._watching, self._tidying) if task)]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -47,8 +47,8 @@ T = TypeVar("T")
 
 TRIES = 3
 TURNS = frozenset({BEGIN.name, CLOSE.name})  # calls that hold a model
-LOOKS, LOOK = frozenset({METHODS.name, DESCRIBE.name, DRAFT.name, CHECK.name}), "look"
-LOOK_SECONDS = 1800.0  # that a look may take: a reply of a hundred gigabytes is read in less
+QUERIES, QUERY = frozenset({METHODS.name, DESCRIBE.name, DRAFT.name, CHECK.name}), "query"
+QUERY_SECONDS = 1800.0  # that a query may take: a reply of a hundred gigabytes is read in less
 SILENT_SECONDS = 300.0  # without a sign of life: the worker is stopped, or something holds its interpreter for good
 
 
@@ -64,7 +64,7 @@ class ProcessCompute:
     """
 
     def __init__(
-        self, place: tuple[str, Path, float], methods: str, silence: float = SILENT_SECONDS, patience: float = LOOK_SECONDS
+        self, place: tuple[str, Path, float], methods: str, silence: float = SILENT_SECONDS, patience: float = QUERY_SECONDS
     ) -> None:
         self._closed, self._patience = False, patience
         self._child = Child([sys.executable, "-m", "tideline_server.worker", *map(str, place), methods], silence=silence)
@@ -86,16 +86,16 @@ class ProcessCompute:
         return False
 
     def methods(self) -> tuple[MethodSummary, ...]:
-        return self._look(METHODS)
+        return self._query(METHODS)
 
     def describe(self, method: str, preset: str | None = None) -> MethodFacts:
-        return self._look(DESCRIBE, method=method, preset=preset)
+        return self._query(DESCRIBE, method=method, preset=preset)
 
     def draft(self, asked: DraftRequest) -> Draft:
-        return self._look(DRAFT, asked=plain(asked))
+        return self._query(DRAFT, asked=plain(asked))
 
     def check(self, asked: CheckRequest) -> None:
-        self._look(CHECK, asked=plain(asked))
+        self._query(CHECK, asked=plain(asked))
 
     def begin(self, asked: BeginRequest) -> NextRound:
         return self._turn(BEGIN, asked.spec, plain(asked))
@@ -103,10 +103,10 @@ class ProcessCompute:
     def close(self, asked: CloseRequest) -> NextRound:
         return self._turn(CLOSE, asked.spec, plain(asked))
 
-    def _look(self, call: Call[T], **payload: Plain) -> T:
+    def _query(self, call: Call[T], **payload: Plain) -> T:
         """A call that draws no numbers. Raises Unreachable for one that takes too long."""
         try:
-            return self._called(call, payload, LOOK, self._patience)
+            return self._called(call, payload, QUERY, self._patience)
         except TookTooLong as error:
             raise Unreachable(f"{error.what}, and the worker was ended", "It is started and tried again") from None
 
@@ -174,7 +174,7 @@ def main() -> None:
             if name in TURNS:  # and the other way round while the replies come in
                 give_back()
 
-    serve(handle, {LOOK: LOOKS})
+    serve(handle, {QUERY: QUERIES})
 
 
 if __name__ == "__main__":

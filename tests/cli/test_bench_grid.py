@@ -125,7 +125,7 @@ def test_a_digest_of_data_is_kept(place: Path) -> None:
     assert digest_of(place / "data", cache) != digest, "it believes its cache"
     for spoilt in ("", "[]", "{", '{"a": 3}', '{"a": {"size": 1}}'):
         cache.write_text(spoilt)
-        assert digest_of(place / "data", cache, keep=False) == digest and cache.read_text() == spoilt
+        assert digest_of(place / "data", cache, write_cache=False) == digest and cache.read_text() == spoilt
     (place / "data" / "notes.txt").write_text("nobody reads this")
     assert digest_of(place / "data", cache) == digest
     (place / "data" / "transforms.toml").write_text("[a]\nmean = [1]\n")

@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.cli.echo import told
 from tideline.report.charts import Bar, Bars, Curves, Line, accuracy_charts, families, family_charts, metric_charts
-from tideline.report.figures import COLOURS, LEGEND, Chart, figure_of, look, named, png, write_figures
+from tideline.report.figures import COLOURS, LEGEND, Chart, figure_of, named, png, style_of, write_figures
 from tideline.report.summary import Exchange, Traffic, score_bars, scores, traffic
 
 
@@ -317,7 +317,7 @@ def test_a_site_looks_the_same_in_every_chart(result: dict[str, Any]) -> None:
     whole, part = looks(loss), looks(line)
     assert list(whole) == ["anna", "bert", "carl"] and list(part) == ["bert", "carl"]
     assert part.items() <= whole.items() and len(set(whole.values())) == 3
-    assert len({tuple(look(place).values()) for place in range(88)}) == 88
+    assert len({tuple(style_of(place).values()) for place in range(88)}) == 88
     unnamed = looks(curves(2 * LEGEND + 2, LEGEND + 1))
     assert not {colour for colour, _ in unnamed.values()} & set(COLOURS)
 

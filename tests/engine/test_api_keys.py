@@ -64,7 +64,7 @@ def test_a_key_is_known_and_remembered(ring: ApiKeys, journal: Counting, clock: 
     assert ring.at_once(key) == ring.caller(key) and journal.reads == reads
     clock.advance(0.2)
     assert ring.at_once(key) is None and ring.caller(key).name == "bob" and journal.reads == reads + 1
-    assert key not in repr(ring.caller(key)) and hash_of(key) != ring.caller(key).door
+    assert key not in repr(ring.caller(key)) and hash_of(key) != ring.caller(key).secret
 
 
 def test_guessers_cost_a_look_a_second(ring: ApiKeys, journal: Counting, clock: ManualClock) -> None:

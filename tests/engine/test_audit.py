@@ -167,14 +167,14 @@ def test_what_could_not_be_read_is_said() -> None:
 def test_a_stranger_cannot_fill_the_log() -> None:
     """The same refusal once an hour, and so many of all; what is left out is counted in the next one."""
     clock, journal = ManualClock(), MemoryJournal()
-    door = Refusals(journal, clock, "agents")
+    door = Refusals(journal, clock, "grpc")
     for _ in range(3):
         for turn in range(MOST + 40):
             event = door.seen(f"name{turn}", "10.0.0.1", "who are you")
             if event:
                 door.write(event)
     assert len(journal.audit()) == 1 + MOST
-    assert journal.audit()[1].client == "name0" and journal.audit()[1].details["door"] == "agents"
+    assert journal.audit()[1].client == "name0" and journal.audit()[1].details["port"] == "grpc"
     clock.advance(HOUR + 1)
     event = door.seen("../etc", "10.0.0.1", "who are you")
     assert event is not None and event.details["untold"] == 3 * 40 and event.client == "" and event.details["claimed"] == "../etc"
@@ -187,7 +187,7 @@ def test_a_refusal_needs_no_journal() -> None:
         def record(self, events: object) -> None:
             raise Unreachable("The store is away")
 
-    door = Refusals(Away(), ManualClock(), "people")
+    door = Refusals(Away(), ManualClock(), "http")
     event = door.seen("", "10.0.0.1", "wrong key")
     assert event is not None
     door.write(event)

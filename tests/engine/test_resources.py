@@ -35,4 +35,4 @@ def test_freed_memory_goes_back_when_work_ends() -> None:
 def test_another_system_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is nothing to tell."""
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert not resources.keep_freed_memory() and not resources.give_back()
+    assert not resources.retain_freed_memory() and not resources.give_back()

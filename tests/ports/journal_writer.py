@@ -21,7 +21,7 @@ def main(where: Path | str) -> None:
     for cursor in range(run.cursor, 10**6):
         push(journal, files(("r", cursor)))
         answer(journal, OrderId(f"{RUN}/{cursor}/{ANN}/1"), files(("r", cursor)))
-        journal.advance(advance(cursor, files(("m", cursor), "frozen"), files(("s", cursor)), keep_from=cursor - 1))
+        journal.advance(advance(cursor, files(("m", cursor), "frozen"), files(("s", cursor)), retain_from=cursor - 1))
         journal.collect(0.0)
         print(cursor + 1, flush=True)
 

@@ -111,7 +111,7 @@ def let_go(journal: Journal, parts: Parts, content: bytes = BYTES) -> Files:
     began(journal, OTHER)
     assert journal.advance(advance(JOIN, (), (), OTHER))
     assert journal.advance(advance(JOIN, sent))
-    assert journal.advance(advance(0, keep_from=1))
+    assert journal.advance(advance(0, retain_from=1))
     return sent
 
 
@@ -266,7 +266,7 @@ def test_killed_between_move_and_commit(wrecked: tuple[SqlJournal, Parts, Files]
     order = first(cursor=1)
     assert journal.answer(order, reply(order, sent), OrderStatus.ANSWERED, 1e6, 1, 2, parts.has) is OrderStatus.ANSWERED
     assert whole(parts, sent) and room(parts, journal).collect() == 0
-    journal.advance(advance(1, keep_from=2))
+    journal.advance(advance(1, retain_from=2))
     assert room(parts, journal).collect() == 1
     room(parts, journal, time.time() + 2 * GRACE_SECONDS).sweep()
     assert (list(parts.digests()), laid(parts)) == ([], 0)
@@ -388,7 +388,7 @@ def test_a_part_that_was_let_go_is_found_behind_many_that_are_needed(journal: Jo
     many = files(*range(1100))
     journal.advance(advance(JOIN, many))
     journal.advance(advance(JOIN, many, (), OTHER))
-    journal.advance(advance(0, files("last"), keep_from=1))
-    journal.advance(advance(1, keep_from=2))
+    journal.advance(advance(0, files("last"), retain_from=1))
+    journal.advance(advance(1, retain_from=2))
     assert journal.collect(0.0) == (digest("last"),)
     assert journal.collect(0.0) == ()

@@ -120,7 +120,7 @@ def test_a_step_whose_part_is_gone_is_not_written(journal: Journal) -> None:
     asked: list[Digest] = []
     assert journal.advance(advance(1, files("m", "new"), files("s")), lambda part: not asked.append(part))
     assert sorted(asked) == sorted([digest("m"), digest("s")])
-    assert journal.advance(advance(2, files("m"), files("new"), keep_from=1), asked.append), "they are known to be there now"
+    assert journal.advance(advance(2, files("m"), files("new"), retain_from=1), asked.append), "they are known to be there now"
     assert len(asked) == 2
 
 
@@ -140,7 +140,7 @@ def test_a_reply_whose_part_is_gone_is_not_written(journal: Journal) -> None:
     assert report() is None and visible(journal) == before
     assert report() is OrderStatus.ANSWERED
     assert asked == [digest("r")] * 2
-    assert journal.advance(advance(1, files("r"), keep_from=JOIN), asked.append)  # type: ignore[arg-type]
+    assert journal.advance(advance(1, files("r"), retain_from=JOIN), asked.append)  # type: ignore[arg-type]
     assert len(asked) == 2
 
 
@@ -157,19 +157,19 @@ def test_after_a_day_a_drop_is_forgotten(journal: Journal, seconds: float, times
 def dropped_once(journal: Journal, *names: object) -> None:
     """Parts that were sent with the first round, and have been collected since."""
     journal.advance(advance(JOIN, files(*names)))
-    journal.advance(advance(0, keep_from=1))
+    journal.advance(advance(0, retain_from=1))
     assert set(journal.collect(0.0)) == {digest(name) for name in names}
 
 
 def test_a_collection_drops_parts_while_nobody_can_refer_to_them(journal: Journal) -> None:
     """All that it forgets at once. If dropping fails, they are still known."""
     journal.advance(advance(JOIN, files("m"), files("s")))
-    journal.advance(advance(0, keep_from=1))
+    journal.advance(advance(0, retain_from=1))
     dropped: list[Collection[Digest]] = []
     assert set(journal.collect(0.0, dropped.append)) == {digest("m"), digest("s")}
     assert [set(some) for some in dropped] == [{digest("m"), digest("s")}]
     journal.advance(advance(1, files("n"), files("t")))
-    journal.advance(advance(2, keep_from=3))
+    journal.advance(advance(2, retain_from=3))
 
     def broken(some: Collection[Digest]) -> None:
         raise Unreachable("The disk is away")

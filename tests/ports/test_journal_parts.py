@@ -56,7 +56,7 @@ def test_an_answer_speaks_for_what_was_pushed(journal: Journal) -> None:
     answer(journal, OrderId(f"{RUN}/{JOIN}/{ANN}/1"), files("r"))
     assert journal.held(files("r", "more"), RUN, ANN, 16.0) == every("r")
     assert journal.held(files("r"), RUN, BOB, 16.0) == frozenset()
-    journal.advance(advance(JOIN, keep_from=0))
+    journal.advance(advance(JOIN, retain_from=0))
     assert journal.held(files("r"), RUN, ANN, 16.0) == frozenset()
 
 
@@ -83,7 +83,7 @@ def test_a_part_that_was_collected_is_held_by_nobody(journal: Journal) -> None:
     """If another client brings it back, those who knew it before do not hear of it."""
     push(journal, files("p"))
     journal.reissue([order_row(JOIN, ANN, files("m", "p"), attempt=2)])
-    journal.advance(advance(JOIN, keep_from=1))
+    journal.advance(advance(JOIN, retain_from=1))
     assert gone(journal, LATER) == every("m", "p")
     push(journal, files("p", "m"), BOB)
     assert journal.held(files("p", "m"), RUN, ANN, 16.0) == frozenset()
@@ -93,7 +93,7 @@ def test_a_part_that_was_collected_is_held_by_nobody(journal: Journal) -> None:
 def test_a_message_of_which_a_part_is_gone_may_come_again(journal: Journal) -> None:
     """One part of it is collected, the other is a state's; whoever is sent it again holds both, and the old order is readable."""
     journal.reissue([order_row(JOIN, ANN, files("m", "shared"), attempt=2)])
-    journal.advance(advance(JOIN, files("n"), files("shared"), keep_from=0))
+    journal.advance(advance(JOIN, files("n"), files("shared"), retain_from=0))
     assert gone(journal) == every("m")
     assert journal.held(files("m", "shared"), RUN, ANN, 16.0) == frozenset()
     journal.reissue([order_row(0, BOB, files("m", "shared"), attempt=at) for at in (2, 3)])
@@ -138,7 +138,7 @@ def test_referred_parts_stay_and_then_go_at_once(journal: Journal) -> None:
     answer(journal, OrderId(f"{RUN}/{JOIN}/{ANN}/1"), files("r"))
     journal.advance(advance(JOIN, files("m"), files("s")))
     assert gone(journal, LATER) == set()
-    journal.advance(advance(0, files("m2"), files("s2"), keep_from=1))
+    journal.advance(advance(0, files("m2"), files("s2"), retain_from=1))
     assert gone(journal) == every("r", "m", "s")
     assert gone(journal, LATER) == set()
 
@@ -157,7 +157,7 @@ def test_a_part_that_is_asked_for_waits_again(journal: Journal) -> None:
     """The answer "held" is a promise until the report has come: a pushed part that lost its last reference stays a while."""
     push(journal, files("m"))
     journal.reissue([order_row(JOIN, ANN, files("m", "n"), attempt=2)])
-    journal.advance(advance(JOIN, keep_from=1))
+    journal.advance(advance(JOIN, retain_from=1))
     assert journal.held(files("m"), RUN, ANN, 20.0) == every("m")
     assert gone(journal, 20.0) == every("n")
     assert gone(journal, 20.5) == every("m")

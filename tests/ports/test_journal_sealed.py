@@ -115,16 +115,16 @@ def test_a_value_lives_as_long_as_a_kept_state_names_it(journal: Journal) -> Non
     brings(journal, JOIN, BOB, second)
     named = {"sealed": (first.handle,)}
     journal.advance(advance(JOIN, state=files("state 0"), **named))
-    journal.advance(advance(0, state=files("state 1"), keep_from=JOIN, **named))
+    journal.advance(advance(0, state=files("state 1"), retain_from=JOIN, **named))
     assert known(journal, first.handle, second.handle) == {first.handle, second.handle}
-    journal.advance(advance(1, state=files("state 2"), keep_from=1, **named))
+    journal.advance(advance(1, state=files("state 2"), retain_from=1, **named))
     assert known(journal, first.handle, second.handle) == {first.handle}
     taken = gone(journal)
     assert second.cipher in taken
     assert first.cipher not in taken
-    journal.advance(advance(2, state=files("state 3"), keep_from=2))
+    journal.advance(advance(2, state=files("state 3"), retain_from=2))
     assert known(journal, first.handle) == {first.handle}, "the state before may be needed once more"
-    journal.advance(advance(3, state=files("state 4"), keep_from=4))
+    journal.advance(advance(3, state=files("state 4"), retain_from=4))
     assert known(journal, first.handle) == set()
     assert first.cipher in gone(journal)
 

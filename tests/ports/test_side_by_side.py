@@ -82,7 +82,7 @@ def live_a_run(journal: SqlJournal, other: SqlJournal, site_data: SiteData, name
             site_data.collect(other)
 
     for cursor in range(JOIN, ROUNDS):
-        step = advance(cursor, files(dice.randrange(20)), files(dice.randrange(20), dice.randrange(20)), name, keep_from=cursor)
+        step = advance(cursor, files(dice.randrange(20)), files(dice.randrange(20), dice.randrange(20)), name, retain_from=cursor)
         insist(lambda step=step: journal.advance(step, site_data.there.__contains__), lambda step=step: lay(step.digests))
         assert step.digests <= site_data.there
         sent = files(dice.randrange(20))
@@ -136,7 +136,7 @@ def test_the_same_listing_is_written_once(journals: tuple[SqlJournal, SqlJournal
     """Runs that send the same files at the same moment, new and forgotten ones, share a listing."""
     for turn in range(8):
         sent = files("shared", turn // 2)
-        steps = [advance(JOIN + turn, sent, (), name, keep_from=JOIN + turn + 1) for name in RUNS]
+        steps = [advance(JOIN + turn, sent, (), name, retain_from=JOIN + turn + 1) for name in RUNS]
         assert together(*(lambda j=journals[i % 2], s=s: j.advance(s) for i, s in enumerate(steps))) == [True] * len(RUNS)
         assert all(journals[0].orders(name, JOIN + turn + 1)[0].files == sent for name in RUNS)
         names = run(address, "SELECT count(*), count(DISTINCT name) FROM listings")
@@ -190,7 +190,7 @@ def in_a_write(
     """What comes of something that another coordinator does while the first is within a write of run A."""
     one, two = journals
     one.advance(advance(JOIN, files("dropped"), run=RUNS[0], token=token))
-    one.advance(advance(0, run=RUNS[0], keep_from=1, token=token))
+    one.advance(advance(0, run=RUNS[0], retain_from=1, token=token))
     assert two.collect(0.0) == (digest("dropped"),)
     found: list[object] = []
     assert one.advance(advance(1, files("dropped"), run=RUNS[0], token=token), lambda part: not found.append(meanwhile(two)))

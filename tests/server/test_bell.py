@@ -84,7 +84,7 @@ def test_a_bell_that_others_do_not_hear_lets_everybody_look() -> None:
         bell.on_ring(heard.append)
         waiting = [asyncio.create_task(bell.moved(topic, bell.count(topic), LONG)) for topic in ("client:a", "client:b")]
         await asyncio.sleep(0)
-        bell.look_around()
+        bell.nudge_all()
         assert await asyncio.gather(*waiting) == [True, True]
         assert heard == []
 

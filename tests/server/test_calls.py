@@ -314,7 +314,7 @@ def test_who_is_refused_stands_in_the_audit_log(there: tuple[Federation, Raw]) -
     stolen, unknown = federation.journal.audit(before)
     assert (stolen.kind, stolen.client, stolen.details["address"]) == ("sign_in_refused", raw.name, "127.0.0.1")
     assert (unknown.client, unknown.details["what"]) == ("mallory", "The token is not known here")
-    assert unknown.details["door"] == "agents"
+    assert unknown.details["port"] == "grpc"
 
 
 def test_who_only_asks_stands_in_the_audit_log_too(there: tuple[Federation, Raw]) -> None:

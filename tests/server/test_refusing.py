@@ -28,7 +28,7 @@ def test_a_caller_who_hangs_up_is_noted_all_the_same() -> None:
                 await waiting
 
             begun = asyncio.Event()
-            refusing = Refusing(Refusals(journal, ManualClock(), "agents"), run)
+            refusing = Refusing(Refusals(journal, ManualClock(), "grpc"), run)
             calling = asyncio.ensure_future(refusing.note("dora", "10.0.0.7", "another's key"))
             await begun.wait()
             calling.cancel()

@@ -1,44 +1,41 @@
 """The runs in an agent's home, for the site's owner: list, export and delete them.
 
 working/RUN   locked by the agent while it works for the run: it is not deleted meanwhile
-forgotten/    what is being deleted"""
+forgotten/    what is being deleted
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from tideline.archive.errors import PartMissing
-from tideline.core.algorithm import load_methods, resolve
-from tideline.core.errors import Malformed, MemoryLost, NotFound
-from tideline.core.run import EMPTY, RunId
-from tideline.core.settings import nearest
-from tideline_agent.vault import FolderVault
-
-if TYPE_CHECKING:
-    from torch import Tensor
 import contextlib
 import fcntl
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO
+from pathlib import Path
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any
 
-from tideline.core.algorithm import Methods
-from tideline.core.errors import FederationError, Refused
+from tideline.archive.errors import PartMissing
+from tideline.core.algorithm import Methods, load_methods, resolve
+from tideline.core.errors import FederationError, Malformed, MemoryLost, NotFound, Refused
+from tideline.core.run import EMPTY, RunId
+from tideline.core.settings import Plain, nearest
+from tideline_agent.vault import FolderVault, RunBrief
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # Why a site may have nothing to take, and no name is wrong.
 SELDOM = "some methods keep nothing, others only at targets and only after their last exchanges"
 TRIES = 5  # a working agent replaces its memory now and then; the next look finds the new one whole
 
 
-def remembered(home: Path) -> list[dict[str, Any]]:
+def remembered(home: Path) -> list[dict[str, Plain]]:
     """The runs that an agent's home remembers: run, method, role, and the place in the plan of its last answer."""
     vault = FolderVault(home / "runs")
-    rows = []
+    rows: list[dict[str, Plain]] = []
     for run in vault.runs():
         head, brief = vault.head(run), vault.brief(run)
         assert head is not None, "runs are those with a head"
@@ -57,7 +54,7 @@ def keepsakes(home: Path, run: RunId, methods: str) -> Mapping[str, Mapping[str,
     return algorithm.keepsakes(config, memory_of(vault, run, algorithm.memory))
 
 
-def brief_of(vault: FolderVault, run: RunId) -> dict[str, Any]:
+def brief_of(vault: FolderVault, run: RunId) -> RunBrief:
     """What a run is. Raises NotFound: here the id was typed by the owner, so nobody else is to blame for an odd one."""
     try:
         return vault.brief(run)
@@ -144,7 +141,7 @@ def clear(home: Path) -> None:
     shutil.rmtree(home / FORGOTTEN, onerror=passed_over)
 
 
-def passed_over(what: Any, path: Any, info: Any) -> None:
+def passed_over(what: Callable[..., object], path: str, info: tuple[type[BaseException], BaseException, TracebackType]) -> None:
     """What another has deleted by now is no error."""
     if not isinstance(info[1], FileNotFoundError):
         raise info[1]

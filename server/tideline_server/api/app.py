@@ -103,7 +103,7 @@ def api_keys_for(services: Services) -> ApiKeys:
 
 def guards(services: Services, settings: ApiSettings, api_keys: ApiKeys) -> list[Middleware]:
     """What every request passes, outermost first."""
-    refusing = Refusing(Refusals(services.journal, services.clock, "people"), run_in_threadpool)
+    refusing = Refusing(Refusals(services.journal, services.clock, "http"), run_in_threadpool)
     return [
         Middleware(Numbered),
         Middleware(Counting, seen=services.seen),

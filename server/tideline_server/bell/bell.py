@@ -82,7 +82,7 @@ class LocalBell:
         for event in self._waiting.get(topic, ()):
             event.set()
 
-    def look_around(self) -> None:
+    def nudge_all(self) -> None:
         """Let everybody who waits here look: other replicas ring where nobody hears it. On the loop's own thread."""
         for topic in tuple(self._waiting):
             self.nudge(topic)
@@ -131,7 +131,7 @@ class RedisBell(LocalBell):
     def connected(self) -> bool:
         return self._connected
 
-    def look_around(self) -> None:
+    def nudge_all(self) -> None:
         """Not needed: the others are heard, and polls stand in for them while Redis is away."""
 
     def start(self) -> None:

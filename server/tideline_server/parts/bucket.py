@@ -188,13 +188,13 @@ class BucketParts:
     def inventory(self) -> Mapping[Digest, StoredPart]:
         return {Digest(found[2]): entry for name, entry in self.bucket.listed() if (found := NAME.fullmatch(name))}
 
-    def lies_there(self, digest: Digest, size: int) -> bool:
+    def is_stored(self, digest: Digest, size: int) -> bool:
         """Whether the bucket has the part, as far as its size tells."""
         return self.bucket.size(object_of(digest)) == size
 
     def store(self, digest: Digest, size: int, content: Iterator[Buffer]) -> None:
         """Write the part's object, unless it is there."""
-        if self.lies_there(digest, size):
+        if self.is_stored(digest, size):
             return
         if size < LARGE:
             self.bucket.put(object_of(digest), b"".join(content))
@@ -256,7 +256,7 @@ class BucketUpload:
     def finish(self) -> None:
         with self._lock:
             self._finish()
-            if self._sending is None and self._size >= LARGE and not self._parts.lies_there(self._digest, self._size):
+            if self._sending is None and self._size >= LARGE and not self._parts.is_stored(self._digest, self._size):
                 self._sending = self._parts.send(self._digest, self._size, blocks(self._path))
 
     def commit(self) -> Digest:

@@ -52,7 +52,7 @@ class Callers:
 
     def __init__(self, enrolment: Enrolment, run: Run, version: str, certified: bool, limits: Limits) -> None:
         self.enrolment, self.run, self.version, self.certified, self.limits = enrolment, run, version, certified, limits
-        self._thread = ThreadPoolExecutor(1, "people")
+        self._thread = ThreadPoolExecutor(1, "callers")
         self._ahead: Future[None] | None = None
 
     async def caller(self, name: str, request: bytes, context: Context) -> Client:

@@ -122,7 +122,7 @@ class Servicer:
         self._reporting: defaultdict[ClientId, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(REPORTS))
         self.callers = Callers(enrolment=run_service.enrolment, run=self.run, version=version, certified=certified, limits=limits)
         self.notebook = Notebook(agent_service)
-        self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "agents"), self.run)
+        self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "grpc"), self.run)
         self.closing = asyncio.Event()
         self.living = Heartbeats(agent_service.write_living, self.run, self.closing)
         self._listening = 0  # agents that hear orders now, and so may all send or fetch at once

@@ -71,7 +71,7 @@ def need(connection: Connection, run: RunId, cursor: int, found: Collection[Enve
         connection.execute(update(sealed).where(mine).values(needed=cursor))
 
 
-def trim(connection: Connection, run: RunId, keep_from: int | None) -> None:
+def trim(connection: Connection, run: RunId, retain_from: int | None) -> None:
     """Forget what nothing from a cursor on needs; of a run that has ended, everything."""
     past = sealed.c.run == run
-    connection.execute(delete(sealed).where(past if keep_from is None else past & (sealed.c.needed < keep_from)))
+    connection.execute(delete(sealed).where(past if retain_from is None else past & (sealed.c.needed < retain_from)))

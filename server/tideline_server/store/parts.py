@@ -74,9 +74,9 @@ def refer(connection: Connection, claims: Iterable[Claim], known: Listed) -> Non
         connection.execute(insert(refs), rows)
 
 
-def trim(connection: Connection, run: RunId, keep_from: int) -> None:
+def trim(connection: Connection, run: RunId, retain_from: int) -> None:
     """Let go of what lies before a cursor."""
-    let_go(connection, OLD, {"of": run, "before": keep_from})
+    let_go(connection, OLD, {"of": run, "before": retain_from})
 
 
 def leave(connection: Connection, order: OrderRow) -> None:

@@ -91,8 +91,8 @@ def advance(connection: Connection, row: RunRow, step: Advance) -> list[ClientId
     known = offer(connection, step.orders, now, *(Claim(kind, step.run, closed.next_cursor, files) for kind, files in held))
     runs.write_round(connection, closed, known)
     runs.rewrite(connection, advanced(row, step))
-    parts.trim(connection, step.run, step.keep_from)
-    envelopes.trim(connection, step.run, step.keep_from)
+    parts.trim(connection, step.run, step.retain_from)
+    envelopes.trim(connection, step.run, step.retain_from)
     late = leave_out(connection, step, now)
     runs.note(connection, step.run, "closed", closed_event(step), now)
     if step.status in FINAL:

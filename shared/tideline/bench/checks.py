@@ -105,10 +105,10 @@ class FileFacts:
     sha256: str
 
 
-def digest_of(folder: Path, cache: Path, keep: bool = True) -> str:
+def digest_of(folder: Path, cache: Path, write_cache: bool = True) -> str:
     """SHA-256 over the names, sizes and digests of the folder's files. Raises DataRefused.
 
-    A file whose size and time of change are those in the cache is not read again. keep: write the cache.
+    A file whose size and time of change are those in the cache is not read again. write_cache: note what was read.
     """
     known: Mapping[str, FileFacts] = read_cache(cache)
     facts: dict[str, FileFacts] = {}
@@ -119,7 +119,7 @@ def digest_of(folder: Path, cache: Path, keep: bool = True) -> str:
             with path.open("rb") as file:
                 last = FileFacts(stat.st_size, stat.st_mtime_ns, hashlib.file_digest(file, "sha256").hexdigest())
         facts[name] = last
-    if keep:
+    if write_cache:
         replace_file(cache, json.dumps({f"{folder}/{name}": vars(each) for name, each in facts.items()}, indent=0) + "\n")
     lines = [f"{json.dumps(name)} {each.size} {each.sha256}\n" for name, each in sorted(facts.items())]
     return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -209,12 +209,12 @@ def styled(lines: tuple[Line, ...], most: int) -> Iterator[tuple[Line, str, Styl
         if not line.role:  # no site
             style = {"linewidth": 1.8}
         if len(lines) <= most or (line.target and targets <= most):
-            yield line, line.label, style | look(line.place)
+            yield line, line.label, style | style_of(line.place)
         else:
             yield line, "targets" if line.target else "other sites", style | {"color": TARGETS if line.target else OTHERS}
 
 
-def look(place: int) -> Style:
+def style_of(place: int) -> Style:
     """Colour and mark of a site. There are 88 of them before the first is used again."""
     return {"color": COLOURS[place % len(COLOURS)], "marker": MARKS[place % len(MARKS)]}
 

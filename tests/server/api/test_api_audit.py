@@ -86,7 +86,7 @@ def test_wrong_keys_stand_in_the_log(door: Coordinator) -> None:
         assert door.get("/runs", headers={"Authorization": "Bearer a guess"}).status_code == 401
     assert door.get("/runs").status_code == 401
     [entry] = log(door, "?kind=sign_in_refused")
-    assert entry["details"]["door"] == "people" and entry["details"]["address"] == "127.0.0.1" and "guess" not in str(entry)
+    assert entry["details"]["port"] == "http" and entry["details"]["address"] == "127.0.0.1" and "guess" not in str(entry)
 
 
 def test_who_is_over_the_limit_stands_in_the_log(door: Coordinator) -> None:

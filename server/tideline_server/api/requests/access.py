@@ -28,25 +28,25 @@ class Need:
     what: str
 
 
-LOOK = Need(KeyRole.VIEWER, "looking")
+VIEW = Need(KeyRole.VIEWER, "viewing")
 # What needs no key.
 OPEN_PATHS = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
 # What a key that was good a while ago opens while the store of keys is away: that it is away is told there.
 WHILE_AWAY = frozenset({"/metrics"})
 OTHER = "other"
 NEEDS: Mapping[str, Need] = {
-    "GET /algorithms": LOOK,
-    "GET /algorithms/{name}": LOOK,
-    "GET /algorithms/{name}/contract": LOOK,
-    "GET /clients": LOOK,
-    "GET /parts/{digest}": LOOK,
-    "GET /metrics": LOOK,
-    "GET /runs": LOOK,
-    "GET /runs/{run}": LOOK,
-    "GET /runs/{run}/events": LOOK,
-    "GET /runs/{run}/files": LOOK,
-    "GET /weights/{digest}": Need(KeyRole.OPERATOR, "looking for weights"),
-    "GET /whoami": LOOK,
+    "GET /algorithms": VIEW,
+    "GET /algorithms/{name}": VIEW,
+    "GET /algorithms/{name}/contract": VIEW,
+    "GET /clients": VIEW,
+    "GET /parts/{digest}": VIEW,
+    "GET /metrics": VIEW,
+    "GET /runs": VIEW,
+    "GET /runs/{run}": VIEW,
+    "GET /runs/{run}/events": VIEW,
+    "GET /runs/{run}/files": VIEW,
+    "GET /weights/{digest}": Need(KeyRole.OPERATOR, "finding weights"),
+    "GET /whoami": VIEW,
     # It tells nothing of this coordinator and changes nothing; what it costs is bounded whoever asks (planner).
     "POST /links/plan": Need(KeyRole.VIEWER, "planning links"),
     "POST /runs": Need(KeyRole.OPERATOR, "starting a run"),

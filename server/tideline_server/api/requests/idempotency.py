@@ -34,7 +34,7 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # methods that change not
 HEADER, REPLAYED = "Idempotency-Key", (b"idempotent-replayed", b"true")
 VISIBLE = "^[!-~]{1,255}$"
 TOPIC = "idempotency"
-LOOK_SECONDS = 0.25  # how often a waiting call looks by itself
+POLL_SECONDS = 0.25  # how often a waiting call looks by itself
 AGAIN_SECONDS = 2  # after which a call that waited in vain is best sent again
 # They stand in a kept answer where its token or its API key stood; JSON holds no such characters.
 SECRET, SECRET_KEY = "\x1a", "\x1b"
@@ -98,7 +98,7 @@ class Once:
                 return known
             first = first or known.worker
             if anyio.current_time() < until:
-                await self.services.moved(TOPIC, min(LOOK_SECONDS, self.patience))
+                await self.services.moved(TOPIC, min(POLL_SECONDS, self.patience))
             elif over or known.worker != first or mine.key in self._working:
                 raise underway()
             else:
@@ -141,7 +141,7 @@ class Call:
     def record(self, scope: Scope, now: float) -> IdempotencyRecord:
         """What the journal is told of it: neither the key nor the body."""
         asked = [scope["method"], scope["path"], scope["query_string"].decode("latin-1"), canonical(self.body)]
-        meant = hmac.digest(self.caller.door.encode(), json.dumps(asked).encode(), "sha256").hex()
+        meant = hmac.digest(self.caller.secret.encode(), json.dumps(asked).encode(), "sha256").hex()
         return IdempotencyRecord(
             key=hashlib.sha256(self.key.encode()).hexdigest(),
             asked=meant,
@@ -152,7 +152,7 @@ class Call:
 
     def identity(self, record: IdempotencyRecord) -> Identity:
         """What is made by it is called after the record's seed; a token also needs both keys."""
-        secret = f"{self.caller.door}\n{self.key}".encode()
+        secret = f"{self.caller.secret}\n{self.key}".encode()
         return Identity(seed=record.seed, secret=secret, idempotency_record=record.key, worker=record.worker, by=self.caller.name)
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.hypernetworks import Counted, Hyper, State, Update, check, check_supplied, train, train_counted
+from tideline.algorithms.hypernetworks import Counted, Hyper, State, Update, check, check_initial_weights, train, train_counted
 from tideline.algorithms.hypernetworks.server import (
     NU,
     begin,
@@ -243,6 +243,6 @@ hfedf: Algorithm[Config, State, Nothing] = Algorithm(
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     notes=notes,
     claims=CLAIMS,
-    initial_weights=InitialWeights(begin_from, check_supplied),
+    initial_weights=InitialWeights(begin_from, check_initial_weights),
     admins=True,
 )

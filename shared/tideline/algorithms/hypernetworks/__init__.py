@@ -26,7 +26,7 @@ from tideline.numerics.aggregation.hypernetwork import HIDDEN, LAYERS, K, Shapes
 
 LINEAR, CHUNKED = "linear", "chunked"
 GB, FLOAT = 1e9, 4
-TOLD = 4  # names in a refusal
+NAMED = 4  # names in a refusal
 
 S = TypeVar("S")
 METRICS = ("first_loss", "loss", "samples")
@@ -60,8 +60,8 @@ def generated(c: Hyper, world: World) -> Shapes:
     trained = parameters(template)
     for glob in c.generate:
         if not any(fnmatchcase(name, glob) for name in trained):
-            more = f" and {len(trained) - TOLD} more" if len(trained) > TOLD else ""
-            todo = f"Its tensors: {', '.join(trained[:TOLD])}{more}{nearest(glob, trained)}"
+            more = f" and {len(trained) - NAMED} more" if len(trained) > NAMED else ""
+            todo = f"Its tensors: {', '.join(trained[:NAMED])}{more}{nearest(glob, trained)}"
             raise ConfigRefused(
                 f"config.generate has {glob!r}, which no tensor of {world.model} fits", todo, path="config.generate"
             )
@@ -94,7 +94,7 @@ def check(c: Hyper, world: World, roster: Roster) -> None:
         raise ConfigRefused(what, "Leave one of the two out", path="config.head_init")
 
 
-def check_supplied(c: Hyper, world: World, roster: Roster) -> None:
+def check_initial_weights(c: Hyper, world: World, roster: Roster) -> None:
     """As `check`, for initial weights, around which matched heads begin: linear ones. Raises ConfigRefused too."""
     check(c, world, roster)
     if c.heads == CHUNKED:

@@ -97,7 +97,7 @@ def predict_own(order: Nothing, memory: Mine, site: Site[LocalConfig], x: Tensor
 def plan(c: LocalConfig) -> Plan[LocalConfig, Start]:
     work: Phase[LocalConfig, Start] = Phase("train", train, ask=to(Turn.labelled, Start), fold=unchanged)
     score: Phase[LocalConfig, Start] = evaluate(to(Turn.labelled, Nothing), predict_own, keeps=Mine, confidence=c.confidence)
-    return (*scored(c, (work,), score), *(last_look(c.confidence) if c.unseen else ()))
+    return (*scored(c, (work,), score), *(score_unseen(c.confidence) if c.unseen else ()))
 
 
 def needs_labels(config: LocalConfig, world: World, roster: Roster) -> None:
@@ -122,7 +122,7 @@ local = Algorithm(
 )
 
 
-def last_look(confidence: bool) -> Plan[LocalConfig, Start]:
+def score_unseen(confidence: bool) -> Plan[LocalConfig, Start]:
     """Every model up once, and all of them to each target."""
     send = Phase("share", share, ask=to(learners_if_scored, Nothing), fold=gather)
     return send, evaluate(

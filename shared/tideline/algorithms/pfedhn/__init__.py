@@ -15,7 +15,7 @@ from torch import Generator
 
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.averaging.messages import Model, Models
-from tideline.algorithms.hypernetworks import METRICS, Hyper, check, check_supplied, server, trained
+from tideline.algorithms.hypernetworks import METRICS, Hyper, check, check_initial_weights, server, trained
 from tideline.algorithms.hypernetworks import State as Hypernetwork
 from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import Each, Phase, Plan, Replies, Turn
@@ -165,6 +165,6 @@ pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
     },
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     claims=CLAIMS,
-    initial_weights=InitialWeights(begin_from, check_supplied),
+    initial_weights=InitialWeights(begin_from, check_initial_weights),
     admins=True,
 )

@@ -59,7 +59,7 @@ def bench(
         if out.resolve().is_relative_to(folder):  # where pictures would look like a domain
             raise ConfigRefused(f"--out {out} is in the data folder {folder}", "Choose a folder elsewhere", path="out")
         make_folder(out)
-    digest = digest_of(folder, out / CACHE, keep=not dry_run)
+    digest = digest_of(folder, out / CACHE, write_cache=not dry_run)
     all_cells = list(cells(grid, sizes, f"../../{DATA}/{digest[:12]}"))
     if dry_run or table:
         scores = [read_cell(home_of(out, cell), cell) for cell in all_cells]

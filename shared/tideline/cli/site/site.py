@@ -14,7 +14,7 @@ from tideline.cli.options import REGISTRY, Json, Methods
 from tideline.client.output import check_out, clean, counted, day, size
 from tideline.core.errors import ConfigRefused, NotFound, Refused
 from tideline.core.run import RunId
-from tideline.core.settings import nearest
+from tideline.core.settings import Plain, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +43,7 @@ def list_kept(
     from tideline_agent.home.runs import SELDOM, keepsakes, remembered
 
     check_home(home)
-    rows: list[dict[str, object]] = remembered(home) if run is None else described(keepsakes(home, RunId(run), methods))
+    rows = remembered(home) if run is None else described(keepsakes(home, RunId(run), methods))
     if as_json:
         print_json(rows)
     elif rows:
@@ -176,7 +176,7 @@ def check_home(home: Path) -> None:
         raise ConfigRefused(f"{home} is not an agent's home, or its agent has not worked yet", "Correct --home", path="home")
 
 
-def described(found: Mapping[str, Mapping[str, Tensor]]) -> list[dict[str, object]]:
+def described(found: Mapping[str, Mapping[str, Tensor]]) -> list[dict[str, Plain]]:
     return [
         {"name": name, "arrays": ", ".join(f"{key} {'x'.join(map(str, value.shape))}" for key, value in arrays.items())}
         for name, arrays in sorted(found.items())

@@ -154,10 +154,10 @@ MOST = 60  # of one listener within an hour; the rest is counted, and the next e
 
 
 class Refusals:
-    """The refused sign-ins of one door. Any number of threads."""
+    """The refused sign-ins of one port. Any number of threads."""
 
-    def __init__(self, journal: Journal, clock: Clock, door: str) -> None:
-        self._journal, self._clock, self._door = journal, clock, door
+    def __init__(self, journal: Journal, clock: Clock, port: str) -> None:
+        self._journal, self._clock, self._port = journal, clock, port
         self._lock = threading.Lock()
         self._began, self._left_out = -math.inf, 0
         self._seen: set[tuple[str, str, str]] = set()
@@ -175,7 +175,7 @@ class Refusals:
                 return None
             self._seen.add(same)
             left_out, self._left_out = self._left_out, 0
-        details = {"door": self._door, "claimed": who[:80], "address": address, "what": why[:MOST_WORDS], "untold": left_out}
+        details = {"port": self._port, "claimed": who[:80], "address": address, "what": why[:MOST_WORDS], "untold": left_out}
         return AuditEvent("sign_in_refused", now, client=who if NAME.fullmatch(who) else "", details=details)
 
     def write(self, event: AuditEvent) -> None:

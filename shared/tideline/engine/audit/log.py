@@ -15,7 +15,7 @@ START = "0" * 64  # stands for the hash before the first entry
 BEGUN = "log_begun"  # the first entry of a database; what was done before is not recorded
 UNREADABLE = "unreadable"  # in `details`: what stands in the place of an entry and cannot be read, by field; written by nobody
 MOST_WORDS = 500  # characters of what is wrong with an entry
-KEEP = "Keep a copy of the database as it is, and compare it with a backup from before"
+BACKUP = "Keep a copy of the database as it is, and compare it with a backup from before"
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def made_of(before: str, entry: Entry) -> str:
 
 
 def broken(entry: int, what: str, **context: object) -> ChainBroken:
-    return ChainBroken(f"Entry {entry} {what[:MOST_WORDS]}", KEEP, entry=entry, **context)
+    return ChainBroken(f"Entry {entry} {what[:MOST_WORDS]}", BACKUP, entry=entry, **context)
 
 
 def ends_at(last: Tip, tip: Tip) -> None:
@@ -138,7 +138,7 @@ def ends_at(last: Tip, tip: Tip) -> None:
     if last != tip:
         wrong = last.seq if last.seq == tip.seq else min(last.seq, tip.seq) + 1
         what = f"The log ends with entry {last.seq}, and its tip tells of entry {tip.seq} with hash {tip.hash[:12]}"
-        raise ChainBroken(what, KEEP, entry=wrong, found=last.hash, expected=tip.hash)
+        raise ChainBroken(what, BACKUP, entry=wrong, found=last.hash, expected=tip.hash)
 
 
 def line_of(entry: Entry) -> str:

@@ -237,12 +237,12 @@ class InlineCompute:
         game, digest = self.game(asked.spec, asked.roster), asked.spec.initial_weights
         self.fits(game.algorithm, digest)(game.config, game.world, game.roster)
         weights = read_initial_weights(self.parts, game.world, digest) if digest else None
-        return self.encoded(game, begin(game, weights), asked.keep)
+        return self.encoded(game, begin(game, weights), asked.with_checkpoint)
 
     def close(self, asked: compute.CloseRequest) -> compute.NextRound:
         game = self.game(asked.spec, asked.roster)
         turned = close(game, self.state_at(game, asked), asked.closing.cursor, self.replies(game, asked.closing))
-        made = self.encoded(game, turned, asked.keep)
+        made = self.encoded(game, turned, asked.with_checkpoint)
         if not made.state:
             self._live[asked.spec.id] = ((asked.checkpoint, (*asked.history, asked.closing)), turned.state)
             self._live = dict(list(self._live.items())[-LIVE_RUNS:])
@@ -298,11 +298,11 @@ class InlineCompute:
         reply: Record = decode(step.gives, digest, self.parts, rules)
         return reply
 
-    def encoded(self, game: Game, turned: Turned, keep: bool) -> compute.NextRound:
+    def encoded(self, game: Game, turned: Turned, with_checkpoint: bool) -> compute.NextRound:
         done = turned.cursor == len(game.plan)
         memo = Memo()
         try:
-            state = encode(turned.state, self.parts, memo=memo) if keep or done else None
+            state = encode(turned.state, self.parts, memo=memo) if with_checkpoint or done else None
             orders = self.messages(game, turned, memo)
         except Malformed as cause:
             raise StepFailed(

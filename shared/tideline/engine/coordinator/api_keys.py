@@ -29,11 +29,11 @@ PREFIX = "tidekey_"
 
 @dataclass(frozen=True)
 class Caller:
-    """Who made a request. `door` is a secret of the key, which no store has (see records); an empty name is anybody."""
+    """Who made a request. `secret` is one of the key, which no store has (see records); an empty name is anybody."""
 
     name: str = ""
     role: KeyRole = KeyRole.ADMIN
-    door: str = field(default="", repr=False)
+    secret: str = field(default="", repr=False)
 
 
 ANYBODY = Caller()
@@ -169,7 +169,7 @@ def caller_of(key: ApiKey, secret: str, now: float) -> Caller:
         raise IdentityRefused(f"The API key {key.name!r} was revoked on {day(key.revoked)}", "Ask an admin for a new one")
     if key.expires is not None and key.expires <= now:
         raise IdentityRefused(f"The API key {key.name!r} expired on {day(key.expires)}", "Ask an admin for a new one")
-    return Caller(key.name, key.role, hash_of(f"errands of {secret}"))
+    return Caller(key.name, key.role, hash_of(f"idempotency of {secret}"))
 
 
 def unknown() -> IdentityRefused:

@@ -98,7 +98,7 @@ class RunService:
             raise weights_missing(weights)
 
     def started(self, run: RunId) -> RunId:
-        self.ring(self.with_reference(run))
+        self.announce(self.with_reference(run))
         return run
 
     def sibling(self, run: RunId, experiment: Experiment, main: RunRow, roster: Mapping[ClientId, Role]) -> RunRow:
@@ -109,7 +109,7 @@ class RunService:
             path = f"reference.{error.context.get('path', '')}".rstrip(".")
             raise type(error)(f"The reference: {error.what}", error.todo, **{**error.context, "path": path}) from error
 
-    def ring(self, rows: list[RunRow]) -> None:
+    def announce(self, rows: list[RunRow]) -> None:
         for row in rows:
             self.bell.ring(f"run:{row.id}")
             for client in row.roster:
@@ -185,7 +185,7 @@ class RunService:
         ended = [r for r in rows if self.journal.set_status(r.id, among, Status.CANCELLED, CANCELLED, now, by=by)]
         if not ended and not done_since(self.journal, seen, CANCELLED):
             raise Refused(f"Run {run} is {rows[0].status.value} already", "Nothing is left to cancel")
-        self.ring(ended or rows)
+        self.announce(ended or rows)
 
     def resume(self, run: RunId, identity: Identity | None = None) -> None:
         """Ask those again who did not answer, with the same seed; what was answered stays. The run's reference likewise."""
@@ -198,7 +198,7 @@ class RunService:
         resumed = [r for r in stalled if self.resume_one(r, identity.by if identity else "")]
         if not resumed and not done_since(self.journal, seen, RESUMED):
             raise Refused(f"Run {run} is no longer stalled", "See its state with run show")
-        self.ring(resumed or rows)
+        self.announce(resumed or rows)
 
     def with_reference(self, run: RunId) -> list[RunRow]:
         row = self.find(run)

@@ -177,14 +177,21 @@ class Scheduler:
         if joined:  # the roster is frozen: what each site said when it joined
             members = tuple(Member(o.client, run.roster[o.client], bool(o.facts["labelled"])) for o in answered)
         since = sum(1 for _ in itertools.takewhile(lambda r: not r.state, reversed(rounds)))  # the last checkpoint
-        keep = joined or since + 1 >= run.spec.checkpoint_every
+        with_checkpoint = joined or since + 1 >= run.spec.checkpoint_every
         if joined:
-            made = self.compute.begin(BeginRequest(run.spec, members, keep))
+            made = self.compute.begin(BeginRequest(run.spec, members, with_checkpoint))
         else:
             checkpoint, history = self.history(run, rounds)
             closing = self.closing(run, run.cursor, answered)
             made = self.compute.close(
-                CloseRequest(spec=run.spec, roster=members, checkpoint=checkpoint, history=history, closing=closing, keep=keep)
+                CloseRequest(
+                    spec=run.spec,
+                    roster=members,
+                    checkpoint=checkpoint,
+                    history=history,
+                    closing=closing,
+                    with_checkpoint=with_checkpoint,
+                )
             )
         step = replace(self.advance(run, rounds, answered, made, members), token=token)
         if self.journal.advance(step, self.part_store.parts.has):
@@ -235,7 +242,7 @@ class Scheduler:
             state_digest=closed.state[0][0] if final else None,
             members=members if run.cursor == JOIN else None,
             fingerprint=made.fingerprint if run.cursor == JOIN else None,
-            keep_from=kept[-2] if len(kept) > 1 else JOIN,
+            retain_from=kept[-2] if len(kept) > 1 else JOIN,
             sealed=made.sealed,
             without=shut_out(asked),
         )

@@ -93,7 +93,7 @@ class BeginRequest:
 
     spec: RunSpec
     roster: Roster
-    keep: bool
+    with_checkpoint: bool
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class CloseRequest:
     checkpoint: Checkpoint
     history: tuple[RecordedRound, ...]
     closing: RecordedRound
-    keep: bool
+    with_checkpoint: bool
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Advance:
     state_digest: Digest | None = None
     members: Roster | None = None
     fingerprint: str | None = None
-    keep_from: int = 0  # the cursor before which replies and checkpoints are collected
+    retain_from: int = 0  # the cursor before which replies and checkpoints are collected
     token: int | None = None  # of the writer's lease; none: nobody else conducts
     sealed: tuple[AnyHandle, ...] = ()
     without: Mapping[ClientId, str] = field(default_factory=lambda: EMPTY)

@@ -32,7 +32,7 @@ from tideline.core.settings import Plain, parse, plain, read
 from tideline.core.step import no_tick
 from tideline.engine.ports import compute
 from tideline.engine.ports.site import Done, Job
-from tideline.engine.process.resources import CRUNCHING_BYTES, keep_freed_memory, open_many_files
+from tideline.engine.process.resources import CRUNCHING_BYTES, open_many_files, retain_freed_memory
 
 Tick = Callable[[float], None]
 Frame = Mapping[str, Any]  # JSON: a call, what it is made with, and its answer
@@ -263,7 +263,7 @@ def serve(handle: Serve, beside: Mapping[str, Set[str]] = NO_LANES) -> None:
 
     beside: names of calls by their lane. Each lane has a thread of its own; all other calls are answered by this one.
     """
-    keep_freed_memory(CRUNCHING_BYTES)
+    retain_freed_memory(CRUNCHING_BYTES)
     open_many_files()
     out = Out(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)

@@ -27,7 +27,7 @@ CRUNCHING_BYTES = 128 << 20  # and with one that computes
 HEAP_BYTES = 32 << 20  # blocks up to this size come from the heap; larger ones go back to the kernel when they are freed
 
 
-def keep_freed_memory(kept: int = KEPT_BYTES) -> bool:
+def retain_freed_memory(kept: int = KEPT_BYTES) -> bool:
     """Tell glibc so; elsewhere there is nothing to tell. A fifth of a round's time with models of 100 MB."""
     mallopt = glibc("mallopt")
     if mallopt is None:

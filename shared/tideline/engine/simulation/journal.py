@@ -122,7 +122,7 @@ class MemoryJournal(MemoryAccounts):
             for order in step.orders:
                 self._offer(order, now)
             self._runs[step.run] = transitions.advanced(row, step)
-            self._trim(step.run, step.keep_from)
+            self._trim(step.run, step.retain_from)
             late = self._leave_out(step, now)
             self._note(step.run, "closed", transitions.closed_event(step), now)
             if step.status in FINAL:
@@ -342,9 +342,9 @@ class MemoryJournal(MemoryAccounts):
         known.update(found)
         self._refer("sealed", step.run, at, ciphers(envelope for _, envelope in found.values()), now)
 
-    def _trim(self, run: RunId, keep_from: int) -> None:
-        self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k[2] >= keep_from}
-        self._sealed[run] = {k: v for k, v in self._sealed.get(run, {}).items() if v[0] >= keep_from}
+    def _trim(self, run: RunId, retain_from: int) -> None:
+        self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k[2] >= retain_from}
+        self._sealed[run] = {k: v for k, v in self._sealed.get(run, {}).items() if v[0] >= retain_from}
 
     def _end(self, run: RunId, status: OrderStatus) -> None:
         self._close_orders(run, None, status)
