@@ -137,7 +137,7 @@ async def serve(settings: CoordinatorSettings) -> None:
         if parts is None:  # the signal came while the database was awaited
             return
         async with running(parts, http_socket) as addresses:
-            log.info("coordinator_ready", agents=addresses.grpc, people=addresses.http, home=str(settings.folder))
+            log.info("coordinator_ready", grpc=addresses.grpc, http=addresses.http, home=str(settings.folder))
             await stop.wait()
             log.info("coordinator_stopping")
 
