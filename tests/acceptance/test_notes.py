@@ -218,9 +218,12 @@ def test_a_failed_step_is_seen_where_the_run_is_watched(sites: tuple[Net, Tap]) 
     command = [sys.executable, "-m", "tideline", "run", "watch", run, "--home", str(federation.folder)]
     watch = subprocess.run(command, capture_output=True, text=True, timeout=90, env=federation.environment())
     assert watch.returncode == 0, watch.stderr
-    assert re.search(r"^nils, move 2: failed, StepFailed: The step work raised ValueError\.", watch.stderr, re.MULTILINE)
-    late = re.compile(r"  info     nora, move 3: finished the step in")
-    federation.until(lambda: any(map(late.search, tideline(federation, "run", "logs", run))), "nora to have told all")
+    failed = r"^nils, move 2: failed, StepFailed: The step work raised ValueError\."
+    assert re.search(failed, watch.stderr, re.MULTILINE)
+    late = subprocess.run(command, capture_output=True, text=True, timeout=90, env=federation.environment())
+    assert re.search(failed, late.stderr, re.MULTILINE), "who watches when it is over reads it too"
+    last = re.compile(r"  info     nora, move 3: finished the step in")
+    federation.until(lambda: any(map(last.search, tideline(federation, "run", "logs", run))), "nora to have told all")
     lines = tideline(federation, "run", "logs", run)
     assert any(re.search(r"  error    nils, move 2: failed after \d+\.\d s: ValueError$", line) for line in lines)
     assert any(re.search(r"  info     nora, join 1: began to work$", line) for line in lines)

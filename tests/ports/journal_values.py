@@ -87,7 +87,7 @@ def advance(cursor: int, sent: Files = (), state: Files = (), run: RunId = RUN, 
     final = changes.get("status") in (Status.COMPLETED, Status.FAILED)
     orders = () if final else tuple(order_row(cursor + 1, who, sent, run, created=now) for who in TEAM)
     given: dict[str, Any] = {"orders": orders, "cursor": cursor + 1, "deadline_at": now + 60.0, "status": Status.RUNNING}
-    given["keep_from"] = JOIN
+    given["retain_from"] = JOIN
     return Advance(run, cursor, closed, **{**given, **changes})
 
 

@@ -186,4 +186,4 @@ def test_starting_beside_a_collection(journal: Journal) -> None:
         kept = digest(turn) not in set(dropped) | gone(journal, LATER)  # type: ignore[call-overload]
         assert began == kept, turn
         assert (journal.run(run) is not None) == began
-    assert journal.held(files("x"), RUN, ClientId("people"), NOW) == frozenset()
+    assert journal.held(files("x"), RUN, ClientId("users"), NOW) == frozenset()

@@ -93,14 +93,9 @@ def newest(known: dict[RunId, Any], more: Mapping[RunId, Any]) -> dict[RunId, An
     return dict(list(joined.items())[-KEPT_RUNS:])
 
 
-# Keys of a run's specification by their names in older databases.
-SPEC_KEYS = {"weights": "initial_weights", "weights_bytes": "initial_weights_bytes"}
-
-
 def draft_of(row: Row[Any]) -> Draft:
     roster = {ClientId(name): Role(role) for name, role in row.roster.items()}
-    spec = {SPEC_KEYS.get(key, key): value for key, value in row.spec.items()}
-    return Draft(parse(RunSpec, spec, "spec"), roster, tuple(PhaseFact(*fact) for fact in row.plan), from_json(row.contract))
+    return Draft(parse(RunSpec, row.spec, "spec"), roster, tuple(PhaseFact(*fact) for fact in row.plan), from_json(row.contract))
 
 
 def run_of(row: Row[Any], draft: Draft) -> RunRow:

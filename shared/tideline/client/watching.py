@@ -219,7 +219,11 @@ def follow(client: Client, run: str, watcher: Watcher) -> RunResult:
 
 def follow_one(client: Client, run: str, watcher: Watcher, patience: float = 0.0) -> RunResult:
     """Watch one run until it has ended or stalled. patience: none at the start of a watch, when an address may be wrong."""
-    seen = max((past["seq"] for past in client.events(run, patience=patience)), default=0)
+    seen = 0
+    for past in client.events(run, patience=patience):
+        seen = past["seq"]
+        if "client" in past["data"]:
+            watcher.event(past)  # what went wrong at a site before you watched; all else stands in the result
     result, polled = poll(client, run, watcher), time.monotonic()
     events = client.follow(run, seen)
     while result["status"] in OPEN:

@@ -101,7 +101,7 @@ def read_experiment(given: Mapping[str, Plain]) -> Experiment:
 
 
 # Uploads of initial weights are recorded under these names, beside those of sites. No run has this name.
-UPLOADER = RunId("weights"), ClientId("people")
+UPLOADER = RunId("weights"), ClientId("users")
 WEIGHTS_CURSOR = JOIN - 1  # of a run's reference to its initial weights: before its first state
 DIGEST = re.compile("[0-9a-f]{64}")
 UPLOAD = "Upload the file with PUT /weights/{digest}, or start the run with `tideline run start`, which does that"
