@@ -13,7 +13,7 @@ from tideline.engine.process import resources
 # not lie at the top of the heap, from where they would go back by themselves.
 PROGRAM = """
 from tideline.engine.process import resources
-resources.keep_freed_memory()
+resources.retain_freed_memory()
 held = lambda: next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("RssAnon"))
 blocks = [bytearray(1 << 20) for _ in range(16)]
 last = bytearray(1 << 16)
