@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from tideline.core.handle import AnyHandle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
@@ -19,6 +20,8 @@ from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, Present, all_present
 from tideline.engine.simulation.accounts import MemoryAccounts
 
+NOBODY = ClientId("")
+
 
 class MemoryJournal(MemoryAccounts):
     """The journal in dictionaries."""
@@ -27,15 +30,19 @@ class MemoryJournal(MemoryAccounts):
         super().__init__()
         self._runs: dict[RunId, RunRow] = {}
         self._orders: dict[OrderId, OrderRow] = {}
+        self._asked: dict[RunId, dict[int, list[OrderId]]] = {}  # by cursor
+        self._open: dict[ClientId, dict[OrderId, None]] = {}
+        self._last: dict[tuple[RunId, ClientId], int] = {}  # the cursor of the last reply
         self._leases: dict[RunId, Lease] = {}
         self._marker: Digest | None = None
         self._rounds: dict[RunId, list[RoundRow]] = {}
         self._events: dict[RunId, list[Event]] = {}
         self._parts: dict[Digest, float] = {}
-        self._refs: dict[tuple[str, str, int], Files] = {}
+        # What of a run refers to parts, by the client whose they are (nobody's: the run's own), what it is, and its cursor.
+        self._refs: dict[RunId, dict[ClientId, dict[tuple[str, int], Files]]] = {}
         self._once_referred: set[Digest] = set()
         self._dropped: dict[Digest, float] = {}
-        self._pushed: set[tuple[Digest, RunId, ClientId]] = set()
+        self._pushed: dict[tuple[RunId, ClientId], set[Digest]] = {}
         self._sealed: dict[RunId, dict[AnyHandle, tuple[int, Envelope]]] = {}  # and the last cursor that needs each
 
     def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present) -> None:
@@ -60,7 +67,7 @@ class MemoryJournal(MemoryAccounts):
                 Counter(row.status for row in self._runs.values()),
                 Counter(c.standing for c in self._clients.values()),
             )
-            asked = sum(order.status is OrderStatus.OPEN for order in self._orders.values())
+            asked = sum(map(len, self._open.values()))
             counts = {s.value: runs[s] for s in Status}, {s.value: clients[s] for s in Standing}
             return Tally(*counts, asked, len(self._parts), len(self._entries))
 
@@ -164,18 +171,18 @@ class MemoryJournal(MemoryAccounts):
 
     def orders(self, run: RunId, cursor: int | None = None) -> tuple[OrderRow, ...]:
         with self._lock:
-            found = [o for o in self._orders.values() if o.run == run and cursor in (None, o.cursor)]
+            asked = self._asked.get(run, {})
+            names = chain.from_iterable(asked.values()) if cursor is None else asked.get(cursor, ())
+            found = [self._orders[name] for name in names]
         return tuple(sorted(found, key=lambda o: (o.cursor, o.client, o.attempt)))
 
     def open_orders(self, client: ClientId) -> tuple[OrderRow, ...]:
         with self._lock:
-            found = [o for o in self._orders.values() if o.client == client and o.status is OrderStatus.OPEN]
+            found = [self._orders[name] for name in self._open.get(client, ())]
         return tuple(sorted(found, key=lambda o: (o.created, o.id)))
 
     def last_answer(self, run: RunId, client: ClientId) -> int:
-        with self._lock:
-            mine = [o for o in self._orders.values() if o.run == run and o.client == client]
-        return max((o.cursor for o in mine if o.answered is not None and o.failure is None), default=JOIN - 1)
+        return self._last.get((run, client), JOIN - 1)
 
     def answer(
         self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int, here: Present = all_present
@@ -188,12 +195,12 @@ class MemoryJournal(MemoryAccounts):
             if any(d not in self._parts or (d in self._dropped and not here(d)) for d, _ in given):
                 return None
             after = status if row.status is OrderStatus.OPEN else row.status
-            self._orders[order] = transitions.answered(row, reply, after, now, down, up)
+            self._write(transitions.answered(row, reply, after, now, down, up))
             self._vouch(digest for digest, _ in given)
-            self._pushed = {each for each in self._pushed if each[1:] != (row.run, row.client)}
+            self._pushed.pop((row.run, row.client), None)
             if after is OrderStatus.ANSWERED:
-                self._refer(f"reply:{order}", row.run, row.cursor, reply.files, now)
-                self._refer(f"sealed:{order}", row.run, row.cursor, ciphers(reply.sealed), now)
+                self._refer(f"reply:{order}", row.run, row.cursor, reply.files, now, row.client)
+                self._refer(f"sealed:{order}", row.run, row.cursor, ciphers(reply.sealed), now, row.client)
                 known = self._sealed.setdefault(row.run, {})
                 known.update({e.handle: (row.cursor, e) for e in reply.sealed if e.handle not in known})
             self._note(row.run, "late" if after is OrderStatus.EXPIRED else after.value, transitions.reply_event(row, reply), now)
@@ -230,14 +237,14 @@ class MemoryJournal(MemoryAccounts):
                 if row is None or row.client != client or row.status is not OrderStatus.OPEN:
                     gone.append(order)
                 else:
-                    self._orders[order] = replace(row, progress=share, beat=now)
+                    self._write(replace(row, progress=share, beat=now))
             return tuple(gone)
 
     def add_parts(self, digests: Sequence[Digest], run: RunId, client: ClientId, now: float) -> None:
         with self._lock:
             self._parts.update(dict.fromkeys(digests, now))
             self._once_referred.difference_update(digests)
-            self._pushed.update((digest, run, client) for digest in digests)
+            self._pushed.setdefault((run, client), set()).update(digests)
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         with self._lock:
@@ -249,18 +256,16 @@ class MemoryJournal(MemoryAccounts):
 
     def _own(self, run: RunId, client: ClientId) -> set[Digest]:
         """What a client was sent or has answered lately, and what it has pushed for the answer at hand."""
-        own = {digest for digest, r, c in self._pushed if (r, c) == (run, client)}
-        for (owner, of, _), named in self._refs.items():
-            order = self._orders.get(OrderId(owner.partition(":")[2]))
-            if of == run and order is not None and order.client == client:
-                own.update(digest for digest, _ in named)
+        own = set(self._pushed.get((run, client), ()))
+        for named in self._refs.get(run, {}).get(client, {}).values():
+            own.update(digest for digest, _ in named)
         return own
 
     def collect(
         self, before: float, drop: Callable[[Collection[Digest]], object] = lambda digests: None, most: int = MOST_DROPPED
     ) -> tuple[Digest, ...]:
         with self._lock:
-            live = {digest for files in self._refs.values() for digest, _ in files}
+            live = {digest for of in self._refs.values() for own in of.values() for files in own.values() for digest, _ in files}
             free = [d for d, at in self._parts.items() if d not in live and (d in self._once_referred or at < before)]
             gone = tuple(free[:most])
             if gone:
@@ -272,7 +277,7 @@ class MemoryJournal(MemoryAccounts):
         for digest in gone:
             del self._parts[digest]
         self._once_referred.difference_update(gone)
-        self._pushed = {each for each in self._pushed if each[0] in self._parts}
+        self._pushed = {whose: here for whose, own in self._pushed.items() if (here := own & self._parts.keys())}
         known = {digest: at for digest, at in self._dropped.items() if at >= before - transitions.REMEMBERED_SECONDS}
         self._dropped = known | dict.fromkeys(gone, before)
 
@@ -316,12 +321,24 @@ class MemoryJournal(MemoryAccounts):
         log.append(Event(run=run, seq=len(log) + 1, at=now, kind=kind, data=dict(data)))
 
     def _offer(self, order: OrderRow, now: float) -> None:
-        self._orders[order.id] = order
-        self._refer(f"order:{order.id}", order.run, order.cursor, order.files, now)
+        self._asked.setdefault(order.run, {}).setdefault(order.cursor, []).append(order.id)
+        self._write(order)
+        self._refer(f"order:{order.id}", order.run, order.cursor, order.files, now, order.client)
 
-    def _refer(self, owner: str, run: RunId, cursor: int, files: Files, now: float) -> None:
+    def _write(self, order: OrderRow) -> None:
+        """Put an order's row in the place of the one before, if there is one."""
+        self._orders[order.id] = order
+        if order.status is OrderStatus.OPEN:
+            self._open.setdefault(order.client, {})[order.id] = None
+        else:
+            self._open.get(order.client, {}).pop(order.id, None)
+        if order.answered is not None and order.failure is None:
+            whose = order.run, order.client
+            self._last[whose] = max(self._last.get(whose, JOIN - 1), order.cursor)
+
+    def _refer(self, what: str, run: RunId, cursor: int, files: Files, now: float, client: ClientId = NOBODY) -> None:
         if files:
-            self._refs[(owner, run, cursor)] = files
+            self._refs.setdefault(run, {}).setdefault(client, {})[(what, cursor)] = files
             self._parts.update({digest: now for digest, _ in files})
             self._once_referred.update(digest for digest, _ in files)
 
@@ -343,24 +360,27 @@ class MemoryJournal(MemoryAccounts):
         self._refer("sealed", step.run, at, ciphers(envelope for _, envelope in found.values()), now)
 
     def _trim(self, run: RunId, retain_from: int) -> None:
-        self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k[2] >= retain_from}
+        for client, own in self._refs.get(run, {}).items():
+            self._refs[run][client] = {(what, at): files for (what, at), files in own.items() if at >= retain_from}
         self._sealed[run] = {k: v for k, v in self._sealed.get(run, {}).items() if v[0] >= retain_from}
 
     def _end(self, run: RunId, status: OrderStatus) -> None:
         self._close_orders(run, None, status)
-        states = [k for k in self._refs if k[1] == run and k[0] == "state"]
-        last = max(states, key=lambda k: k[2], default=None)
-        self._refs = {k: v for k, v in self._refs.items() if k[1] != run or k == last}
+        own = self._refs.pop(run, {}).get(NOBODY, {})
+        if states := [key for key in own if key[0] == "state"]:
+            last = max(states, key=lambda key: key[1])
+            self._refs[run] = {NOBODY: {last: own[last]}}
         self._sealed.pop(run, None)
 
     def _leave_out(self, step: Advance, now: float) -> list[ClientId]:
         """Who answered while the round was being folded without him is late: these."""
-        late = []
+        late, folded = [], set(step.closed.folded)
         for order in self.orders(step.run, step.from_cursor):
-            if order.status is OrderStatus.ANSWERED and order.client not in step.closed.folded:
-                self._orders[order.id] = replace(order, status=OrderStatus.EXPIRED)
-                self._refs.pop((f"reply:{order.id}", order.run, order.cursor), None)
-                self._refs.pop((f"sealed:{order.id}", order.run, order.cursor), None)
+            if order.status is OrderStatus.ANSWERED and order.client not in folded:
+                self._write(replace(order, status=OrderStatus.EXPIRED))
+                own = self._refs.get(order.run, {}).get(order.client, {})
+                own.pop((f"reply:{order.id}", order.cursor), None)
+                own.pop((f"sealed:{order.id}", order.cursor), None)
                 self._note(step.run, "late", transitions.late_event(order), now)
                 late.append(order.client)
         return late
@@ -368,4 +388,4 @@ class MemoryJournal(MemoryAccounts):
     def _close_orders(self, run: RunId, cursor: int | None, status: OrderStatus) -> None:
         for order in self.orders(run, cursor):
             if order.status is OrderStatus.OPEN:
-                self._orders[order.id] = replace(order, status=status)
+                self._write(replace(order, status=status))
