@@ -35,6 +35,7 @@ from tideline.core.algorithm import resolve
 from tideline.core.phase import Replies
 from tideline.core.run import ClientId, Member, Role, World
 from tideline.engine.compute import inline
+from tideline.engine.compute.configured import Configured
 from tideline.engine.compute.inline import Game, InlineCompute
 
 PART = ["classifier.*", "*.bottleneck.*", "*.bn?.*", "*.downsample.1.*"]
@@ -90,7 +91,7 @@ def game_of(model: str, row: str, n: int, threads: int) -> Game:
     generate = {"generate": PART} if name != "fedavg" and model == "resnet18" and row != "hfedf_chunked" else {}
     c = method.configure({"rounds": 3, "evaluate_every": 3, **config, **generate})
     roster = tuple(Member(ClientId(f"client-{i:02d}"), Role.SOURCE, True) for i in range(n))
-    return Game(method, c, WORLDS[model], method.plan(c), roster, 0, threads)
+    return Game(method=Configured(method, c), world=WORLDS[model], roster=roster, seed=0, threads=threads)
 
 
 def measured(model: str, row: str, n: int, threads: int) -> dict[str, Any]:

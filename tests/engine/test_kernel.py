@@ -19,6 +19,7 @@ from tideline.core.record import Nothing, field, record
 from tideline.core.run import EMPTY, ClientId, Member, Role, RunId, World
 from tideline.core.step import Data, Outcome, Site, View, step
 from tideline.engine.compute import inline
+from tideline.engine.compute.configured import Configured
 from tideline.engine.compute.inline import Game, InlineCompute
 from tideline.engine.model.orders import Purpose, order_id, seed_for
 from tideline.engine.model.runs import Status
@@ -47,7 +48,7 @@ def told(name: str) -> Any:
 
 def game(*plan: Phase) -> Game:
     algorithm = replace(toy, begin=lambda c, w, r, g: Log("begun"), plan=lambda c: plan, state=Log)
-    return Game(algorithm, None, World(), plan, ROLL, 3)
+    return Game(method=Configured(algorithm, None), world=World(), roster=ROLL, seed=3)
 
 
 def to_everybody(state: Log, turn: Any) -> Any:

@@ -16,7 +16,7 @@ from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
 from tideline.archive.reader import decode, decode_order, tensors_in
 from tideline.archive.writer import Memo, Message, encode
-from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, round_of, rounds_of
+from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve
 from tideline.core.errors import ConfigRefused, DataRefused, Diverged, FederationError, Malformed, RosterRefused, StepFailed
 from tideline.core.handle import AnyHandle
 from tideline.core.phase import AnyPhase, AnyPlan, Each, Folded, Replies, Table, Turn, folded
@@ -24,6 +24,7 @@ from tideline.core.privacy import contract_digest
 from tideline.core.record import Nothing, Record, Weights
 from tideline.core.run import EMPTY, ClientId, Digest, Roster, RunSpec, World, checked_world
 from tideline.core.settings import Settings, plain
+from tideline.engine.compute.configured import Configured, configured
 from tideline.engine.model.experiment import weights_missing
 from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Purpose, seed_for
@@ -36,13 +37,23 @@ from tideline.learning.weights import SAVE, check_fit, checked, each_fitted, fit
 class Game:
     """A run with its method resolved: everything that never changes while it is played."""
 
-    algorithm: AnyAlgorithm
-    config: Settings
+    method: Configured
     world: World
-    plan: AnyPlan
     roster: Roster
     seed: int
     threads: int = 1
+
+    @property
+    def algorithm(self) -> AnyAlgorithm:
+        return self.method.algorithm
+
+    @property
+    def config(self) -> Settings:
+        return self.method.config
+
+    @property
+    def plan(self) -> AnyPlan:
+        return self.method.plan
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -129,7 +140,7 @@ def fold(game: Game, phase: AnyPhase, state: Record, cursor: int, replies: Repli
 
 
 def turn(game: Game, cursor: int, rng: torch.Generator) -> Turn[Settings]:
-    return Turn(config=game.config, world=game.world, roster=game.roster, round=round_of(game.plan, cursor), rng=rng)
+    return Turn(config=game.config, world=game.world, roster=game.roster, round=game.method.rounds[cursor], rng=rng)
 
 
 @contextmanager
@@ -209,7 +220,7 @@ class InlineCompute:
         return compute.Draft(
             config=plain(settings),
             world=world,
-            plan=facts_of(algorithm, settings),
+            plan=facts_of(Configured(algorithm, settings)),
             contract=clauses,
             digest=contract_digest(clauses),
             keeps=algorithm.memory is not Nothing,
@@ -252,17 +263,8 @@ class InlineCompute:
         self.reply(self.game(asked.spec, ()), asked.cursor, asked.asked, asked.reply)
 
     def game(self, spec: RunSpec, roster: Roster) -> Game:
-        algorithm = resolve(self._methods, spec.method)
-        config = algorithm.configure(spec.config)
-        return Game(
-            algorithm=algorithm,
-            config=config,
-            world=spec.world,
-            plan=algorithm.plan(config),
-            roster=roster,
-            seed=spec.seed,
-            threads=spec.threads,
-        )
+        method = configured(self._methods, spec.method, spec.config)
+        return Game(method=method, world=spec.world, roster=roster, seed=spec.seed, threads=spec.threads)
 
     def state_at(self, game: Game, asked: compute.CloseRequest) -> Record:
         """The state that waits at the closing cursor: live, from the checkpoint, or computed again from there."""
@@ -338,9 +340,8 @@ def bare(handles: Iterable[AnyHandle]) -> tuple[AnyHandle, ...]:
     return tuple(each.bare() for each in handles)
 
 
-def facts_of(algorithm: AnyAlgorithm, settings: Settings) -> tuple[PhaseFact, ...]:
-    plan = algorithm.plan(settings)
-    rounds = zip(plan, rounds_of(plan), strict=True)
+def facts_of(method: Configured) -> tuple[PhaseFact, ...]:
+    rounds = zip(method.plan, method.rounds, strict=True)
     return tuple(
         PhaseFact(phase=p.name, step=p.step.name if p.step else "", round=r, floor=p.floor, needs=p.needs) for p, r in rounds
     )

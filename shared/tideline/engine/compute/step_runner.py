@@ -11,15 +11,16 @@ from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
 from tideline.archive.reader import decode, decode_order, files_of
 from tideline.archive.writer import encode
-from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, round_of
+from tideline.core.algorithm import AnyAlgorithm, Methods
 from tideline.core.errors import ContractRefused, FederationError, Malformed, MemoryLost, StepFailed
 from tideline.core.handle import Handle, Maker
-from tideline.core.phase import AnyPhase, AnyPlan
+from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
 from tideline.core.record import Nothing, Record
 from tideline.core.run import Digest, Role, RunId, World
-from tideline.core.settings import Settings, plain
+from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
+from tideline.engine.compute.configured import Configured, configured
 from tideline.engine.compute.inline import reproducible
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
@@ -37,17 +38,17 @@ class StepRunner:
     ) -> None:
         self.methods, self.parts_of, self.device = methods, parts_of, device
         self._open = open_site_data
-        self._site_data: dict[str, SiteData] = {}
+        self._site_data: tuple[World, Role, SiteData] | None = None
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words."""
-        algorithm = resolve(self.methods, job.brief.method)
-        config = algorithm.configure(job.brief.config)
-        clauses = agree_on_contract(algorithm, config, job.brief)
+        method = configured(self.methods, job.brief.method, job.brief.config)
+        algorithm, config = method.algorithm, method.config
+        agree_on_contract(method, job.brief)
         agree_on_memory(algorithm, job.brief)
         world, role = job.brief.world, job.brief.role
         site_data = self.site_data(world, role)
-        phase = None if job.cursor == JOIN else placed(algorithm.plan(config), job)
+        phase = None if job.cursor == JOIN else placed(method, job)
         step = phase.step if phase else None
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
             view = step.view if step else View.TRAIN
@@ -67,7 +68,7 @@ class StepRunner:
                 transfers=job.transfers,
             )
             if phase is None or step is None:
-                return self.join(algorithm, job, site, clauses)
+                return self.join(algorithm, job, site, method.contract)
             return self.step(algorithm, step, job, site, Maker(job.client, phase.name, job.round))
 
     def join(self, algorithm: AnyAlgorithm, job: Job, site: Site[Settings], clauses: Contract) -> Done:
@@ -122,11 +123,10 @@ class StepRunner:
 
     def site_data(self, world: World, role: Role) -> SiteData:
         """The site's data for a world, read once. Those of another world are let go before: memory holds one set of them."""
-        key = f"{plain(world)}{role}"
-        if key not in self._site_data:
-            self._site_data = {}
-            self._site_data = {key: guarded("that opens the data", self._open, world, role)}
-        return self._site_data[key]
+        if self._site_data is None or self._site_data[:2] != (world, role):
+            self._site_data = None
+            self._site_data = world, role, guarded("that opens the data", self._open, world, role)
+        return self._site_data[2]
 
 
 def agree_on_memory(algorithm: AnyAlgorithm, brief: Brief) -> None:
@@ -136,14 +136,14 @@ def agree_on_memory(algorithm: AnyAlgorithm, brief: Brief) -> None:
         raise Malformed(what, "The coordinator is of another version, or is not to be trusted")
 
 
-def placed(plan: AnyPlan, job: Job) -> AnyPhase:
+def placed(method: Configured, job: Job) -> AnyPhase:
     """The phase that a job is of. Raises Malformed for a place that the plan has not, or another round than it is there: what a
     site signs says in which exchange it was made, and the site knows that by itself.
     """
-    if not 0 <= job.cursor < len(plan) or round_of(plan, job.cursor) != job.round:
+    if not 0 <= job.cursor < len(method.plan) or method.rounds[job.cursor] != job.round:
         what = f"The order is of place {job.cursor} and round {job.round}, which the run's plan has not"
         raise Malformed(what, "The coordinator is of another version, or is not to be trusted")
-    return plan[job.cursor]
+    return method.plan[job.cursor]
 
 
 def masked(data: Data, view: View, role: Role) -> Data:
@@ -177,17 +177,16 @@ def declared(step: AnyStep, outcome: Outcome[Record, Record], memory: type[Recor
     return metrics
 
 
-def agree_on_contract(algorithm: AnyAlgorithm, config: Settings, brief: Brief) -> Contract:
-    """The contract as this site's own code derives it, if it is the coordinator's. Nobody can talk a site into more."""
+def agree_on_contract(method: Configured, brief: Brief) -> None:
+    """The contract as this site's own code derives it is the coordinator's. Nobody can talk a site into more."""
     from tideline import __version__
 
-    ours, theirs = contract(algorithm, config), brief.contract
-    if contract_digest(ours) != contract_digest(theirs):
+    ours, theirs = method.contract, brief.contract
+    if ours != theirs and contract_digest(ours) != contract_digest(theirs):
         odd = sorted({c.sentence() for c in ours} ^ {c.sentence() for c in theirs})
         raise ContractRefused(
-            f"This site (tideline {__version__}) derives another contract for {algorithm.name} than the coordinator"
+            f"This site (tideline {__version__}) derives another contract for {method.algorithm.name} than the coordinator"
             f" (tideline {brief.version}); they differ in: {'; '.join(odd[:5])}",
             "Install the same version on both ends",
             clauses=odd,
         )
-    return ours

@@ -207,8 +207,8 @@ class Scheduler:
         return Checkpoint(rounds[last].next_cursor, rounds[last].state[0][0]), past
 
     def recorded(self, run: RunRow, closed: RoundRow) -> RecordedRound:
-        orders = newest(self.journal.orders(run.id, closed.cursor))
-        return self.closing(run, closed.cursor, [o for o in orders if o.client in closed.folded], closed.asked)
+        orders, folded = newest(self.journal.orders(run.id, closed.cursor)), set(closed.folded)
+        return self.closing(run, closed.cursor, [o for o in orders if o.client in folded], closed.asked)
 
     def closing(
         self, run: RunRow, cursor: int, answered: list[OrderRow], asked: Mapping[ClientId, Digest] | None = None

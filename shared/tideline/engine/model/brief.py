@@ -16,6 +16,7 @@ from typing import Any, TypedDict, cast
 
 from tideline.core.errors import Malformed, RosterRefused
 from tideline.core.privacy import Contract, from_json, to_json
+from tideline.core.recent import Recent
 from tideline.core.run import EMPTY, MOST_THREADS, ClientId, Role, World, plain_world, world_in
 from tideline.core.settings import Plain
 from tideline.core.signing import KEY_BYTES
@@ -95,11 +96,17 @@ MOST_SITES = 3500  # that a value can be sealed to: their keys and signatures, b
 SPARE = 4096  # of them, for what an order says beside what a run's row tells
 HEX_KEY, HEX_SIGNATURE = "0" * 64, "0" * 128
 BARE = {"sign": HEX_KEY, "receive": HEX_KEY, "handovers": []}
+BRIEFS: Recent[Mapping[str, Plain]] = Recent(64)
+READ: Recent[Brief] = Recent(64)
 HANDOVER_CHARS = len(json.dumps({"sign": HEX_KEY, "receive": HEX_KEY, "signature": HEX_SIGNATURE})) + len(", ")
 
 
-def brief_of(run: RunRow, role: Role, version: str = "") -> dict[str, Plain]:
-    """What an order says of its run to a site with this role."""
+def brief_of(run: RunRow, role: Role, version: str = "") -> Mapping[str, Plain]:
+    """What an order says of its run to a site with this role. The same for all of them: nobody changes it."""
+    return BRIEFS.of(run.contract, lambda: plain_brief(run, role, version), run.id, role, version)
+
+
+def plain_brief(run: RunRow, role: Role, version: str) -> Mapping[str, Plain]:
     return {
         "method": run.spec.method,
         "world": plain_world(run.spec.world),
@@ -114,6 +121,10 @@ def brief_of(run: RunRow, role: Role, version: str = "") -> dict[str, Plain]:
 
 def brief_in(order: Order) -> Brief:
     """What an order says of its run. Raises Malformed for what no coordinator of ours says; ContractRefused, ConfigRefused."""
+    return READ.of(order.brief, lambda: read_brief(order)) if order.cursor >= JOIN else read_brief(order)
+
+
+def read_brief(order: Order) -> Brief:
     odd = [key for key, kind in KINDS.items() if type(order.brief.get(key)) is not kind]
     if order.brief.get("role") not in tuple(Role):
         odd.append("role")

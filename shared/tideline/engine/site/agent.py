@@ -156,7 +156,7 @@ class Agent:
     def job(self, order: Order, brief: Brief, head: Head | None, transfers: Transfers) -> Job:
         message = order.files[0][0] if order.files else None
         memory = head.memory[0][0] if head and head.cursor >= order.after else None
-        alone = replace(brief, peers=EMPTY)  # whom a site seals for is no business of a step
+        alone = replace(brief, peers=EMPTY) if brief.peers else brief  # whom a site seals for is no business of a step
         return Job(
             run=order.run,
             client=self.name,

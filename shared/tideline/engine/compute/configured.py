@@ -1,0 +1,48 @@
+"""A method with its settings, and what follows from them: worked out once, as every order needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, rounds_of
+from tideline.core.phase import AnyPlan
+from tideline.core.privacy import Contract
+from tideline.core.recent import Recent
+from tideline.core.settings import Plain, Settings
+
+
+@dataclass(frozen=True)
+class Configured:
+    """A method with its settings."""
+
+    algorithm: AnyAlgorithm
+    config: Settings
+
+    @cached_property
+    def plan(self) -> AnyPlan:
+        plan: AnyPlan = self.algorithm.plan(self.config)
+        return plan
+
+    @cached_property
+    def rounds(self) -> tuple[int, ...]:
+        """The round of each place in the plan."""
+        return rounds_of(self.plan)
+
+    @cached_property
+    def contract(self) -> Contract:
+        return contract(self.algorithm, self.config)
+
+
+KNOWN: Recent[Configured] = Recent(64)
+
+
+def configured(methods: Methods, method: str, config: Mapping[str, Plain]) -> Configured:
+    """A method with the settings of a run, which never change. Raises NotFound, ConfigRefused."""
+
+    def make() -> Configured:
+        algorithm = resolve(methods, method)
+        return Configured(algorithm, algorithm.configure(config))
+
+    return KNOWN.of(config, make, method, methods)
