@@ -13,6 +13,7 @@ from tideline.core.run import World
 from tideline.core.settings import nearest
 from tideline.nets.bottleneck import KINDS, LeNetBN, ResNet
 from tideline.nets.digits import Digits
+from tideline.nets.prototypes import Prototype
 from tideline.nets.small import MLP, ConvNet, InceptionNet, LeNet
 
 Build = Callable[[World], nn.Module]
@@ -93,13 +94,25 @@ def measured_width(inputs: tuple[int, ...], classes: int, model: str) -> int:
         return int(net.get_submodule("features")(torch.empty(2, *inputs)).shape[1])
 
 
+def prototype(world: World) -> Prototype:
+    return known_prototype(world.inputs, world.classes, world.model, tuple(world.sizes.items()))
+
+
+@lru_cache(maxsize=SEVERAL)
+def known_prototype(inputs: tuple[int, ...], classes: int, model: str, sizes: tuple[tuple[str, int], ...]) -> Prototype:
+    with torch.device("meta"):
+        return Prototype(build(World(inputs=inputs, classes=classes, model=model, sizes=dict(sizes))))
+
+
 def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu", made: Build = build) -> nn.Module:
     """The world's network with these weights: built without storage, then filled, so that no model is held twice.
 
     made: what builds it, for a network that is made of the world's.
     """
+    if made is build and (net := prototype(world).filled(weights, device)) is not None:
+        return net
     with torch.device("meta"):
-        net = made(world)
-    net = net.to_empty(device=device)
+        empty = made(world)
+    net = empty.to_empty(device=device)
     net.load_state_dict(dict(weights))
     return net

@@ -24,13 +24,14 @@ from tideline.engine.coordinator.scheduler import Scheduler
 from tideline.engine.model.accounts import Client
 from tideline.engine.model.experiment import UPLOADER
 from tideline.engine.model.orders import Order
-from tideline.engine.model.runs import OPEN
+from tideline.engine.model.runs import OPEN, Event
 from tideline.engine.ports.site import OpenSiteData
 from tideline.engine.simulation.adapters import LocalLink, ManualClock, MemoryVault, QuietBell
 from tideline.engine.simulation.journal import MemoryJournal
 from tideline.engine.site.agent import Agent, new_peer_keys
 
-Watch = Callable[[dict[str, Any]], None]
+Watch = Callable[[Event], None]
+OrderOf = Callable[[list[Order]], list[Order]]
 
 
 @dataclass(frozen=True)
@@ -84,25 +85,35 @@ class Federation:
     def start(self, experiment: Mapping[str, Plain]) -> RunId:
         return self.run_service.start(experiment)
 
-    def run(
-        self, run: RunId, watch: Watch | None = None, order_of: Callable[[list[Order]], list[Order]] | None = None
-    ) -> dict[str, Any]:
-        """Play until the run and its reference have ended or stalled; the result.
+    def run(self, run: RunId, watch: Watch | None = None, order_of: OrderOf | None = None) -> dict[str, Any]:
+        """Play until the run and its reference have ended or stalled; the result. watch: is given the run's events.
 
         `order_of` chooses which orders are answered next, and in which order; when it chooses none, the deadline passes.
         """
-        runs = [r for r in (run, self.run_service.find(run).reference) if r is not None]
+        row = self.run_service.find(run)
+        runs = [r for r in (run, row.reference) if r is not None]
+        early = row.spec.waiting.target_replies is not None  # a round may close before all have answered
+        seen = self.show(run, 0, watch)
         while self.turn(runs):
             orders = list(self.waiting())
             played = order_of(orders) if order_of else orders
             for order in played:
                 self.handle(order)
-                if watch:
+                if watch and early:
                     self.turn(runs)
-                    watch(result_of(self.journal, run, self.clock.now()))
+                seen = self.show(run, seen, watch)
             if not played:
                 self.expire(runs)
+        self.show(run, seen, watch)
         return result_of(self.journal, run, self.clock.now())
+
+    def show(self, run: RunId, seen: int, watch: Watch | None) -> int:
+        """Give a watcher the events that it has not seen; the number of the last one."""
+        if watch is not None:
+            for event in self.journal.events(run, seen):
+                watch(event)
+                seen = event.seq
+        return seen
 
     def expire(self, runs: list[RunId]) -> None:
         """Nobody answers any more: let time pass to the next deadline of a run that is still open."""
