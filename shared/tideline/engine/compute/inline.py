@@ -184,6 +184,7 @@ class InlineCompute:
         self.parts, self._methods = parts, methods
         # The state of a run between checkpoints and the rounds that made it, so that a quiet round is not computed again.
         self._live: dict[str, tuple[Made, Record]] = {}
+        self._asked: tuple[tuple[Configured, World, int, Digest], Rules] | None = None
 
     def methods(self) -> tuple[compute.MethodSummary, ...]:
         found = [resolve(self._methods, name) for name, _ in self._methods]
@@ -295,9 +296,12 @@ class InlineCompute:
         """One reply, held to its declaration, to the order's names, shapes and dims, and to the method's and world's sizes."""
         step = game.plan[cursor].step
         assert step is not None
-        ours = Rules(game.sizes, finite=False)  # checked when it was written
-        _, rules = decode_order(step.takes, asked, self.parts, ours)
-        reply: Record = decode(step.gives, digest, self.parts, rules)
+        # Mostly everybody was asked the same: what replies are held to is read once.
+        if self._asked is None or self._asked[0] != (game.method, game.world, cursor, asked):
+            ours = Rules(game.sizes, finite=False)  # checked when it was written
+            _, rules = decode_order(step.takes, asked, self.parts, ours)
+            self._asked = (game.method, game.world, cursor, asked), rules
+        reply: Record = decode(step.gives, digest, self.parts, self._asked[1])
         return reply
 
     def encoded(self, game: Game, turned: Turned, with_checkpoint: bool) -> compute.NextRound:

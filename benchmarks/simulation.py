@@ -1,0 +1,249 @@
+"""What a simulated round costs, beside the plain loop that one would write first.
+
+    python benchmarks/simulation.py [--clients 50 500] [--sample 50:1000] [--rounds 4] [--peers VENV] [--scale] [--quick]
+
+Equal work in each column: each client has 20 training and 4 held-out rows of 8 x 8 digits, trains an MLP of 64-64-10 for an epoch
+in batches of 10 (SGD, momentum 0.9), and scores the new mean on its held-out rows, one thread a step. Each column runs in a
+process of its own; its figure is the median of the rounds after the first. An order is one training or one scoring.
+
+loop        the plain loop: one network, into which each client's weights are loaded
+ours        `tideline simulate`'s engine: every message encoded, hashed, checked and written to the journal
+processes   the same with a pool of two processes
+pfl, flower the other simulators, where --peers names a virtual environment that has them; Flower trains alone, and scores nothing
+--scale     instead: 10, 100, 1,000 and 10,000 clients, the exponent of seconds over clients, and memory beside the data
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor
+
+from benchmarks.limits import check_keys, emit, limit, table
+from benchmarks.measure import grown
+from tideline import nets
+from tideline.algorithms import METHODS
+from tideline.core.run import World
+from tideline.core.step import Data
+from tideline.engine.model.runs import Event
+from tideline.engine.simulation.federation import Federation, SimSite
+from tideline.learning.formats.holdings import Holdings
+
+ROOT = Path(__file__).resolve().parent.parent
+TRAIN, HELD_OUT, BATCH, RATE, MOMENTUM, DECAY = 20, 4, 10, 0.05, 0.9, 5e-4
+WORLD = World(inputs=(64,), classes=10, model="mlp")
+ORDER_MS = 0.4  # that an order may cost beside its training or scoring
+SCALE = (10, 100, 1000, 10_000)
+PEERS = {"pfl": "pfl_rounds.py", "flower": "flower_rounds.py"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Seconds of a round with so many clients, by column; memory in MB that each column takes beside the data.
+
+    order_ms: what ours costs beside 1.25 times the loop, for each of the two orders of a client.
+    """
+
+    clients: str
+    seconds: dict[str, float]
+    memory_mb: dict[str, float]
+    order_ms: float
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Seconds of a round and memory beside the data in MB, by clients; the exponent that fits the seconds best."""
+
+    seconds: dict[str, float]
+    memory_mb: dict[str, float]
+    exponent: float
+
+
+def main() -> int:
+    """Measure; 1 where a limit is exceeded."""
+    args = arguments()
+    check_keys(Scale if args.scale else Row, args.limit)
+    if args.column:
+        sys.stdout.write(json.dumps(COLUMNS[args.column](args.clients[0], args.rounds)) + "\n")
+        return 0
+    if args.scale:
+        row = scaled(args)
+        return emit(row, shown_scale(row), args.limit, args.json)
+    return max(emit(row, shown(row), args.limit, args.json) for row in (compared(args, n) for n in args.clients))
+
+
+def arguments() -> Any:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, nargs="+", default=[50, 500])
+    parser.add_argument("--rounds", type=int, default=4, help="rounds that are measured, after one that warms up")
+    parser.add_argument("--peers", type=Path, help="a virtual environment with pfl and flwr")
+    parser.add_argument("--scale", action="store_true", help="how seconds and memory grow with the clients")
+    parser.add_argument("--quick", action="store_true", help="few clients, two rounds")
+    parser.add_argument("--column", choices=COLUMNS, help="measure this column alone, in this process")
+    parser.add_argument("--json", action="store_true", help="a JSON object a row")
+    parser.add_argument("--limit", type=limit, action="append", default=[], help="KEY=NUMBER; ends with 1 above it")
+    args = parser.parse_args()
+    if args.quick:
+        args.clients, args.rounds = [8], 2
+    return args
+
+
+@cache
+def rows() -> tuple[Tensor, Tensor]:
+    """Digits, each pixel in 0..1: (1797, 64) and (1797,)."""
+    x, y = load_digits(return_X_y=True)
+    return torch.tensor(x / 16.0, dtype=torch.float32), torch.tensor(y)
+
+
+def holdings(client: int) -> Holdings:
+    """A client's rows, drawn for it alone."""
+    x, y = rows()
+    drawn = torch.tensor(np.random.RandomState(client).choice(len(x), TRAIN + HELD_OUT, replace=False))
+    return Holdings(*(Data(x[own], y[own], torch.zeros(len(own), dtype=torch.int64), ("digits",)) for own in drawn.split(TRAIN)))
+
+
+def loop(clients: int, rounds: int) -> dict[str, Any]:
+    """The plain loop."""
+    torch.set_num_threads(1)
+    sites, net = [holdings(client) for client in range(clients)], nets.build(WORLD)
+    mean = nets.weights_of(nets.build(WORLD))
+
+    def play() -> list[float]:
+        nonlocal mean
+        took = []
+        for _ in range(rounds + 1):
+            began = time.perf_counter()
+            mean = trained(net, mean, sites)
+            scored(net, mean, sites)
+            took.append(time.perf_counter() - began)
+        return took
+
+    memory, seconds = grown(play)
+    return {"seconds": statistics.median(seconds[1:]), "memory_mb": memory}
+
+
+def trained(net: torch.nn.Module, mean: dict[str, Tensor], sites: Sequence[Holdings]) -> dict[str, Tensor]:
+    """The mean of what each client makes of the mean."""
+    total = {name: torch.zeros_like(each) for name, each in mean.items()}
+    for site in sites:
+        net.load_state_dict(mean)
+        net.train()
+        optimiser = torch.optim.SGD(net.parameters(), lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
+        for own in torch.randperm(TRAIN).split(BATCH):
+            assert site.train.y is not None
+            loss = torch.nn.functional.cross_entropy(net(site.train.x[own]), site.train.y[own])
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+        for name, each in net.state_dict().items():
+            total[name].add_(each, alpha=1 / len(sites))
+    return total
+
+
+def scored(net: torch.nn.Module, mean: dict[str, Tensor], sites: Sequence[Holdings]) -> list[float]:
+    """The accuracy of a model at each client."""
+    net.load_state_dict(mean)
+    net.eval()
+    with torch.no_grad():
+        return [float((net(site.held_out.x).argmax(1) == site.held_out.y).float().mean()) for site in sites]
+
+
+def ours(clients: int, rounds: int) -> dict[str, Any]:
+    """The engine, in this process."""
+    names = [f"site-{client:05d}" for client in range(clients)]
+    sites = {name: holdings(client) for client, name in enumerate(names)}
+    config = {"rounds": rounds + 1, "batch": BATCH, "rate": RATE, "momentum": MOMENTUM, "weight_decay": DECAY}
+    given = {"method": "fedavg", "config": config, "world": world_given(), "seed": 0, "roster": dict.fromkeys(names, "source")}
+    closed: list[float] = []
+
+    def watch(event: Event) -> None:
+        if event.kind == "closed" and event.data["phase"] in ("join", "score"):
+            closed.append(time.perf_counter())
+
+    def play() -> str:
+        federation = Federation(METHODS, {name: SimSite(lambda w, r, own=own: own) for name, own in sites.items()})
+        result = federation.run(federation.start(given), watch)
+        if result["status"] != "completed":
+            sys.exit(f"The run did not complete: {result['cause']}")
+        return str(result["state_digest"])
+
+    memory, digest = grown(play)
+    took = [after - before for before, after in itertools.pairwise(closed)]
+    return {"seconds": statistics.median(took[1:]), "memory_mb": memory, "digest": digest}
+
+
+def world_given() -> dict[str, Any]:
+    return {"inputs": list(WORLD.inputs), "classes": WORLD.classes, "model": WORLD.model}
+
+
+COLUMNS: dict[str, Callable[[int, int], dict[str, Any]]] = {"loop": loop, "ours": ours}
+
+
+def apart(column: str, clients: int, rounds: int) -> dict[str, Any]:
+    """A column, measured in a process of its own."""
+    command = [sys.executable, __file__, "--column", column, "--clients", str(clients), "--rounds", str(rounds)]
+    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]))
+
+
+def peer(venv: Path, program: str, clients: int, rounds: int) -> dict[str, Any]:
+    """Another simulator, measured by a program that runs in its own environment."""
+    command = [str(venv / "bin" / "python"), str(ROOT / "benchmarks" / "peers" / program), str(clients), str(rounds)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def compared(args: Any, clients: int) -> Row:
+    """A row: all columns, one after the other."""
+    measured = {column: apart(column, clients, args.rounds) for column in COLUMNS}
+    if args.peers:
+        measured |= {name: peer(args.peers, program, clients, args.rounds) for name, program in PEERS.items()}
+    seconds = {name: round(each["seconds"], 4) for name, each in measured.items()}
+    beside = 1000 * (seconds["ours"] - 1.25 * seconds["loop"]) / (2 * clients)
+    return Row(str(clients), seconds, {name: round(each["memory_mb"], 1) for name, each in measured.items()}, round(beside, 3))
+
+
+def shown(row: Row) -> list[str]:
+    """A row in lines."""
+    lines = table(
+        ("clients " + row.clients, *row.seconds), [("s a round", *row.seconds.values()), ("MB", *row.memory_mb.values())]
+    )
+    return [*lines, f"beside 1.25 x the loop: {row.order_ms} ms an order (at most {ORDER_MS})", ""]
+
+
+def scaled(args: Any) -> Scale:
+    """Ours with more and more clients."""
+    sizes = args.clients if args.quick else SCALE
+    measured = {n: apart("ours", n, 2) for n in sizes}
+    points = [(math.log(n), math.log(each["seconds"])) for n, each in measured.items()]
+    exponent = float(np.polyfit(*zip(*points, strict=True), 1)[0]) if len(points) > 1 else float("nan")
+    seconds = {str(n): round(each["seconds"], 4) for n, each in measured.items()}
+    return Scale(seconds, {str(n): round(each["memory_mb"], 1) for n, each in measured.items()}, round(exponent, 3))
+
+
+def shown_scale(row: Scale) -> list[str]:
+    """The growth in lines."""
+    lines = table(("clients", *row.seconds), [("s a round", *row.seconds.values()), ("MB", *row.memory_mb.values())])
+    return [*lines, f"seconds grow with clients to the power of {row.exponent}"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
