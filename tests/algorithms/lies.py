@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tests.engine.toys import until
-from tests.laws.stage import Stage
+from tests.laws.stage import Stage, ready
 from tideline.algorithms import METHODS
 from tideline.archive.checks import LAX
 from tideline.archive.parts import MemoryParts
@@ -19,7 +19,6 @@ from tideline.archive.writer import encode
 from tideline.core.algorithm import resolve
 from tideline.core.record import record
 from tideline.core.run import ClientId
-from tideline.core.step import no_tick
 from tideline.engine.model.orders import Order, Receipt, Reply
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
@@ -27,7 +26,7 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 
 def honest(stage: Stage, run: Any, order: Order, who: ClientId) -> Any:
     """What a site's own agent would answer."""
-    head = stage.agents[who].ready(order, no_tick)
+    head = ready(stage.agents[who], order)
     row = stage.row(run)
     algorithm = resolve(METHODS, row.method)
     step = algorithm.plan(algorithm.configure(dict(row.spec.config)))[order.cursor].step

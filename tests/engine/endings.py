@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 from tests.engine.toys import stage, start
 from tests.engine.witness import root
 from tests.engine.world import World, worked
-from tests.laws.stage import Stage
+from tests.laws.stage import Stage, ready
 from tideline.core.run import ClientId, Digest, RunId
-from tideline.core.step import no_tick
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import RunRow
 from tideline.engine.ports.journal import Journal
@@ -62,7 +61,7 @@ def exchange(on: Stage, folded: Iterable[ClientId], at_work: Iterable[ClientId])
             if name in folded:
                 on.handle(order)
             elif name in at_work:
-                agent.ready(order, no_tick)
+                ready(agent, order)
 
 
 def told(journal: Journal, run: RunId) -> list[Any]:

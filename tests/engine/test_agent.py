@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.engine.toys import stage, start, until
-from tests.laws.stage import Stage
+from tests.laws.stage import Stage, ready
 from tests.synthetic import NAMES, SimSite, opener
 from tideline.core.errors import Cancelled, MemoryAhead, Unreachable
 from tideline.core.privacy import Audience, Exposure
@@ -46,7 +46,7 @@ def test_an_order_handled_twice_is_worked_once(on: Stage) -> None:
 def test_an_order_is_finished_after_a_crash_without_working_again(on: Stage) -> None:
     """Work that was committed and not delivered is delivered after the restart."""
     _, order = opened(on)
-    on.agents[BERT].ready(order, no_tick)
+    ready(on.agents[BERT], order)
     on.rebuild()
     assert on.handle(order).verdict == "accepted"  # type: ignore[union-attr]
     assert on.jobs.count((BERT, 0)) == 1
@@ -57,7 +57,7 @@ def test_memory_and_reply_are_one_commit(on: Stage) -> None:
     _, order = opened(on)
     vault = on.vaults[BERT]
     before = len(vault.past)
-    on.agents[BERT].ready(order, no_tick)
+    ready(on.agents[BERT], order)
     (made,) = vault.past[before:]
     assert (made.order, made.cursor) == (order.id, order.cursor) and made.memory and made.reply
 
@@ -105,7 +105,7 @@ def test_a_coordinator_cannot_ask_for_other_files_than_the_replys(on: Stage) -> 
     """A receipt that names a part of the memory opens nothing."""
     _, order = opened(on)
     agent = on.agents[BERT]
-    head = agent.ready(order, no_tick)
+    head = ready(agent, order)
     report, asked = agent.link.report, []
 
     def greedy(order: Any, reply: Any) -> Receipt:
@@ -180,8 +180,8 @@ def test_a_reply_to_another_message_is_not_given_again(on: Stage) -> None:
     """A coordinator that was set back may ask the same exchange with another message: what was answered before is no answer."""
     _, order = opened(on, 1)
     agent = on.agents[BERT]
-    agent.ready(order, no_tick)
-    assert agent.ready(order, no_tick).cursor == 1 and on.jobs.count((BERT, 1)) == 1
+    ready(agent, order)
+    assert ready(agent, order).cursor == 1 and on.jobs.count((BERT, 1)) == 1
     with pytest.raises(MemoryAhead, match="has answered exchange 1 when something else was asked there"):
         agent.ready(replace(order, files=(*order.files, order.files[0])), no_tick)
     before = on.vaults[BERT].head(order.run)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.engine.intercepting import intercept
 from tests.engine.toys import Part, stage, start, until
-from tests.laws.stage import Stage
+from tests.laws.stage import Stage, ready
 from tests.synthetic import NAMES
 from tideline.archive.checks import LAX, Rules
 from tideline.archive.errors import TooLarge
@@ -22,7 +22,6 @@ from tideline.core.errors import IdentityRefused, NotFound, Stale, Unreachable
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.run import ClientId, Digest, OrderId
-from tideline.core.step import no_tick
 from tideline.engine.coordinator.agent_service import MOST_ORDERS, SEEN_SECONDS
 from tideline.engine.coordinator.part_store import GRACE_SECONDS
 from tideline.engine.model.orders import Failure, Files, Order, OrderStatus, Receipt, Reply
@@ -295,7 +294,7 @@ def test_a_failure_brings_nothing_else(on: Stage) -> None:
 def test_a_late_reply_is_recorded_and_not_folded(on: Stage) -> None:
     """A reply to a closed round is acknowledged as late, needs no upload, and changes no state."""
     run, order = opened(on, waiting={"min_replies": 2, "deadline": 60.0})
-    on.agents[BERT].ready(order, no_tick)
+    ready(on.agents[BERT], order)
     for name in (ANNA, CARL):
         on.handle(on.agent_service.orders(name)[0])
     on.clock.advance(60.0)
@@ -321,7 +320,7 @@ def test_a_late_reply_is_recorded_and_not_folded(on: Stage) -> None:
 def test_a_late_reply_leaves_the_site_able_to_go_on(on: Stage) -> None:
     """A site that worked for a closed round keeps its newer memory and answers the next order from it."""
     run, order = opened(on, waiting={"min_replies": 2, "deadline": 60.0})
-    on.agents[BERT].ready(order, no_tick)
+    ready(on.agents[BERT], order)
     on.play(run, lambda orders: [o for o in orders if o.id != order.id])
     assert on.row(run).status is Status.COMPLETED
     assert [r.folded for r in on.journal.rounds(run)][1:] == [

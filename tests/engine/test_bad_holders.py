@@ -9,12 +9,11 @@ import pytest
 
 from tests.engine.passing import ALL
 from tests.engine.sealing_stage import ANNA, BERT, CARL, given, owner, stage
-from tests.laws.stage import Stage
+from tests.laws.stage import Stage, ready
 from tideline.archive import sealing
 from tideline.cli.coordinator.runs import show_result
 from tideline.client.events import happening
 from tideline.core.run import Digest, RunId
-from tideline.core.step import no_tick
 from tideline.engine.model.orders import Envelope, Order
 from tideline.engine.model.runs import Status
 from tideline.engine.peers.peer_keys import MemoryPins, Pin, fresh, raw, shown
@@ -63,7 +62,7 @@ BAD: dict[str, tuple[Bad, str]] = {
 
 def sealing_badly(on: Stage, order: Order, bad: Bad) -> None:
     """Let anna answer an order with a value that she sealed badly for bert, and signed."""
-    head, own = on.agents[ANNA].ready(order, no_tick), on.peer_keys_of[ANNA].own()
+    head, own = ready(on.agents[ANNA], order), on.peer_keys_of[ANNA].own()
     sealed = tuple(signed(bad(on, order, each), order.run, own.sign) for each in head.sealed)
     on.vaults[ANNA].commit(order.run, replace(head, sealed=sealed))
     receipt = on.agents[ANNA].handle(order)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tests.laws.case import ALSO_SENT, SAME_SHAPE, SENDS_ROWS, Bar, Case
 from tests.laws.search import among
-from tests.laws.stage import Cuts, Stage, registered
+from tests.laws.stage import Cuts, Stage, registered, ready
 from tests.laws.trace import answered, asked
 from tests.laws.values import leaves, like, raw, repeated, seen, survives
 from tests.synthetic import CLASSES, TRAIN, Rows, rows
@@ -197,7 +197,7 @@ def lost_reply_is_noticed(case: Case) -> None:
         if any(o.cursor != JOIN for o in stage.agent_service.orders(victim)):
             break
     (order,) = stage.agent_service.orders(victim)
-    head = stage.agents[victim].ready(order, no_tick)
+    head = ready(stage.agents[victim], order)
     for digest, _ in head.reply:
         vault.parts(run).drop(digest)
     row = stage.play(run)

@@ -13,6 +13,7 @@ from typing import Any
 from tideline.archive.parts import Intake, MemoryAside, MemoryParts, Parts, chunk_size, chunks, commit
 from tideline.core.algorithm import Algorithm, Methods
 from tideline.core.run import ClientId, Digest, RunId
+from tideline.core.step import no_tick
 from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.coordinator.agent_service import AgentService
@@ -28,7 +29,7 @@ from tideline.engine.ports.site import Done, Head, Job
 from tideline.engine.simulation.adapters import LocalLink, ManualClock, MemoryVault, QuietBell
 from tideline.engine.simulation.federation import SimSite
 from tideline.engine.simulation.journal import MemoryJournal
-from tideline.engine.site.agent import Agent, new_peer_keys
+from tideline.engine.site.agent import Agent, driven, new_peer_keys
 
 ROLES = ("source", "target", "peer")
 numbers = count()
@@ -266,3 +267,8 @@ def registered(algorithm: Algorithm) -> Methods:
     module.__dict__["method"] = algorithm
     sys.modules[module.__name__] = module
     return ((algorithm.name, f"{module.__name__}:method"),)
+
+
+def ready(agent: Agent, order: Order) -> Head:
+    """Let a site do the step of an order, and deliver nothing: what its vault has then."""
+    return driven(agent.ready(order), lambda job: agent.pool.run(job, no_tick))

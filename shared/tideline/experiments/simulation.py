@@ -131,11 +131,7 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Ope
     with text.located():
         run = federation.start(with_initial_weights(text, federation).value)
     with Watcher() as watcher:
-
-        def show(seen: Mapping[str, Any]) -> None:
-            watcher.show(cast("RunResult", {**seen, **progress(federation, run)}))
-
-        show(federation.run(run, show))
+        watcher.show(cast("RunResult", federation.run(run, lambda event: watcher.event(cast("Event", plain(event))))))
     result = cast("RunResult", result_of(federation.journal, run, federation.clock.now(), history=True))
     # The simulation's clock stands still between deadlines; you want to know how long you waited.
     result["seconds"] = time.monotonic() - begun

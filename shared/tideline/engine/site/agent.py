@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeAlias, TypeVar
 
 from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
 from tideline.archive.layout import check_digest, named_parts, parse
@@ -26,6 +27,8 @@ from tideline.engine.ports.site import Done, Head, Job, Link, Pool, Vault
 KEPT_RUNS = 64  # of which it is remembered how long the last reply took to send
 # What happens to an order: begun and worked, around its step; cut, a transfer; failed; and the verdict on its reply.
 Log = Callable[[str, Order, errors.FederationError | None], None]
+T = TypeVar("T")
+Work: TypeAlias = Generator[Job, Done, T]  # with the step left to the caller
 
 
 class Agent:
@@ -54,8 +57,14 @@ class Agent:
 
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
         """Answer an order. None if it was withdrawn or has ended. Raises Unreachable only if the link gives up."""
+        return driven(self.work(order), lambda job: self.pool.run(job, tick))
+
+    def work(self, order: Order) -> Work[Receipt | None]:
+        """`handle`, with the step left to the caller: gives its job, if there is one to do, and is sent what is done, or thrown
+        why it is not.
+        """
         try:
-            head = self.ready(order, tick)
+            head = yield from self.ready(order)
             reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed)
             return self.deliver(order, reply)
         except (errors.Cancelled, errors.Stale):
@@ -65,7 +74,7 @@ class Agent:
         except errors.FederationError as error:
             return self.fail(order, error)
 
-    def ready(self, order: Order, tick: Callable[[float], None]) -> Head:
+    def ready(self, order: Order) -> Work[Head]:
         """The vault's head with the reply to an order that the owner allows: remembered, or worked out now."""
         brief = brief_in(order)
         check_files(order)
@@ -84,7 +93,7 @@ class Agent:
         self.whole(order)
         fetched = self.open(order, brief)
         self.log("begun", order, None)
-        done = self.pool.run(self.job(order, brief, head, Transfers(fetched, self._sent.get(order.run, Moved()))), tick)
+        done = yield self.job(order, brief, head, Transfers(fetched, self._sent.get(order.run, Moved())))
         self.log("worked", order, None)
         facts = self.guard(order, done)
         sealed = seal(order.run, brief.peers, done.handles, self.vault.parts(order.run), self.peer_keys)
@@ -231,6 +240,21 @@ class Agent:
     def fail(self, order: Order, error: errors.FederationError) -> Receipt:
         self.log("failed", order, error)
         return self.link.report(order, Reply(order.id, failure=Failure(error.kind, str(error))))
+
+
+def driven(work: Work[T], run: Callable[[Job], Done]) -> T:
+    """What comes of some work, its step run here and now."""
+    try:
+        job = next(work)
+        try:
+            done = run(job)
+        except Exception as error:
+            work.throw(error)
+        else:
+            work.send(done)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise AssertionError("an order has one step")
 
 
 def new_peer_keys() -> PeerKeys:
