@@ -32,6 +32,12 @@ def weighted_sum(terms: Iterable[tuple[float, Mapping[str, Tensor]]]) -> dict[st
     return total
 
 
+def on_simplex(w: Tensor) -> Tensor:
+    """Weights (..., n), none of them negative, divided by their sum; equal ones where that is 0."""
+    total = w.sum(-1, keepdim=True)
+    return torch.where(total > 0, w / total, 1 / max(w.shape[-1], 1))
+
+
 def masked_mean(
     w: Weights, updates: Iterable[tuple[float, Weights]], tau: float, rate: float, trained: Collection[str]
 ) -> dict[str, Tensor]:
