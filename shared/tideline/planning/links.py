@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -40,15 +40,6 @@ TODO: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Bounded:
-    """Bounds S (N,) and T (N, N), and whether d was uneven."""
-
-    S: Floats
-    T: Floats
-    uneven: bool = False
-
-
 def plan_links(given: Mapping[str, Any]) -> dict[str, Any]:
     """The plan for a request, both as plain data. Raises ConfigRefused with `context["path"]` and the devices' names."""
     request = read_links(given)
@@ -58,16 +49,17 @@ def plan_links(given: Mapping[str, Any]) -> dict[str, Any]:
     plan = solved(problem, request, until)
     rows = list(swept(problem, request, until))
     flags = (*plan.flags, *(["uneven"] * uneven), *(["unswept"] * (len(rows) < len(request.sweep))))
-    return answer_of(request, problem, replace(plan, flags=flags)) | {"sweep": with_saved(rows)}
+    sweep = [row | {"saved": rows[0]["links"] - row["links"]} for row in rows]  # links, against the first
+    return answer_of(request, problem, replace(plan, flags=flags)) | {"sweep": sweep}
 
 
 def problem_of(request: LinksRequest) -> tuple[Problem, bool]:
     """(P), and whether d was uneven, so that means were taken. Raises Unfit."""
     K = energies(request)
-    bounded = bounds(request, np.isfinite(K))
+    S, T, uneven = bounds(request, np.isfinite(K))
     phi = Phi(weight(request.phi.source), weight(request.phi.target), weight(request.phi.energy))
     mode: link_problem.EnergyMode = "linear" if request.energy_mode == "linear" else "ratio"
-    return Problem(S=bounded.S, T=bounded.T, K=K, phi=phi, pinned=np.array(request.pinned), energy_mode=mode), bounded.uneven
+    return Problem(S=S, T=T, K=K, phi=phi, pinned=np.array(request.pinned), energy_mode=mode), uneven
 
 
 def weight(phi: float) -> float:
@@ -95,21 +87,21 @@ def check_energies(K: Floats, rate: Floats) -> None:
         raise ConfigRefused(what, "Give null where there is no link", path=path)
 
 
-def bounds(request: LinksRequest, linked: Bools) -> Bounded:
-    """S and T, given or worked out; linked (N, N): where there may be a link. Raises Unfit."""
+def bounds(request: LinksRequest, linked: Bools) -> tuple[Floats, Floats, bool]:
+    """S (N,) and T (N, N), given or worked out, and whether d was uneven. linked (N, N): where a link may be. Raises Unfit."""
     T = without(matrix(request.T, np.nan), linked) if request.T else None
     if request.devices[0].S is not None:
         assert T is not None
-        return Bounded(column(request, "S"), T)
+        return column(request, "S"), T, False
     error, count = column(request, "error"), column(request, "count")
     complexity = cast(Complexity, request.complexity)  # it has been checked
     if T is not None:
         rad = formulas.rademacher(count, complexity)
-        return Bounded(formulas.source_bound(error, rad, formulas.confidence(count, request.delta)), T)
+        return formulas.source_bound(error, rad, formulas.confidence(count, request.delta)), T, False
     d = without(matrix(request.d, np.nan), linked | linked.T)
     of = Measured(error, count, column(request, "labelled"), d)
     S, T = formulas.bounds(of, delta=request.delta, complexity=complexity, divergence_scale=request.divergence_scale)
-    return Bounded(S, T, of.uneven)
+    return S, T, of.uneven
 
 
 def column(request: LinksRequest, key: str) -> Floats:
@@ -197,11 +189,6 @@ def swept(problem: Problem, request: LinksRequest, until: float) -> Iterator[dic
         plan = solved(replace(problem, phi=replace(problem.phi, energy=weight(phi))), request, until)
         sources = int((plan.psi == 0).sum())
         yield {"phi_energy": phi, "joules": plan.energy, "links": plan.links, "sources": sources, "status": plan.status}
-
-
-def with_saved(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with the number of links that each saves against the first."""
-    return [row | {"saved": rows[0]["links"] - row["links"]} for row in rows]
 
 
 def answer_of(request: LinksRequest, problem: Problem, plan: Plan) -> dict[str, Any]:

@@ -127,13 +127,9 @@ def check_devices(request: LinksRequest) -> None:
     """Names, numbers of devices, and pins. Raises ConfigRefused."""
     most = MOST[request.solver]
     if not 2 <= len(request.devices) <= most:
-        todo = (
-            "Name at least two"
-            if len(request.devices) < 2
-            else f"Name fewer{', or use the solver exact' * (most == MOST['sca'])}"
-        )
+        fewer = f"Name fewer{', or use the solver exact' * (most == MOST['sca'])}"
         what = f"devices names {len(request.devices)}; the solver {request.solver} takes 2 to {most}"
-        raise ConfigRefused(what, todo, path="devices")
+        raise ConfigRefused(what, "Name at least two" if len(request.devices) < 2 else fewer, path="devices")
     for i, name in enumerate(request.names):
         if not (0 < len(name) <= LONGEST and name.isprintable()):
             what = f"devices[{i}].name is no text of 1 to {LONGEST} characters that can be shown on a line"
