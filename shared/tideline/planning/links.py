@@ -13,11 +13,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
 from tideline.core.errors import ConfigRefused
+from tideline.core.settings import Plain
 from tideline.numerics.links import bounds as formulas
 from tideline.numerics.links import link_problem
 from tideline.numerics.links.bounds import Bools, Complexity, Floats, Measured, Unfit
@@ -40,16 +41,16 @@ TODO: Mapping[str, str] = {
 }
 
 
-def plan_links(given: Mapping[str, Any]) -> dict[str, Any]:
+def plan_links(given: Mapping[str, Plain]) -> dict[str, Plain]:
     """The plan for a request, both as plain data. Raises ConfigRefused with `context["path"]` and the devices' names."""
     request = read_links(given)
     until = time.monotonic() + request.seconds
     with in_names(request):
         problem, uneven = problem_of(request)
     plan = solved(problem, request, until)
-    rows = list(swept(problem, request, until))
-    flags = (*plan.flags, *(["uneven"] * uneven), *(["unswept"] * (len(rows) < len(request.sweep))))
-    sweep = [row | {"saved": rows[0]["links"] - row["links"]} for row in rows]  # links, against the first
+    plans = list(swept(problem, request, until))
+    flags = (*plan.flags, *(["uneven"] * uneven), *(["unswept"] * (len(plans) < len(request.sweep))))
+    sweep = [cost(phi, other, saved=plans[0][1].links - other.links) for phi, other in plans]
     return answer_of(request, problem, replace(plan, flags=flags)) | {"sweep": sweep}
 
 
@@ -181,17 +182,21 @@ def approximated(problem: Problem, until: float) -> Plan:
     return signomial.sca(problem, time_limit=max(until - time.monotonic(), 0.0))
 
 
-def swept(problem: Problem, request: LinksRequest, until: float) -> Iterator[dict[str, Any]]:
-    """The cost of plans at other phi_E, the smallest first, as long as there is time."""
+def swept(problem: Problem, request: LinksRequest, until: float) -> Iterator[tuple[float, Plan]]:
+    """Plans at other phi_E, the smallest first, as long as there is time."""
     for phi in sorted(request.sweep):
         if time.monotonic() >= until:
             return
-        plan = solved(replace(problem, phi=replace(problem.phi, energy=weight(phi))), request, until)
-        sources = int((plan.psi == 0).sum())
-        yield {"phi_energy": phi, "joules": plan.energy, "links": plan.links, "sources": sources, "status": plan.status}
+        yield phi, solved(replace(problem, phi=replace(problem.phi, energy=weight(phi))), request, until)
 
 
-def answer_of(request: LinksRequest, problem: Problem, plan: Plan) -> dict[str, Any]:
+def cost(phi: float, plan: Plan, saved: int) -> dict[str, Plain]:
+    """What a plan of the sweep costs; saved: links, against the first."""
+    found = {"phi_energy": phi, "joules": plan.energy, "links": plan.links, "sources": int((plan.psi == 0).sum())}
+    return {**found, "status": plan.status, "saved": saved}
+
+
+def answer_of(request: LinksRequest, problem: Problem, plan: Plan) -> dict[str, Plain]:
     """A plan with names; matrices in the order of the devices, null on the diagonal and where there is no link."""
     names = request.names
     psi = {name: "target" if each else "source" for name, each in zip(names, plan.psi.tolist(), strict=True)}

@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.settings import parse, setting
+from tideline.core.settings import Plain, parse, setting
 
 MOST = {"exact": 200, "sca": 40}  # devices that a solver is given
 MOST_SWEPT = 32
@@ -84,7 +83,7 @@ class LinksRequest:
         return tuple(device.labelled == 0 or device.name in self.pins for device in self.devices)
 
 
-def read_links(given: Mapping[str, Any]) -> LinksRequest:
+def read_links(given: Mapping[str, Plain]) -> LinksRequest:
     """The request, checked without formulas. Raises ConfigRefused with the path and the device's name."""
     with naming_devices(names_in(given)):
         request = parse(LinksRequest, given)
@@ -96,7 +95,7 @@ def read_links(given: Mapping[str, Any]) -> LinksRequest:
     return request
 
 
-def names_in(given: Any) -> tuple[str, ...]:
+def names_in(given: Plain) -> tuple[str, ...]:
     """The devices' names in an unchecked request; an empty one for each device without a name."""
     devices = given.get("devices") if isinstance(given, Mapping) else None
     found = [each.get("name") if isinstance(each, Mapping) else None for each in devices] if isinstance(devices, list) else []

@@ -51,7 +51,6 @@ class State(Model):
 
 def counted(plain: Step[T, M, G, C], gives: type[H]) -> Step[T, M, H, C]:
     """A step that sends what `plain` does and, as `samples`, how many training rows there are. gives: the type of its replies."""
-
     made: Callable[..., H] = gives
 
     def run(order: T, memory: M, site: Site[C]) -> Outcome[H, M]:

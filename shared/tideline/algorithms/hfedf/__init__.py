@@ -95,7 +95,8 @@ def autoencoder(order: Draw, inputs: tuple[int, ...]) -> tuple[nn.Module, nn.Mod
 def of_images(e: int, c: int, h: int, w: int) -> tuple[nn.Module, nn.Module]:
     """Table 9."""
     inside = (32, h // 4, w // 4)
-    down = [each for a, b in ((c, 16), (16, 32)) for each in (nn.Conv2d(a, b, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))]
+    first, second = nn.Conv2d(c, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
+    down = (first, nn.ReLU(), nn.MaxPool2d(2), second, nn.ReLU(), nn.MaxPool2d(2))
     up = (nn.ConvTranspose2d(32, 16, 2, stride=2), nn.ReLU(), nn.ConvTranspose2d(16, c, 2, stride=2), nn.Sigmoid())
     encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(prod(inside), e))
     return encoder, nn.Sequential(nn.Linear(e, prod(inside)), nn.Unflatten(1, inside), *up)
@@ -153,7 +154,7 @@ def fuse(state: State, replies: Replies[Update | Counted], turn: Turn[Config]) -
         weight_decay=c.server_weight_decay,
         ema=c.ema if turn.round > c.warm_up else 1.0,
     )
-    theta, rest = after.theta, hypernetworks.moved(state.rest, shares(replies, c.weighting))
+    theta, rest = after.theta, hypernetworks.moved(state.rest, shares(replies))
     if c.embeddings == "random":  # drawn anew after every step (appendix A.1.4)
         theta = {**theta, NU: torch.randn(theta[NU].shape, generator=turn.rng, dtype=theta[NU].dtype)}
     made = replace(state, theta=theta, steps=after.steps, rest=rest)
@@ -161,9 +162,9 @@ def fuse(state: State, replies: Replies[Update | Counted], turn: Turn[Config]) -
     return Folded(made, tables={"weights of the clients (GradAlign)": table})
 
 
-def shares(replies: Replies[Update | Counted], weighting: str) -> Iterator[tuple[float, Weights]]:
-    """(p_i, Delta_i): n_i / n, or 1 / N."""
-    counts = [reply.samples if weighting == "samples" and isinstance(reply, Counted) else 1 for reply in replies.values()]
+def shares(replies: Replies[Update | Counted]) -> Iterator[tuple[float, Weights]]:
+    """(p_i, Delta_i): n_i / n where sites send counts, or 1 / N."""
+    counts = [reply.samples if isinstance(reply, Counted) else 1 for reply in replies.values()]
     return ((count / sum(counts), reply.delta) for count, reply in zip(counts, replies.values(), strict=True))
 
 
@@ -184,12 +185,8 @@ def notes(c: Config, world: World) -> tuple[str, ...]:
 def plan(c: Config) -> Plan[Config, State]:
     """(train, score) x R; before it the autoencoder, where it makes the embeddings."""
     first = (Phase("embed", embed, ask=seeds, fold=take),)
-    work = Phase(
-        "train",
-        hypernetworks.train_counted if c.weighting == "samples" else hypernetworks.train,
-        ask=hypernetworks.to_learners,
-        fold=fuse,
-    )
+    train = hypernetworks.train_counted if c.weighting == "samples" else hypernetworks.train
+    work = Phase("train", train, ask=hypernetworks.to_learners, fold=fuse)
     score: Phase[Config, State] = hypernetworks.scoring(lambda state: state, c.confidence)
     return (first if c.embeddings == "autoencoder" and c.rounds else ()) + scored(c, (work,), score)
 
