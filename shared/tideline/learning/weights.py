@@ -60,8 +60,7 @@ def opened(file: Path) -> object:
     try:
         if file.suffix == SUFFIX:
             return load_file(file)
-        loaded: object = torch.load(file, map_location="cpu", weights_only=True, mmap=mappable(file))
-        return loaded
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mappable(file))
     except OSError:
         raise
     except Exception as error:

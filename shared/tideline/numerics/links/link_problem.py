@@ -157,8 +157,7 @@ def objective(problem: Problem, psi: npt.ArrayLike, alpha: Floats) -> float:
 def smooth_energy(problem: Problem, alpha: Floats) -> Floats:
     """E (N, N) joules, eq. 14, or its linear form."""
     K = np.where(problem.usable, problem.K, 0)
-    E: Floats = K * alpha if problem.energy_mode == "linear" else K * alpha / (alpha + problem.eps_e)
-    return E
+    return K * alpha if problem.energy_mode == "linear" else K * alpha / (alpha + problem.eps_e)
 
 
 def energy(problem: Problem, alpha: Floats) -> float:
