@@ -147,12 +147,7 @@ def normed(net: nn.Module) -> list[_BatchNorm]:
 
 
 def remeasure(
-    net: nn.Module,
-    x: Tensor,
-    batch: int,
-    rng: Generator,
-    device: str = "cpu",
-    tick: Callable[[float], None] = no_tick,
+    net: nn.Module, x: Tensor, batch: int, rng: Generator, device: str = "cpu", tick: Callable[[float], None] = no_tick
 ) -> None:
     """Running means and variances become averages over one pass of the rows x (n, *inputs), in place; nothing else changes.
 

@@ -64,12 +64,7 @@ def parted(rows: tuple[Rows, Rows], y_train: Labels | None, y_held: Labels | Non
         return Sides(train, held, None, y_held)
     has, scored = y_train >= 0, y_held >= 0
     return Sides(
-        train=train[has],
-        held=held[scored],
-        y_train=y_train[has],
-        y_held=y_held[scored],
-        bare=train[~has],
-        unscored=held[~scored],
+        train=train[has], held=held[scored], y_train=y_train[has], y_held=y_held[scored], bare=train[~has], unscored=held[~scored]
     )
 
 

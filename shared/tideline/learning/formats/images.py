@@ -55,11 +55,7 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         if words is not None:
             sides = cut(map(place.classes.number, words), rows, role, lambda row: strange(place, words[row]))
     return Survey(
-        path=place.path,
-        transform=place.transform,
-        sides=sides,
-        pieces=lambda: pieces(place, files),
-        name=files.__getitem__,
+        path=place.path, transform=place.transform, sides=sides, pieces=lambda: pieces(place, files), name=files.__getitem__
     )
 
 
