@@ -12,8 +12,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
 from tideline.core.settings import nearest
 from tideline.nets.bottleneck import KINDS, LeNetBN, ResNet
-from tideline.nets.digits import Digits
-from tideline.nets.small import MLP, ConvNet, InceptionNet, LeNet
+from tideline.nets.small import MLP, ConvNet, Digits, InceptionNet, LeNet
 
 Build = Callable[[World], nn.Module]
 ROWS = 512  # rows that pass through a network at once, at most
