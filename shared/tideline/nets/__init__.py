@@ -93,10 +93,7 @@ def measured_width(inputs: tuple[int, ...], classes: int, model: str) -> int:
 
 
 def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu", made: Build = build) -> nn.Module:
-    """The world's network with these weights: built without storage, then filled, so that no model is held twice.
-
-    made: what builds it, for a network that is made of the world's.
-    """
+    """The world's network with these weights, built by `made` without storage and then filled, so that no model is held twice."""
     with torch.device("meta"):
         net = made(world)
     net = net.to_empty(device=device)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,8 @@ OTHER = "other"  # the second class of a world if the folder names one only
 MOST = 1000  # classes of a guessed world; a column with more values probably holds no labels
 UNGUESSED = f"the labels have more than {MOST} different values, numbers beyond {MOST - 1}, or words that can name no class"
 Refusal = Mapping[str, Plain]
+P = ParamSpec("P")
+Found = TypeVar("Found")
 TYPES = {"u1": "8-bit", "u2": "16-bit", "i4": "32-bit", "f4": "float"}
 
 
@@ -91,10 +94,7 @@ class DomainReport:
 
 @dataclass(frozen=True)
 class FolderReport:
-    """A whole folder. `world` is the given one, or one that fits; None if nothing is known.
-
-    `unguessed`: why no world could be guessed although domains can be read; then no label is checked against classes.
-    """
+    """A whole folder, and the world given or guessed; None, and why in `unguessed`, if labels are checked against no classes."""
 
     folder: str
     role: str
@@ -139,7 +139,7 @@ def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
     Raises DataRefused if there is no folder or no domain, or a settings file cannot be read.
     """
     domains = folder.places(path, Classes(2))
-    guesses = {name: hint_of(place) for name, place in domains.items()}
+    guesses = {name: or_refused(hint_of, place) for name, place in domains.items()}
     hints = {name: hint for name, hint in guesses.items() if isinstance(hint, Hint)}
     acts = role or (Role.SOURCE if any(hint.words != frozenset() for hint in hints.values()) else Role.TARGET)
     chosen, why = world, ""
@@ -155,13 +155,14 @@ def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
             DomainReport(name, kind, refused=as_data(error)) for name, kind, error in kinds if isinstance(error, DataRefused)
         ]
         refused = [report.refused for report in reports if report.refused]
+    ours = {place.path.name for place in domains.values()} | {folder.TRANSFORMS, CLASSES}
     return FolderReport(
         folder=str(path),
         role=acts.value,
         world=plain_world(chosen) if chosen else None,
         given=world is not None,
         domains=tuple(reports),
-        ignored=tuple(others(path, domains)),
+        ignored=tuple(sorted(f.name + "/" * f.is_dir() for f in path.iterdir() if f.name not in ours and f.name[0] != ".")),
         refused=tuple(refused),
         unguessed=why,
     )
@@ -170,7 +171,9 @@ def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
 def inspect_as(path: Path, world: World, role: Role, classes: Classes) -> tuple[list[DomainReport], list[Refusal]]:
     """The report on each domain as part of a world, and the reasons to refuse the folder."""
     places = folder.places(path, classes)
-    surveys = survey_each(places, world, role)
+    outcomes = {name: or_refused(folder.KINDS[folder.kind_of(p.path)], p, world, role) for name, p in places.items()}
+    readable = {name: each for name, each in outcomes.items() if isinstance(each, Survey)}
+    surveys = outcomes | dict(zip(readable, folder.together(list(readable.values())), strict=True))
     inspected = [inspect_domain(name, place, surveys[name], world) for name, place in places.items()]
     refused = [report.refused for report, _ in inspected if report.refused]
     if not refused:
@@ -191,25 +194,17 @@ def guess(path: Path, hints: Mapping[str, Hint], role: Role) -> World | None:
         return None
 
 
-def hint_of(place: Place) -> Hint | DataRefused:
-    """A domain's hint, or why there is none."""
+def or_refused(read: Callable[P, Found], *args: P.args, **kwargs: P.kwargs) -> Found | DataRefused:
+    """What is read, or why it is refused."""
     try:
-        with at(place.path):
-            return HINTS[folder.kind_of(place.path)](place)
+        return read(*args, **kwargs)
     except DataRefused as error:
         return error
 
 
-def survey_each(places: Mapping[str, Place], world: World, role: Role) -> dict[str, Survey | DataRefused]:
-    """The first pass over every domain, or why it is refused."""
-    outcomes: dict[str, Survey | DataRefused] = {}
-    for name, place in places.items():
-        try:
-            outcomes[name] = folder.KINDS[folder.kind_of(place.path)](place, world, role)
-        except DataRefused as error:
-            outcomes[name] = error
-    surveys = {name: each for name, each in outcomes.items() if isinstance(each, Survey)}
-    return outcomes | dict(zip(surveys, folder.together(list(surveys.values())), strict=True))
+def hint_of(place: Place) -> Hint:
+    with at(place.path):
+        return HINTS[folder.kind_of(place.path)](place)
 
 
 def inspect_domain(name: str, place: Place, survey: Survey | DataRefused, world: World) -> tuple[DomainReport, Survey | None]:
@@ -245,7 +240,7 @@ def inspect_domain(name: str, place: Place, survey: Survey | DataRefused, world:
 def count_pieces(survey: Survey, kind: str, world: World, tally: Tally) -> None:
     """Count every piece of a domain. At the end, raises DataRefused for the first values that do not fit."""
     wrong: DataRefused | None = None
-    streamed = (Piece(start, x, survey.transform) for start, x in arrays.streamed(survey.path))
+    streamed = (Piece(start, x, survey.place.transform) for start, x in arrays.streamed(survey.place.path))
     for piece in streamed if kind == ".npz" else survey.pieces():
         if piece.x is None:
             tally.lost.append((piece.start, piece.why))
@@ -269,12 +264,6 @@ def counted(survey: Survey, classes: Classes) -> Iterator[ClassCount]:
     for i in range(classes.count):
         name = classes.names[i] if classes.names else str(i)
         yield ClassCount(name, None if train is None else int(train[i]), int(held[i]))
-
-
-def others(path: Path, domains: Mapping[str, Place]) -> list[str]:
-    """Files and folders that are not read, without hidden ones."""
-    ours = {place.path.name for place in domains.values()} | {folder.TRANSFORMS, CLASSES}
-    return sorted(f.name + ("/" if f.is_dir() else "") for f in path.iterdir() if f.name not in ours and f.name[0] != ".")
 
 
 def as_data(error: DataRefused) -> Refusal:
@@ -354,10 +343,7 @@ def inputs_of(hints: Iterable[Hint]) -> tuple[int, ...]:
 
 
 def fitting(folder: Path, hints: Mapping[str, Hint]) -> World | None:
-    """A world that fits most of a folder's domains; None if the labels do not show its classes.
-
-    Raises DataRefused for names that no class can have.
-    """
+    """A world that fits most domains; None if labels do not show its classes. Raises DataRefused for impossible class names."""
     world, path = World(inputs=inputs_of(hints.values()), classes=2, model="lenet"), folder / CLASSES
     try:
         nets.check(world)

@@ -40,10 +40,7 @@ PLAIN = Transform()
 
 
 def prepare(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transform = PLAIN) -> Tensor:
-    """x (n, d), (n, H, W) or (n, H, W, C) as (n, *inputs) float32, images in [0, 1] before mean and std.
-
-    Raises DataRefused if shape, type or values of x do not fit.
-    """
+    """x (n, d) or (n, H, W[, C]) as (n, *inputs) float32, images in [0, 1] before mean and std. Raises DataRefused."""
     check_kind(x.shape, x.dtype, inputs, transform)
     check_values(x, inputs, transform)
     return convert(x, inputs, transform)

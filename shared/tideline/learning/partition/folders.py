@@ -69,8 +69,7 @@ Shares = Sequence[tuple[Path, Lines]]
 class Kind:
     """How domains of one kind are dealt: their labels, their number of rows, and how each site's rows are written.
 
-    `words` gives each row's label as text, or None without labels. `write` returns the settings that the sites'
-    `transforms.toml` needs beside the domain's own.
+    words: each row's label as text, or None without labels. write: returns what the sites' `transforms.toml` need beside theirs.
     """
 
     words: Callable[[Place], Iterable[str] | None]
@@ -86,8 +85,7 @@ def sizes_of(path: Path) -> dict[str, int]:
 def labels_of(path: Path, names: Collection[str] = ()) -> dict[str, Words]:
     """The class of each row (n,) of a folder's domains, or of the domains of these names, in the folder's order.
 
-    A class is its name in the folder's list of classes, or else the word in the data. Raises DataRefused, also if a row has no
-    label.
+    A class is its name in the list of classes, or else the word in the data. Raises DataRefused, also if a row has no label.
     """
     listed = tuple(read_lines(path / CLASSES)) if (path / CLASSES).exists() else ()
     one = functools.cache(functools.partial(class_of, Classes(len(listed), listed)))
@@ -244,10 +242,7 @@ def role_of(site: str) -> Role:
 def read_dealt(
     path: Path, world: World, sites: Mapping[str, Hands], roles: Mapping[str, Role] | None = None
 ) -> dict[str, Holdings]:
-    """What each site holds, as if it had read a folder with its own rows alone. `roles`: by `role_of` unless given.
-
-    Every row of the dealt domains needs a label. Raises DataRefused for data that cannot be used, at one site or at all.
-    """
+    """What each site holds, as if it had read its own rows alone; all rows need labels. `roles`: else `role_of`. DataRefused."""
     roles = {site: role_of(site) for site in sites} if roles is None else roles
     try:
         surveys = folder.survey_all(path, world, Role.SOURCE, {name for hands in sites.values() for name in hands})
@@ -257,9 +252,9 @@ def read_dealt(
         rooms = {site: room_of(at_site(path, site), surveys, hands, roles[site], world) for site, hands in sites.items()}
         # Without their own splits, which a deal ignores.
         undivided = [replace(s, sides=Sides(np.arange(len(s), dtype=np.int64), none())) for s in surveys]
-        lost = {s.path: folder.pour(s, world, places_of(s, rooms)) for s in undivided}
+        lost = {s.place.path: folder.pour(s, world, places_of(s, rooms)) for s in undivided}
         return {
-            site: folder.holdings_of(at_site(path, site), room, [lost[s.path] for s in room.surveys], roles[site])
+            site: folder.holdings_of(at_site(path, site), room, [lost[s.place.path] for s in room.surveys], roles[site])
             for site, room in rooms.items()
         }
     except DataRefused as error:
@@ -269,7 +264,7 @@ def read_dealt(
 
 def room_of(site: Path, surveys: list[Survey], hands: Hands, role: Role, world: World) -> Room:
     """Empty tensors for a site's rows. Raises DataRefused for what an agent would refuse, such as rows of a single class."""
-    dealt = ((s, hands.get(folder.name_of(s.path))) for s in surveys)
+    dealt = ((s, hands.get(folder.name_of(s.place.path))) for s in surveys)
     own = folder.together([replace(s, sides=portion(s, hand, role)) for s, hand in dealt if hand is not None])
     folder.check_roles(site, own, role)
     folder.check_sides(site, own)
@@ -289,15 +284,15 @@ def labels(survey: Survey) -> Labels:
     sides, y = survey.sides, np.full(len(survey), UNKNOWN, np.int64)
     if sides.y_train is None or sides.y_held is None or sides.bare.size or sides.unscored.size:
         todo = "Label every row, or leave the others out; a deal that needs rows without labels hides labels itself"
-        raise DataRefused(f"{survey.path}: there are rows without a label", todo, path=str(survey.path))
+        raise DataRefused(f"{survey.place.path}: there are rows without a label", todo, path=str(survey.place.path))
     y[sides.train], y[sides.held] = sides.y_train, sides.y_held
     return y
 
 
 def places_of(survey: Survey, rooms: Mapping[str, Room]) -> Places:
     """Where a domain's rows go, over all sites."""
-    own = [(s.path, places) for room in rooms.values() for s, places in zip(room.surveys, room.places, strict=True)]
-    return [place for path, places in own if path == survey.path for place in places]
+    own = [each for room in rooms.values() for each in zip(room.surveys, room.places, strict=True)]
+    return [place for other, places in own if other.place.path == survey.place.path for place in places]
 
 
 def at_site(path: Path, site: str) -> Path:

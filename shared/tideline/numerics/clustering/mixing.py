@@ -33,20 +33,14 @@ class Mix:
 
 
 def cosine_confidence(z: Tensor, w: Tensor) -> Tensor:
-    """I_{k,c} = mean_i max_m cos(z_i, w_m) for a client's features z (n, q) and classifier w (M, q): a float64 scalar (eq. 1).
-
-    Raises ValueError for no sample or no class, and for numbers that are not finite.
-    """
+    """mean_i max_m cos(z_i, w_m) of z (n, q) and classifier w (M, q), float64 (eq. 1). Raises ValueError: none, or infinite."""
     if not len(z) or not len(w):
         raise ValueError(f"The confidence of {len(z)} samples in {len(w)} classes does not exist")
     return cosines(z, w).amax(1).mean()
 
 
 def softmax_weights(scores: Tensor, temperature: float) -> Tensor:
-    """softmax(scores / T) of (C,), the form of alpha (eq. 1) and beta (eq. 3): not negative, and of sum one.
-
-    Raises ValueError for no score, a score that is not finite, or a temperature that is not positive.
-    """
+    """softmax(scores / T) of (C,): alpha (eq. 1), beta (eq. 3). Raises ValueError for no or infinite scores, or T <= 0."""
     if not temperature > 0:
         raise ValueError(f"The temperature is {temperature}; it is positive")
     if not scores.numel() or not bool(torch.isfinite(scores).all()):
@@ -93,10 +87,7 @@ def across(a: Tensor, mixing: str) -> Tensor:
 
 
 def soft_weights(mix: Mix, mixing: str) -> Tensor:
-    """S (C, C) with f~_c = sum_{c'} S[c, c'] f_{c'}: B_{c,0} f_c + B_{c,1} sum_{c'} A_{c'->c} f_{c'} (eq. 2).
-
-    The rows sum to one. Raises ValueError as `across` does.
-    """
+    """S (C, C): f~_c = B_{c,0} f_c + B_{c,1} sum_{c'} A_{c'->c} f_{c'} (eq. 2). Rows sum to one. Raises as `across` does."""
     return mix.b[:, 0].diag() + mix.b[:, 1:] * across(mix.a, mixing).mT
 
 
@@ -138,8 +129,7 @@ def checked(given: Tensor, size: int) -> Tensor:
 def typical(distances: Tensor) -> float:
     """sigma: the median over pairs of |w_i - w_j|^2, of distances (N, N), squared; 1 where that is 0 or there is no pair.
 
-    So a squared distance, which grows with the number of parameters, is measured in units of what is usual between these models.
-    Of an even number of pairs it lies halfway between the two in the middle.
+    So squared distances, which grow with the number of parameters, have the unit that is usual between these models.
     """
     i, j = torch.triu_indices(len(distances), len(distances), 1)
     pairs = distances.double()[i, j].sort().values

@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields
 
 import torch
 from torch import Generator, Tensor
-from torch.optim.adam import adam
 
 from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.aggregation.server_step import adam_
 from tideline.numerics.labels.softmax import project
 from tideline.numerics.transport.optimal_transport import (
     Barycenter,
@@ -36,8 +36,7 @@ SMALLEST = 1e-6  # probability that a label is taken to have at least, so that i
 class Dictionary:
     """The atoms: z (K, n, d), and soft labels y (K, n, n_c) on the simplex.
 
-    The points of an atom stand in the order of their classes, n / n_c of each, when the dictionary is made; training keeps the
-    order, whatever becomes of the labels.
+    At first an atom's points are in the order of their classes, n / n_c of each; training changes labels, but not the order.
     """
 
     z: Tensor
@@ -107,10 +106,7 @@ def one_hot_logits(labels: Tensor, classes: int, confidence: float) -> Tensor:
 
 
 def mean(dictionaries: Iterable[tuple[float, Dictionary]]) -> Dictionary:
-    """sum_i a_i P_i (eq. 12) for weights a_i that sum to one, point by point; one operand in memory at a time.
-
-    Labels are averaged as probabilities, not as logits, and so stay on the simplex.
-    """
+    """sum_i a_i P_i (eq. 12) for weights a_i of sum one, one operand in memory at a time; labels as probabilities."""
     total = weighted_sum((a, {"z": p.z, "y": p.y}) for a, p in dictionaries)
     return Dictionary(total["z"], total["y"])
 
@@ -121,20 +117,11 @@ def loss(dictionary: Dictionary, alpha: Tensor, z_q: Tensor, y_q: Tensor | None,
     With y_q the labelled cost T_c, without T_2 (eq. 11). The gradients are exact for constant plans (envelope theorem) and a
     constant beta: only the last barycentric map of the barycenter is differentiated. Raises ValueError as `barycenter` does.
     """
-    b = barycenter(
-        dictionary.z,
-        dictionary.y,
-        alpha,
-        dictionary.z.shape[1],
-        rng,
-        start=settings.start,
-        beta=settings.beta,
-        entropy=settings.entropy,
-        iterations=settings.iterations,
-    )
+    p, n, c = dictionary, dictionary.z.shape[1], settings
+    b = barycenter(p.z, p.y, alpha, n, rng, start=c.start, beta=c.beta, entropy=c.entropy, iterations=c.iterations)
     cost = squared_distances(b.z, z_q)
     beta = cost.amax() if settings.beta is None else cost.new_tensor(settings.beta)
-    cost = labelled(cost, b.y, y_q, beta) if y_q is not None else cost
+    cost = labelled(cost, b.y, y_q, beta)
     gamma = plan(cost, settings.entropy)
     dz_B = pull(gamma, b.z, z_q)
     dy_B = torch.zeros_like(b.y) if y_q is None else beta * pull(gamma, b.y, y_q)
@@ -151,8 +138,7 @@ def pull(gamma: Tensor, b: Tensor, q: Tensor) -> Tensor:
 
 
 def with_idle_atoms(b: Barycenter, p: Dictionary, alpha: Tensor, entropy: float) -> Tensor:
-    """The barycenter's plans, and those of atoms of weight zero, which it left out: the gradient by alpha needs them, or an atom
-    once without weight could never gain any."""
+    """The barycenter's plans, and those of atoms of weight zero, which it left out: else these could never gain any weight."""
     idle = alpha == 0
     if not bool(idle.any()):
         return b.plans
@@ -341,9 +327,9 @@ class State:
         m, (rate_z, rate_y, rate_alpha) = self.moments, self.settings.rates
         for whole, part in zip(self.dense, (f.z, f.logits), strict=True):
             whole.index_copy_(1, rows, part)
-        adam_step_(self.z, self.dense[0], (m.z1, m.z2), m.row_steps, rate_z)
-        adam_step_(self.logits, self.dense[1], (m.logits1, m.logits2), m.row_steps, rate_y)
-        adam_step_(self.alpha, f.alpha, (m.alpha1, m.alpha2), m.alpha_steps, rate_alpha)
+        adam_(self.z, self.dense[0], (m.z1, m.z2), m.row_steps, rate_z, fused=True)
+        adam_(self.logits, self.dense[1], (m.logits1, m.logits2), m.row_steps, rate_y, fused=True)
+        adam_(self.alpha, f.alpha, (m.alpha1, m.alpha2), m.alpha_steps, rate_alpha, fused=True)
         for whole in self.dense:
             whole.index_fill_(1, rows, 0)
         m.row_steps.add_(1)
@@ -358,31 +344,9 @@ class State:
             (self.logits, f.logits, (m.logits1, m.logits2), rate_y),
         ):
             parts = [whole.index_select(1, rows) for whole in (x, *moments)]
-            adam_step_(parts[0], gradient, (parts[1], parts[2]), taken, rate)
+            adam_(parts[0], gradient, (parts[1], parts[2]), taken, rate, fused=True)
             for whole, part in zip((x, *moments), parts, strict=True):
                 whole.index_copy_(1, rows, part)
-        adam_step_(self.alpha, f.alpha, (m.alpha1, m.alpha2), m.alpha_steps, rate_alpha)
+        adam_(self.alpha, f.alpha, (m.alpha1, m.alpha2), m.alpha_steps, rate_alpha, fused=True)
         m.row_steps[rows] += 1
         m.alpha_steps.add_(1)
-
-
-def adam_step_(x: Tensor, gradient: Tensor, moments: tuple[Tensor, Tensor], taken: Tensor, rate: float) -> None:
-    """One step of Adam (Kingma and Ba, 2015) in place, in one pass over the memory; taken: steps before this one.
-
-    Rows of one mini-batch have taken equally many steps as long as the mini-batches are the same; if not, the most counts.
-    """
-    step = taken.max().float()
-    first, second = moments
-    adam(
-        *([x], [gradient], [first], [second]),
-        max_exp_avg_sqs=[],
-        state_steps=[step],
-        fused=True,
-        lr=rate,
-        beta1=0.9,
-        beta2=0.999,
-        eps=1e-8,
-        weight_decay=0.0,
-        amsgrad=False,
-        maximize=False,
-    )
