@@ -101,16 +101,9 @@ def holdings_of(folder: Path, room: Room, lost: list[Lost], role: Role) -> Holdi
         tensors = tuple(closed_up(tensor, rows, gone) for tensor, rows in zip(tensors, sides_of, strict=True))
     train, held, bare = tensors
     names, sides = tuple(name_of(s.place.path) for s in surveys), [s.sides for s in left]
-    return Holdings(
-        Data(
-            x=train,
-            y=join([s.y_train for s in sides]),
-            domain=domains_of([s.train for s in sides]),
-            domains=names,
-            bare=bare if len(bare) else None,
-        ),
-        Data(x=held, y=join([s.y_held for s in sides]), domain=domains_of([s.held for s in sides]), domains=names),
-    )
+    learnt = Data(x=train, y=join([s.y_train for s in sides]), domain=domains_of([s.train for s in sides]), domains=names)
+    scored = Data(x=held, y=join([s.y_held for s in sides]), domain=domains_of([s.held for s in sides]), domains=names)
+    return Holdings(replace(learnt, bare=bare if len(bare) else None), scored)
 
 
 def find(folder: Path) -> Mapping[str, Path]:

@@ -47,7 +47,7 @@ class Sides:
 
 @dataclass(frozen=True)
 class Holdings:
-    """The data of one site, split. A target's `train.y` and `train.bare` are None, and `held_out.bare` is at every site."""
+    """The data of one site, split. A target's `train.y` and `train.bare` are None, and every `held_out.bare` is."""
 
     train: Data
     held_out: Data

@@ -85,9 +85,8 @@ def scale_of(dtype: np.dtype[np.generic], inputs: tuple[int, ...], transform: Tr
 def check_kind(shape: tuple[int, ...], dtype: np.dtype[np.generic], inputs: tuple[int, ...], transform: Transform) -> None:
     """Raises DataRefused (`expected`, `got`) unless arrays of this shape and type can become the world's inputs."""
     if dtype.kind not in "biuf":
-        raise DataRefused(
-            f"x holds {dtype.name}, not numbers", "Save x as uint8 or float32", expected="numbers", kind=str(dtype)[:400]
-        )
+        what = f"x holds {dtype.name}, not numbers"
+        raise DataRefused(what, "Save x as uint8 or float32", expected="numbers", kind=str(dtype)[:400])
     if len(inputs) == 1:
         check_features(shape, inputs, transform)
     elif len(inputs) == 3 and inputs[0] in (1, 3):

@@ -32,7 +32,7 @@ BLOCK = 1 << 22  # numbers of all updates together that are read at once
 
 
 def least(rule: str, f: int) -> int:
-    """How many updates a rule needs when f may be wrong: a majority of right ones, or Krum's. Raises KeyError otherwise."""
+    """How many updates a rule needs when f may be wrong: a majority of right ones; for Krum 2 more. KeyError for others."""
     return {"median": 2 * f + 1, "trimmed_mean": 2 * f + 1, "krum": 2 * f + 3, "multi_krum": 2 * f + 3}[rule]
 
 
@@ -69,7 +69,10 @@ def krum(updates: Updates[Sender], f: int) -> Sender:
 
 
 def multi_krum(updates: Updates[Sender], f: int) -> tuple[Sender, ...]:
-    """The m = N - f - 2 senders of least Krum scores (Damaskinos et al., MLSys 2019), by name. ValueError for N < 2 f + 3."""
+    """The m = N - f - 2 senders with the least Krum scores, sorted by name; the fold is the plain mean of their updates.
+
+    m as in Damaskinos, El Mhamdi, Guerraoui, Guirguis, Rouault, MLSys 2019. Raises ValueError for fewer than 2 f + 3 updates.
+    """
     return nearest(updates, f, len(updates) - f - 2, "multi_krum")
 
 

@@ -88,12 +88,11 @@ def step_(
 
 def adam_(
     x: Tensor,
-    gradient: Tensor,
+    g: Tensor,
     moments: tuple[Tensor, Tensor],
     taken: Tensor,
     rate: float,
     weight_decay: float = 0.0,
-    *,
     fused: bool = False,
 ) -> None:
     """One step of Adam (Kingma, Ba, ICLR 2015) in place; fused: in one pass over the memory, with other last digits.
@@ -101,7 +100,7 @@ def adam_(
     taken: steps before this one. Where rows have taken different numbers of steps, the most counts.
     """
     adam(
-        *([x], [gradient], [moments[0]], [moments[1]], [], [taken.max().float()]),
+        *([x], [g], [moments[0]], [moments[1]], [], [taken.max().float()]),
         amsgrad=False,
         beta1=0.9,
         beta2=0.999,

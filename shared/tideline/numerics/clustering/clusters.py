@@ -61,7 +61,10 @@ def agglomerative(points: Tensor, clusters: int) -> Tensor:
 
 
 def nearest_cluster(point: Tensor, points: Tensor, labels: Tensor) -> int:
-    """The label (n,) of the nearest of points (n, d) to a newcomer (d,). Raises ValueError for none, or one not finite."""
+    """The cluster of a newcomer (d,): that of its nearest among points (n, d) with labels (n,); ties as in `first_neighbours`.
+
+    Raises ValueError for no points, or one that is not finite.
+    """
     some(points, labels)
     return int(labels[nearest(cosines(point.unsqueeze(0), points))])
 

@@ -33,14 +33,20 @@ class Mix:
 
 
 def cosine_confidence(z: Tensor, w: Tensor) -> Tensor:
-    """mean_i max_m cos(z_i, w_m) of z (n, q) and classifier w (M, q), float64 (eq. 1). Raises ValueError: none, or infinite."""
+    """I_{k,c} = mean_i max_m cos(z_i, w_m) for a client's features z (n, q) and classifier w (M, q): a float64 scalar (eq. 1).
+
+    Raises ValueError for no sample or no class, and for numbers that are not finite.
+    """
     if not len(z) or not len(w):
         raise ValueError(f"The confidence of {len(z)} samples in {len(w)} classes does not exist")
     return cosines(z, w).amax(1).mean()
 
 
 def softmax_weights(scores: Tensor, temperature: float) -> Tensor:
-    """softmax(scores / T) of (C,): alpha (eq. 1), beta (eq. 3). Raises ValueError for no or infinite scores, or T <= 0."""
+    """softmax(scores / T) of (C,), the form of alpha (eq. 1) and beta (eq. 3): not negative, and of sum one.
+
+    Raises ValueError for no score, a score that is not finite, or a temperature that is not positive.
+    """
     if not temperature > 0:
         raise ValueError(f"The temperature is {temperature}; it is positive")
     if not scores.numel() or not bool(torch.isfinite(scores).all()):

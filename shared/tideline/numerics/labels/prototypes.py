@@ -73,7 +73,10 @@ def two_model(a: Labelled, b: Labelled) -> tuple[Tensor, Tensor]:
 
 
 def partners(labels: Tensor, agree: Tensor, rng: Generator) -> tuple[Tensor, Tensor]:
-    """Rows (m,) in dispute that rows in `agree` with their label (n,) can help, and a helper each, drawn uniformly, (m,)."""
+    """The rows (m,) of samples in dispute that some sample of the same label (n,) can help, and one such sample each, (m,).
+
+    The helpers are drawn uniformly from those in agree (n,), with replacement.
+    """
     pool = agree.nonzero().flatten()
     pool = pool[labels[pool].argsort(stable=True)]
     classes = int(labels.max()) + 1 if len(labels) else 0

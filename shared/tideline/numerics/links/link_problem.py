@@ -203,8 +203,8 @@ def single(problem: Problem, psi: npt.ArrayLike) -> Plan:
 def power(problem: Problem, psi: npt.ArrayLike, n: float) -> Plan:
     """These sources and targets, with alpha_ij in proportion to T_ij^-n over the sources that reach j.
 
-    So n iterations of successive approximation leave equal weights where energy weighs nothing. Raises Unfit as `single`, and
-    for an n that is negative or not finite.
+    It is what n iterations of successive approximation make of equal weights where energy weighs nothing. n = 0: equal weights.
+    Raises Unfit as `single`, and for an n that is negative or not finite.
     """
     if not (math.isfinite(n) and n >= 0):
         raise Unfit("n", f"{n} is not a finite number of at least 0")

@@ -120,16 +120,15 @@ def loss(dictionary: Dictionary, alpha: Tensor, z_q: Tensor, y_q: Tensor | None,
     p, n, c = dictionary, dictionary.z.shape[1], settings
     b = barycenter(p.z, p.y, alpha, n, rng, start=c.start, beta=c.beta, entropy=c.entropy, iterations=c.iterations)
     cost = squared_distances(b.z, z_q)
-    beta = cost.amax() if settings.beta is None else cost.new_tensor(settings.beta)
+    beta = cost.amax() if c.beta is None else cost.new_tensor(c.beta)
     cost = labelled(cost, b.y, y_q, beta)
-    gamma = plan(cost, settings.entropy)
+    gamma = plan(cost, c.entropy)
     dz_B = pull(gamma, b.z, z_q)
     dy_B = torch.zeros_like(b.y) if y_q is None else beta * pull(gamma, b.y, y_q)
-    plans = len(b.z) * with_idle_atoms(b, dictionary, alpha, settings.entropy)
-    z, y, dalpha = pulled_back(plans, dictionary, alpha, dz_B, dy_B)
-    return Loss(
-        value=transport_cost(cost, gamma), z=z, logits=through_softmax(dictionary.y, y), alpha=dalpha, barycenter=b, plan=gamma
-    )
+    plans = len(b.z) * with_idle_atoms(b, p, alpha, c.entropy)
+    z, y, dalpha = pulled_back(plans, p, alpha, dz_B, dy_B)
+    value, logits = transport_cost(cost, gamma), through_softmax(p.y, y)
+    return Loss(value=value, z=z, logits=logits, alpha=dalpha, barycenter=b, plan=gamma)
 
 
 def pull(gamma: Tensor, b: Tensor, q: Tensor) -> Tensor:
