@@ -157,7 +157,7 @@ class InceptionNet(Net):
 
 
 class Digits(Net):
-    """x: (n, c, h, w) -> logits (n, classes), by way of f_conv (n, q) and f (n, d): FADA's networks for digits.
+    """x: (n, c, h, w) -> logits (n, classes), by way of f_conv (n, q) and f (n, d).
 
     Peng, Huang, Zhu, Saenko, "Federated Adversarial Domain Adaptation", ICLR 2020 (arXiv 1911.02054). `features` is made of
     `body`, whose output f_conv all domains' own features are split off from, and of `head`, whose output f is what domains share.
