@@ -23,9 +23,8 @@ from tideline.experiments.files import ExperimentText
 from tideline.learning.formats import images
 from tideline.learning.formats.classes import CLASSES
 from tideline.learning.formats.folder import TRANSFORMS, find
-from tideline.learning.partition.deal_folders import sizes_of
 from tideline.learning.partition.deals import Deal, deal
-from tideline.learning.partition.dealt_folder import role_of
+from tideline.learning.partition.folders import role_of, sizes_of
 
 
 def folder_of(text: ExperimentText, grid: Grid) -> Path:

@@ -28,7 +28,7 @@ from tideline.experiments.initial_weights import packed
 from tideline.learning.datasets import digits
 from tideline.learning.formats.folder import find, read_folder
 from tideline.learning.formats.holdings import Holdings
-from tideline.learning.partition.dealt_folder import Sites, read_dealt, rule_in, sites_of
+from tideline.learning.partition.folders import Sites, read_dealt, rule_in, sites_of
 from tideline.report.maps import last_groups
 
 SETS = {"digits": digits.write_site}

@@ -23,7 +23,7 @@ from tideline.core.run import Role
 from tideline.core.settings import Plain, setting
 from tideline.core.step import Step, View
 from tideline.numerics.alignment import feature_maps
-from tideline.numerics.transport.dictionary_update import OPTIMISERS
+from tideline.numerics.transport.dictionary import OPTIMISERS
 
 CHOICES = ("guard", target.NONE, target.OWN, target.R, target.E, target.COMMITTEE)
 

@@ -20,7 +20,7 @@ from tideline.learning.evaluate import outputs
 from tideline.learning.fit import cross_entropy, fit_at
 from tideline.numerics.aggregation.averaging import on_simplex
 from tideline.numerics.alignment.feature_maps import measured, scaled
-from tideline.numerics.transport import dictionary, dictionary_update
+from tideline.numerics.transport import dictionary
 from tideline.numerics.transport.dictionary import Dictionary
 
 if TYPE_CHECKING:
@@ -160,11 +160,11 @@ def describe(order: Nothing, memory: Mine, site: Site[Config]) -> Outcome[messag
 def learn(order: messages.Atoms, memory: Mine, site: Site[Config]) -> Outcome[messages.Learnt, Mine]:
     """Fit a copy of the atoms, and this site's own coordinates, to its cloud for E epochs (algorithm 2)."""
     atoms = Dictionary(order.z.float(), on_simplex(order.y.float()))
-    before = dictionary_update.Moments(*parts(memory.moments))
+    before = dictionary.Moments(*parts(memory.moments))
     # By what it remembers, not by the round: a site may have been away in the first.
-    moments = before if before.row_steps.numel() else dictionary_update.fresh(atoms, site.config.optimiser)
+    moments = before if before.row_steps.numel() else dictionary.fresh(atoms, site.config.optimiser)
     given = (atoms, memory.alpha, moments, own(memory, site.config), labels(memory, site))
-    done = dictionary_update.fit(*given, settings(site.config, site.world), site.rng, site.tick)
+    done = dictionary.fit(*given, settings(site.config, site.world), site.rng, site.tick)
     sent = messages.Learnt(narrowed(done.dictionary.z, order.z.dtype), done.dictionary.y.to(order.y.dtype))
     kept = replace(memory, alpha=done.alpha, moments=Moments(*parts(done.moments)))
     return Outcome(sent, kept, {"loss": done.loss})
@@ -187,7 +187,7 @@ def narrowed(z: Tensor, dtype: torch.dtype) -> Tensor:
     return sent
 
 
-def parts(moments: Moments | dictionary_update.Moments) -> list[Tensor]:
+def parts(moments: Moments | dictionary.Moments) -> list[Tensor]:
     """The tensors of moments, in order; the record that is kept and the value that computes have the same."""
     return [getattr(moments, f.name) for f in fields(moments)]
 

@@ -21,7 +21,7 @@ from tideline.engine.model.experiment import DealData
 
 if TYPE_CHECKING:
     from tideline.learning.partition.deals import Hands
-    from tideline.learning.partition.dealt_folder import Rule, Sites
+    from tideline.learning.partition.folders import Rule, Sites
 
 RECORD = "deal.json"
 
@@ -63,7 +63,7 @@ def rule_of(name: str, given: Options) -> Rule:
     """The rule that the options name. Raises ConfigRefused."""
     from tideline.core.run import Role
     from tideline.core.settings import nearest, read
-    from tideline.learning.partition.dealt_folder import RULES, rule_in
+    from tideline.learning.partition.folders import RULES, rule_in
 
     if name not in RULES:
         what = f"--rule is {name!r}; it should be one of {', '.join(RULES)}"
@@ -85,7 +85,7 @@ def by_option() -> Iterator[None]:
 
 def write_deal(folder: Path, out: Path, name: str, given: Options) -> tuple[dict[str, object], dict[str, DealtSite]]:
     """Make the folders, all or none; the content of deal.json, and its sites. Raises ConfigRefused, DataRefused, Refused."""
-    from tideline.learning.partition.dealt_folder import sites_of
+    from tideline.learning.partition.folders import sites_of
 
     with by_option():
         rule = rule_of(name, given)
@@ -105,12 +105,12 @@ def write_deal(folder: Path, out: Path, name: str, given: Options) -> tuple[dict
 
 def fill(folder: Path, out: Path, folders: Mapping[str, Hands], facts: dict[str, object]) -> None:
     """Write beside the place, then move into it. Raises DataRefused, OSError."""
-    from tideline.learning.partition import deal_folders
+    from tideline.learning.partition.folders import write_sites
 
     out.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=".dealing-", dir=out))
     try:
-        deal_folders.write_sites(folder, {beside / name: hands for name, hands in folders.items()})
+        write_sites(folder, {beside / name: hands for name, hands in folders.items()})
         (beside / RECORD).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         for name in (*folders, RECORD):
             (beside / name).rename(out / name)

@@ -67,10 +67,7 @@ def masked_mean(
 
 
 def mask(votes: Tensor, n: int, tau: float) -> Tensor:
-    """m of the sums of the signs of n updates (...,): (...,) in [0, 1].
-
-    a >= tau is decided by whole numbers: the least k with k / n >= tau, so that rounding in another dtype moves no element.
-    """
+    """m of sums of n signs (...,): (...,) in [0, 1]. Whole numbers decide a >= tau: another dtype's rounding moves no element."""
     least = next((k for k in range(n + 1) if k / n >= tau), n + 1)
     votes = votes.abs()
     return torch.where(votes >= least, 1.0, votes / n)
@@ -83,10 +80,7 @@ def moved(w: Tensor, mean: Tensor, share: Tensor) -> Tensor:
 
 
 def spread(models: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Of each tensor, the mean over its entries of their standard deviation over models (with 1 / N, in float64).
-
-    The models have the same names and are read one at a time (Welford, Technometrics 1962). Of one model it is 0.
-    """
+    """Of each tensor the mean over its entries of the deviation (1 / N, float64) over models (Welford, 1962); 0 of one model."""
     n, mean, squares = 0, dict[str, Tensor](), dict[str, Tensor]()
     for model in models:
         n += 1
