@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -50,6 +51,13 @@ class ExperimentText:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.places[path] if path else self.name
 
+    def folder(self, named: str, path: str) -> Path:
+        """The folder that a dotted path names, seen from the experiment's file. Raises ConfigRefused."""
+        found = Path(self.name).parent / Path(named).expanduser()
+        if not found.is_dir():
+            raise ConfigRefused(f"{path}: there is no folder {found}", "Correct the path", path=path)
+        return found
+
     @property
     def weights_file(self) -> Path | None:
         """The file that `weights` names, seen from the experiment's folder or, of --set, from this one; None: it names none."""
@@ -65,10 +73,7 @@ class ExperimentText:
 
     def changed(self, settings: Iterable[str]) -> ExperimentText:
         """With the values of --set. Raises ConfigRefused."""
-        made = self
-        for setting in settings:
-            made = made.overridden(setting)
-        return made
+        return functools.reduce(ExperimentText.overridden, settings, self)
 
     def overridden(self, setting: str) -> ExperimentText:
         """With one KEY=VALUE; the value is YAML, so that lists and mappings can be given too."""

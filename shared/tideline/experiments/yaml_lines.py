@@ -95,10 +95,6 @@ class Composer(yaml.SafeLoader):
             self.deep -= 1
 
 
-for kind, pattern, firsts in SCHEMA:
-    Composer.add_implicit_resolver(PREFIX + kind, re.compile(pattern), list(firsts))
-
-
 class Writer(yaml.SafeDumper):
     """PyYAML's writer with the same idea of what is a number, so that texts which look like one are quoted."""
 
@@ -110,7 +106,8 @@ class Writer(yaml.SafeDumper):
 
 
 for kind, pattern, firsts in SCHEMA:
-    Writer.add_implicit_resolver(PREFIX + kind, re.compile(pattern), list(firsts))
+    for each in (Composer, Writer):
+        each.add_implicit_resolver(PREFIX + kind, re.compile(pattern), list(firsts))
 
 
 def write_yaml(value: Any) -> str:
