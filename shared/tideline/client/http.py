@@ -7,7 +7,7 @@ import ssl
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -51,6 +51,7 @@ PAUSE_SECONDS = 1.0
 # The run service's words for its list of runs, which a command shows.
 LISTED = "See the list of runs"
 UNKNOWN = "Check that it runs, and with `tideline run list` what was done, before you try again"
+START = "Start one with `tideline coordinator`, or say where it is with --url or --home"
 DISTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 AWAY = (502, 503, 504)
 RESERVED = ("path", "self", "what", "todo", "kind")  # of an error's context; `path` stands beside it
@@ -219,9 +220,8 @@ class Client:
             yield
         except (httpx.TransportError, httpx.StreamError, httpx.InvalidURL) as cause:
             words = str(cause) or type(cause).__name__
-            raise Unreachable(
-                f"No coordinator answers at {self.base_url} (from {self._source}): {words}", remedy(words), url=self.base_url
-            ) from None
+            what = f"No coordinator answers at {self.base_url} (from {self._source}): {words}"
+            raise Unreachable(what, remedy(words), url=self.base_url) from None
 
 
 def patiently(ask: Callable[[], T], patience: float) -> T:
@@ -254,7 +254,7 @@ def remedy(words: str) -> str:
     """What to do about a connection that failed with this message."""
     if DISTRUSTED in words:
         return "Name the coordinator's certificate with --ca, and call it by a name that the certificate has"
-    return "Start one with `tideline coordinator`, or say where it is with --url or --home"
+    return START
 
 
 def with_only_login(endpoint: Endpoint, home: Path) -> Endpoint:
@@ -276,10 +276,7 @@ def find(endpoint: Endpoint, home: Path) -> tuple[str, str | None, str]:
         http, grpc = str.strip(addresses["http"]), str.strip(addresses["grpc"])
         return reachable(http), reachable(f"//{grpc}")[2:], str(path)
     except FileNotFoundError:
-        raise Unreachable(
-            f"No coordinator has run with the home {home}: there is no {path.name}",
-            "Start one with `tideline coordinator`, or say where it is with --url or --home",
-        ) from None
+        raise Unreachable(f"No coordinator has run with the home {home}: there is no {path.name}", START) from None
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise Refused(f"{path} cannot be read ({type(cause).__name__})", "Give --url, or start the coordinator again") from None
 
@@ -296,14 +293,11 @@ def reachable(url: str) -> str:
 
 def host_of(url: str) -> str:
     """The host of a URL. Raises ConfigRefused if it is not one."""
-    try:
+    with suppress(ValueError):
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
-        raise ConfigRefused(f"{url!r} is not an address", "Write it as http://HOST:PORT", path="url")
-    return parts.hostname or ""
+        if parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0:
+            return parts.hostname
+    raise ConfigRefused(f"{url!r} is not an address", "Write it as http://HOST:PORT", path="url")
 
 
 def is_loopback(host: str) -> bool:
@@ -317,9 +311,8 @@ def read_key(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as cause:
-        raise IdentityRefused(
-            f"The key {path} cannot be read: {cause.strerror}", "Give --api-key or TIDELINE_API_KEY, or ask its owner"
-        ) from None
+        what = f"The key {path} cannot be read: {cause.strerror}"
+        raise IdentityRefused(what, "Give --api-key or TIDELINE_API_KEY, or ask its owner") from None
 
 
 def ssl_context(ca: Path | None) -> ssl.SSLContext | bool:
@@ -357,24 +350,20 @@ def check_status(response: httpx.Response, url: str) -> None:
 
 def without_api(url: str, health: httpx.Response) -> FederationError:
     """The error for a response without an API version: an older coordinator's, if /health says so, or a stranger's."""
-    try:
+    with suppress(ValueError, KeyError, TypeError):
         facts = health.json()
         if facts["status"] == "ok" and isinstance(facts["version"], str):
             return other_version(url, facts["version"], "1")
-    except (ValueError, KeyError, TypeError):
-        pass
     return stranger(url)
 
 
 def other_version(url: str, version: str, api: str) -> VersionRefused:
     """The refusal of a coordinator whose API is not ours."""
     newer = api.isdecimal() and len(api) < 9 and int(api) > SPOKEN
-    return VersionRefused(
-        f"The coordinator at {url} is tideline {version[:40]} and speaks API {api[:20]}; "
-        f"this is tideline {__version__}, which speaks API {SPOKEN}",
-        "Upgrade this tideline" if newer else "Upgrade the coordinator, or use the tideline of its version",
-        url=url,
-    )
+    what = f"The coordinator at {url} is tideline {version[:40]} and speaks API {api[:20]}"
+    what += f"; this is tideline {__version__}, which speaks API {SPOKEN}"
+    todo = "Upgrade this tideline" if newer else "Upgrade the coordinator, or use the tideline of its version"
+    return VersionRefused(what, todo, url=url)
 
 
 def stranger(url: str) -> Malformed:

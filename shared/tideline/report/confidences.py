@@ -135,11 +135,9 @@ def title(result: RunResult, target: bool, count: int) -> str:
 
 def calibration(result: RunResult) -> Calibration | None:
     """A line for each site that has confidences; None if none has."""
-    counts = counts_by_site(result)
-    rows = []
+    counts, rows = counts_by_site(result), []
     for c in scored(result, counts):
         right, wrong = map(sum, counts[c["name"]])
-        error = (c.get("metrics") or {}).get(ECE)
-        n = right + wrong
+        n, error = right + wrong, (c.get("metrics") or {}).get(ECE)
         rows.append(Calibrated(site=c["name"], role=c["role"], predictions=n, right=right / n, error=error))
     return Calibration(tuple(rows)) if rows else None
