@@ -49,10 +49,10 @@ WIDE = 1000.0  # what spans more than this is drawn on a logarithmic scale
 
 def charts(result: RunResult) -> tuple[Chart, ...]:
     """Everything that is drawn of a result (docs/result.md)."""
-    scored = (*accuracy_charts(result), *score_bars(result))
-    metrics = (*metric_charts(result), *family_charts(result), *confidences(result))
-    tables = (each for _, drawn in table_charts(result) for each in drawn)
-    return tuple(filter(None, (*scored, *metrics, cluster_map(result), *tables, traffic(result))))
+    drawn: list[Chart | None] = [*accuracy_charts(result), *score_bars(result), *metric_charts(result), *family_charts(result)]
+    tables = (each for _, charts in table_charts(result) for each in charts)
+    drawn += [*confidences(result), cluster_map(result), *tables, traffic(result)]
+    return tuple(chart for chart in drawn if chart is not None)
 
 
 def write_figures(result: RunResult, folder: Path) -> list[Path]:
@@ -62,7 +62,7 @@ def write_figures(result: RunResult, folder: Path) -> list[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, chart in named(tuple(filter(None, (*charts(result), calibration(result))))):
+    for name, chart in named((*charts(result), *filter(None, [calibration(result)]))):
         if not isinstance(chart, Calibration):
             written.append(folder / f"{name}.png")
             written[-1].write_bytes(png(chart))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,8 +118,8 @@ def cluster_map(result: RunResult) -> ClusterMap | None:
     rounds = tuple(f"{closed['name']} {closed['round']}" if several else str(closed["round"]) for closed, _ in changed)
     names = {group for _, groups in changed for group in groups.values()}
     place, groups = order_of(result), result.get("groups")
-    sites = sorted(result["clients"], key=lambda client: place[client["name"]])
-    rows = tuple(Member(c["name"], c["domain"], tuple(g.get(c["name"]) for _, g in changed)) for c in sites)
+    clients = sorted(result["clients"], key=lambda client: place[client["name"]])
+    rows = tuple(Member(c["name"], c["domain"], tuple(g.get(c["name"]) for _, g in changed)) for c in clients)
     return ClusterMap(tuple(sorted(names, key=natural)), rounds, rows, groups["adjusted_rand_index"] if groups else None)
 
 
@@ -259,7 +258,8 @@ def colours_of(groups: Sequence[str]) -> dict[str, str | Colour]:
 def codes_of(groups: Sequence[str]) -> dict[str, str]:
     """A group's name as it stands in a cell: without the words with which all of them begin."""
     words = [group.split(" ") for group in groups]
-    shared = len(os.path.commonprefix([each[:-1] for each in words]))  # of lists, too
+    columns = zip(*(each[:-1] for each in words), strict=False)
+    shared = sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
     return {group: cut(" ".join(each[shared:]), CODE) for group, each in zip(groups, words, strict=True)}
 
 
