@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tideline.archive.parts import MemoryParts
-from tideline.bench.grid import Grid, base_config, clients, config_of, left_out
+from tideline.bench.grid import Grid, base_config, clients, config_of
 from tideline.client.output import replace_file
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, Refused
@@ -41,7 +41,7 @@ def check_grid(text: ExperimentText, grid: Grid, folder: Path, methods: Methods)
 def check_deals(grid: Grid, sizes: Mapping[str, int]) -> None:
     """Raises ConfigRefused for a deal that is not possible."""
     n = clients(grid, sizes)
-    for (i, domain), (j, d) in itertools.product(enumerate(left_out(grid, sizes)), enumerate(grid.domains)):
+    for (i, domain), (j, d) in itertools.product(enumerate(grid.leave_out or tuple(sizes)), enumerate(grid.domains)):
         rule = Deal(leave_out=domain, clients=n, domains=d, seed=grid.seeds[0], share=grid.share, shots=grid.shots)
         try:
             deal(sizes, rule)

@@ -138,10 +138,6 @@ def check_once(name: str, values: Sequence[object]) -> None:
         raise ConfigRefused(f"{name} has {values[twice[0]]} twice", "Name each once", path=f"{name}[{twice[0]}]")
 
 
-def left_out(grid: Grid, sizes: Mapping[str, int]) -> tuple[str, ...]:
-    return grid.leave_out or tuple(sizes)
-
-
 def clients(grid: Grid, sizes: Mapping[str, int]) -> int:
     """The number of clients; default the number of source domains."""
     return len(sizes) - 1 if grid.clients is None else grid.clients
@@ -150,7 +146,7 @@ def clients(grid: Grid, sizes: Mapping[str, int]) -> int:
 def cells(grid: Grid, sizes: Mapping[str, int], data: str) -> Iterator[Cell]:
     """Every cell, seed by seed, so that what is done first can be compared. `data`: how an experiment finds the folder."""
     n = clients(grid, sizes)
-    for seed, d, domain, method in itertools.product(grid.seeds, grid.domains, left_out(grid, sizes), grid.methods):
+    for seed, d, domain, method in itertools.product(grid.seeds, grid.domains, grid.leave_out or tuple(sizes), grid.methods):
         place: dict[str, Plain] = {"folder": data, "leave_out": domain, "clients": n, "domains": d, "seed": seed}
         text = write_yaml(experiment_of(grid, method, {**place, "share": grid.share, "shots": grid.shots}))
         digest = hashlib.sha256(text.encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -126,16 +127,15 @@ def by_round(result: RunResult) -> Iterator[tuple[int, dict[str, float]]]:
 
 
 def rows(scores: Sequence[Score]) -> list[Row]:
-    """A row for each method and d, in the grid's order."""
+    """A row for each method and d, in the grid's order. Over all left-out domains: the mean of each seed's, then over seeds."""
     labels, ds = (tuple(dict.fromkeys(values)) for values in zip(*((s.cell.label, s.cell.domains) for s in scores), strict=True))
-    return [row(label, d, [s for s in scores if (s.cell.label, s.cell.domains) == (label, d)]) for label in labels for d in ds]
-
-
-def row(label: str, domains: int, scores: Sequence[Score]) -> Row:
-    """One method with d domains a client. Over all left-out domains: first the mean of a seed's, then over the seeds."""
-    names = tuple(dict.fromkeys(s.cell.leave_out for s in scores))
-    each = {name: over_seeds([s for s in scores if s.cell.leave_out == name]) for name in names}
-    return Row(label, domains, over_seeds(scores), each)
+    made = []
+    for label, d in itertools.product(labels, ds):
+        own = [s for s in scores if (s.cell.label, s.cell.domains) == (label, d)]
+        names = dict.fromkeys(s.cell.leave_out for s in own)
+        each = {name: over_seeds([s for s in own if s.cell.leave_out == name]) for name in names}
+        made.append(Row(label, d, over_seeds(own), each))
+    return made
 
 
 def over_seeds(scores: Sequence[Score]) -> dict[str, Spread | None]:

@@ -112,8 +112,6 @@ class Awaited(TypedDict):
 
 
 class ClauseData(TypedDict):
-    """A clause of a contract."""
-
     phase: str
     step: str
     field: str
@@ -185,8 +183,6 @@ class Event(TypedDict):
 
 
 class RunLine(TypedDict):
-    """A run in one line."""
-
     id: str
     name: str
     method: str

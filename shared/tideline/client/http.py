@@ -358,7 +358,6 @@ def without_api(url: str, health: httpx.Response) -> FederationError:
 
 
 def other_version(url: str, version: str, api: str) -> VersionRefused:
-    """The refusal of a coordinator whose API is not ours."""
     newer = api.isdecimal() and len(api) < 9 and int(api) > SPOKEN
     what = f"The coordinator at {url} is tideline {version[:40]} and speaks API {api[:20]}"
     what += f"; this is tideline {__version__}, which speaks API {SPOKEN}"

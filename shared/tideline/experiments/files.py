@@ -98,10 +98,7 @@ def put(old: Any, steps: list[str], value: Any, place: str) -> dict[str, Any]:
 
 
 def read_file(
-    path: Path,
-    what: str = "an experiment",
-    todo: str = "Write keys and values, such as `method: fedavg`",
-    large: bool = False,
+    path: Path, what: str = "an experiment", todo: str = "Write keys and values, such as `method: fedavg`", large: bool = False
 ) -> ExperimentText:
     """An experiment file, YAML or, by its name, JSON. Raises ConfigRefused with the line of what is wrong.
 

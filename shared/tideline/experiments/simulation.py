@@ -80,8 +80,6 @@ class DealtTable:
 
 @dataclass(frozen=True)
 class DealtSite:
-    """One site of a deal."""
-
     table: DealtTable
     name: str
 
@@ -185,8 +183,7 @@ def folder_of(name: str, site: SiteSource, text: ExperimentText, scratch: Path) 
     if site.folder:
         return Folder(text.folder(site.folder, f"{place}.folder"))
     if site.dataset not in SETS:
-        known = ", ".join(SETS)
-        raise ConfigRefused(f"{place}.dataset is {site.dataset!r}", f"Use one of: {known}", path=f"{place}.dataset")
+        raise ConfigRefused(f"{place}.dataset is {site.dataset!r}", f"Use one of: {', '.join(SETS)}", path=f"{place}.dataset")
     try:
         SETS[site.dataset](scratch, site.domain, site.part, site.parts, site.rows)
     except ConfigRefused as error:

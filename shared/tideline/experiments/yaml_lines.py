@@ -63,7 +63,6 @@ def in_words(cause: yaml.MarkedYAMLError) -> tuple[str, str]:
 
 
 def refuse(name: str, line: int, what: str, todo: str) -> ConfigRefused:
-    """The refusal of one line."""
     return ConfigRefused(f"{name}:{line}: {what}", todo, file=name, line=line)
 
 
@@ -123,7 +122,6 @@ class Reader:
         self.lines: dict[str, int] = {}
 
     def value(self, node: Any, path: str, depth: int) -> Any:
-        """One value."""
         line = node.start_mark.line + 1
         self.lines.setdefault(path, line)
         self.seen += 1
@@ -152,7 +150,6 @@ class Reader:
         return found
 
     def scalar(self, node: Any, line: int) -> Any:
-        """A text, a number, a truth value or nothing."""
         text = node.value
         match node.tag.removeprefix(PREFIX):
             case "null":
@@ -179,5 +176,4 @@ def whole(digits: str) -> int:
 
 
 def too_deep(name: str, line: int) -> ConfigRefused:
-    """The refusal of deep nesting."""
     return refuse(name, line, f"values are nested more than {MAX_DEPTH} deep", "No experiment needs that")

@@ -4,6 +4,7 @@ senders to the left and receivers to the right, with an arrow for each weight; o
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -192,7 +193,10 @@ def draw_sides(axes: Axes, graph: Graph) -> None:
     for node in graph.senders:
         axes.text(LEFT - 0.03, starts[node.name], node.label, ha="right", va="center", fontsize=WORDS - 1, parse_math=False)
         axes.plot(LEFT, starts[node.name], "o", markersize=7, color=colours[node.name], zorder=3)
-    for node, ends in receivers(graph, rows):
+    wanted = slots(graph)
+    places = iter(spread(sum(wanted.values()), rows))
+    for node in graph.receivers:
+        ends = list(itertools.islice(places, wanted[node.name]))
         middle = sum(ends) / len(ends)
         axes.plot([RIGHT, RIGHT], [ends[0] - 0.32, ends[-1] + 0.32], linewidth=4, color=INK, solid_capstyle="butt", zorder=3)
         axes.text(RIGHT + 0.03, middle, node.label, ha="left", va="center", fontsize=WORDS - 1, parse_math=False)
@@ -205,13 +209,6 @@ def draw_sides(axes: Axes, graph: Graph) -> None:
 def spread(count: int, rows: int) -> list[float]:
     """Where so many stand in so many rows, evenly."""
     return [(i + 0.5) * rows / count - 0.5 for i in range(count)]
-
-
-def receivers(graph: Graph, rows: int) -> Iterator[tuple[Node, list[float]]]:
-    wanted = slots(graph)
-    places = iter(spread(sum(wanted.values()), rows))
-    for node in graph.receivers:
-        yield node, [next(places) for _ in range(wanted[node.name])]
 
 
 def colours_of(graph: Graph) -> dict[str, str]:
@@ -229,12 +226,13 @@ def arrow(
 
 
 def draw_circle(axes: Axes, graph: Graph) -> None:
-    """All in a circle, the first on top; the words of an arrow stand nearer to its end."""
+    """All in a circle, clockwise, the first on top; the words of an arrow stand nearer to its end."""
     axes.set_xlim(-1.6, 1.6)
     axes.set_ylim(-1.35, 1.35)
     axes.set_aspect("equal")
     nodes, colours = graph.nodes, colours_of(graph)
-    at = {node.name: point(i / len(nodes)) for i, node in enumerate(nodes)}
+    turns = {node.name: 2 * math.pi * (i / len(nodes)) for i, node in enumerate(nodes)}
+    at = {name: (math.sin(turn), math.cos(turn)) for name, turn in turns.items()}
     for node in nodes:
         x, y = at[node.name]
         axes.plot(x, y, "o", markersize=8, color=colours[node.name], zorder=3)
@@ -248,8 +246,3 @@ def draw_circle(axes: Axes, graph: Graph) -> None:
             x, y = x0 + 0.62 * (x1 - x0) + 0.06 * (y1 - y0), y0 + 0.62 * (y1 - y0) - 0.06 * (x1 - x0)
             box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.8}
             axes.text(x, y, link.words, ha="center", va="center", fontsize=WORDS - 4, color=INK, bbox=box)
-
-
-def point(turn: float) -> tuple[float, float]:
-    """A point on the circle, clockwise from its top, by its share of a turn."""
-    return math.sin(2 * math.pi * turn), math.cos(2 * math.pi * turn)

@@ -70,7 +70,6 @@ def rotate(connect: Connect, name: ClientName, as_json: Json = False) -> None:
 
 
 def change_client(connect: Connect, path: str, body: dict[str, str] | None, as_json: bool, verb: str) -> None:
-    """Change a client, and print what it is now."""
     with connect() as client:
         row: ClientLine = client.post(f"/clients/{path}", body)
     output(row, as_json, f"{row['name']} is {verb}, fingerprint {row['fingerprint']}")

@@ -131,7 +131,6 @@ def resume(connect: Connect, run: RunId, as_json: Json = False) -> None:
 
 
 def change(connect: Connect, run: str, verb: str, as_json: bool) -> None:
-    """Change a run's status, and print what it is now."""
     with connect() as client:
         row: RunLine = client.post(f"/runs/{quoted(run)}/{verb}")
     output(row, as_json, f"Run {row['id']} is {row['status']}")
