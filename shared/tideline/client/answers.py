@@ -83,8 +83,6 @@ class Entry(TypedDict):
 
 
 class Mean(TypedDict):
-    """The mean accuracy of so many sites."""
-
     accuracy: float
     sites: int
 

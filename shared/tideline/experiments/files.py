@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tideline.core.errors import ConfigRefused, DataRefused, Refused
+from tideline.core.settings import Plain
 from tideline.engine.model.experiment import DIGEST
 from tideline.experiments.yaml_lines import MAX_VALUES, Document, read_yaml, refuse
 
@@ -42,7 +43,7 @@ class ExperimentText:
             return error
         place = self.place(str(path))
         file, _, line = place.rpartition(":")
-        where: dict[str, Any] = {"file": file, "line": int(line)} if line.isdecimal() else {}
+        where = {"file": file, "line": int(line)} if line.isdecimal() else {}
         return type(error)(f"{place}: {error.what}", error.todo, **{**error.context, **where})
 
     def place(self, path: str) -> str:
@@ -88,7 +89,7 @@ class ExperimentText:
         return replace(self, value=put(self.value, steps, given, place), places={**places, path: place})
 
 
-def put(old: Any, steps: list[str], value: Any, place: str) -> dict[str, Any]:
+def put(old: Plain, steps: list[str], value: Plain, place: str) -> dict[str, Plain]:
     """A mapping with one value in it changed; the old one stays as it is."""
     if not isinstance(old, dict):
         raise ConfigRefused(f"{place}: there is no mapping to put {steps[0]!r} into", "Set the whole value instead")

@@ -45,10 +45,6 @@ class Member:
     domain: str | None
     groups: tuple[str | None, ...]
 
-    @property
-    def label(self) -> str:
-        return beside(self.site, self.domain)
-
 
 @dataclass(frozen=True)
 class ClusterMap:
@@ -238,7 +234,7 @@ def draw_groups(axes: Axes, chart: ClusterMap) -> dict[str, Patch]:
     if len(shown) <= MOST_NAMED:
         texts = [["–" if group is None else codes[group] for group in line] for line in shown]
         write(axes, texts, shades, WORDS - 1)
-    frame(axes, [row.label for row in chart.rows], [chart.rounds[i] for i in chart.drawn])
+    frame(axes, [beside(row.site, row.domain) for row in chart.rows], [chart.rounds[i] for i in chart.drawn])
     cuts = [i for i, (a, b) in enumerate(itertools.pairwise(chart.rows), 1) if a.groups[-1] != b.groups[-1]]
     edges(axes, len(chart.rows), len(chart.drawn), cuts)
     axes.set_xlim(-0.5, max(len(chart.drawn), LEAST_WIDE) - 0.5)

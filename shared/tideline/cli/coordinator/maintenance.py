@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from dataclasses import asdict
@@ -115,10 +116,8 @@ def read_since(text: str) -> float | None:
 
     if not text:
         return None
-    try:
+    with contextlib.suppress(ValueError, OverflowError):
         return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        pass
     try:
         return time.time() - read_seconds(text)
     except ConfigRefused:
