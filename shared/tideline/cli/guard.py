@@ -28,6 +28,11 @@ CODES: tuple[tuple[tuple[type[FederationError], ...], int], ...] = (
 JSON_WANTED = "tideline.json"
 
 
+def group_of(words: str) -> typer.Typer:
+    """A group of commands. Plain help: rich would double the time that it takes."""
+    return typer.Typer(help=words, no_args_is_help=True, rich_markup_mode=None)
+
+
 class Guarded(TyperGroup):
     """The root of the commands, which turns errors into sentences and exit codes."""
 

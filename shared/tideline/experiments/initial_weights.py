@@ -57,9 +57,8 @@ def weights_for(world: World, experiment: Experiment, file: Path) -> Mapping[str
         weights = with_backbone(world, weights, experiment.seed)
     except (ConfigRefused, DataRefused) as error:
         raise ConfigRefused(error.what, error.todo, path="weights") from error
-    warn(
-        f"Note: {file} contains only a backbone; bottleneck and classifier are drawn from the seed, and the run has to train them"
-    )
+    drawn = "bottleneck and classifier are drawn from the seed, and the run has to train them"
+    warn(f"Note: {file} contains only a backbone; {drawn}")
     return weights
 
 
