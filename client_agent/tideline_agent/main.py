@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -82,31 +82,27 @@ def run_agent(settings: AgentSettings) -> None:
             return
         notes.start()
         metrics = AgentMetrics(__version__)
-        line, steps = CountedLink(link, metrics), CountedPool(pool, metrics)
-        peer_keys = PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met))
         agent = Agent(
             name=ClientId(settings.name),
-            link=line,
+            link=CountedLink(link, metrics),
             vault=vault,
-            pool=steps,
+            pool=CountedPool(pool, metrics),
             policy=policy.allowed,
             log=order_log(witness, metrics),
             roles=settings.roles,
-            peer_keys=peer_keys,
+            peer_keys=PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met)),
         )
-        rotation = Rotation(link, settings.folder, settings.rotate)
         with metrics.serve(settings.metrics):
-            lock = partial(at_work, settings.folder)
             AgentLoop(
                 agent=agent,
                 link=link,
                 pool=pool,
                 stop=stop,
                 parallel=settings.parallel,
-                rotation=rotation,
+                rotation=Rotation(link, settings.folder, settings.rotate),
                 witness=witness,
                 heard=metrics.heard,
-                at_work=lock,
+                at_work=partial(at_work, settings.folder),
             ).run()
 
 
@@ -220,25 +216,22 @@ def parts_of(order: Order) -> int:
     return len(order.files) + len(ciphers(order.sealed)) + len(plaintexts(order.sealed))
 
 
+@dataclass
 class AgentLoop:
     """Orders in, threads out: one thread per order, at most `parallel` at once."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        link: GrpcLink,
-        pool: TrainerPool,
-        stop: threading.Event,
-        parallel: int,
-        rotation: Rotation,
-        witness: Witness,
-        heard: Callable[[], None] = lambda: None,
-        at_work: Callable[[RunId], AbstractContextManager[Any]] = nullcontext,
-    ) -> None:
-        self.heard, self.at_work = heard, at_work
-        self.agent, self.link, self.pool, self.stop, self.rotation = agent, link, pool, stop, rotation
-        self.witness = witness
-        self._threads = ThreadPoolExecutor(parallel, "order")
+    agent: Agent
+    link: GrpcLink
+    pool: TrainerPool
+    stop: threading.Event
+    parallel: int
+    rotation: Rotation
+    witness: Witness
+    heard: Callable[[], None] = lambda: None
+    at_work: Callable[[RunId], AbstractContextManager[None]] = nullcontext
+
+    def __post_init__(self) -> None:
+        self._threads = ThreadPoolExecutor(self.parallel, "order")
         self._working: dict[OrderId, Working] = {}
         self._lock, self._full = threading.Lock(), False
         self._error: FederationError | None = None

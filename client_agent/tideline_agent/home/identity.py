@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tideline.archive.folder import sync
 from tideline.core.errors import IdentityRefused, Refused
 from tideline.engine.peers.peer_keys import MOST_FORMER, Own
 from tideline_agent.home.keys import Keys, receive_keys, receive_pem
@@ -43,12 +44,12 @@ def only_one(folder: Path) -> Iterator[None]:
 
 def keys(folder: Path) -> Keys:
     """The agent's keys, made before it enrols, so that a killed agent starts again with the same command."""
-    return load(folder / KEYS) or fresh(folder / KEYS)
+    return held(folder / KEYS)
 
 
 def next_keys(folder: Path) -> Keys:
     """The keys that are to take over: those of a rotation that was not finished, or new ones."""
-    return load(folder / NEXT) or fresh(folder / NEXT)
+    return held(folder / NEXT)
 
 
 def unfinished(folder: Path) -> Keys | None:
@@ -60,7 +61,7 @@ def take_over(folder: Path) -> None:
     aside = dict.fromkeys((keys(folder).private[1], *former(folder)))
     write(folder / FORMER, b"".join(map(receive_pem, list(aside)[:MOST_FORMER])))
     (folder / NEXT).replace(folder / KEYS)
-    secure(folder)
+    sync(folder)
 
 
 def own(folder: Path) -> Own:
@@ -74,10 +75,13 @@ def former(folder: Path) -> tuple[bytes, ...]:
     return read(folder / FORMER, receive_keys, "Restore the file, or delete it: what was sealed to them opens no more then") or ()
 
 
-def fresh(path: Path) -> Keys:
-    made = Keys.made()
-    write(path, made.pem)
-    return made
+def held(path: Path) -> Keys:
+    """The keys in a file; new ones, if it is not there."""
+    keys = load(path)
+    if keys is None:
+        keys = Keys.made()
+        write(path, keys.pem)
+    return keys
 
 
 def load(path: Path) -> Keys | None:
@@ -140,13 +144,4 @@ def write(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    secure(path.parent)
-
-
-def secure(folder: Path) -> None:
-    """What was renamed stays so."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path.parent)

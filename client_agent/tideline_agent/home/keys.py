@@ -7,16 +7,12 @@ from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from tideline.core.signing import call_bytes, fingerprint, handover_bytes, rotation_bytes
 
 END = b"-----END PRIVATE KEY-----\n"
+PEM = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 @dataclass(frozen=True)
@@ -42,8 +38,7 @@ class Keys:
     @property
     def pem(self) -> bytes:
         """The private keys, as they stand in their file."""
-        how = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        return self.sign_key.private_bytes(*how) + self.receive_key.private_bytes(*how)
+        return self.sign_key.private_bytes(*PEM) + self.receive_key.private_bytes(*PEM)
 
     @property
     def public(self) -> tuple[bytes, bytes]:
@@ -74,8 +69,7 @@ class Keys:
 
 def receive_pem(receive: bytes) -> bytes:
     """A private X25519 key, raw, as it stands in a file."""
-    key = X25519PrivateKey.from_private_bytes(receive)
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return X25519PrivateKey.from_private_bytes(receive).private_bytes(*PEM)
 
 
 def receive_keys(pem: bytes) -> tuple[bytes, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 import ssl
@@ -28,16 +29,11 @@ def authority(endpoints: Endpoints, fingerprint: bytes) -> bytes:
 
     Raises IdentityRefused where one shows another authority, Unreachable where none answers.
     """
-    away: Unreachable | None = None
-    for address in endpoints.addresses:
-        try:
-            shown = chain(address, endpoints.own)
-        except Unreachable as error:
-            away = error
-        else:
-            return one_of(shown, fingerprint, address)
-    assert away is not None, "there is an address"
-    raise away
+    *others, last = endpoints.addresses
+    for address in others:
+        with contextlib.suppress(Unreachable):
+            return one_of(chain(address, endpoints.own), fingerprint, address)
+    return one_of(chain(last, endpoints.own), fingerprint, last)
 
 
 def one_of(shown: Sequence[x509.Certificate], fingerprint: bytes, address: str) -> bytes:
@@ -45,10 +41,10 @@ def one_of(shown: Sequence[x509.Certificate], fingerprint: bytes, address: str) 
     for each in shown:
         if each.fingerprint(SHA256()) == fingerprint:
             return each.public_bytes(Encoding.PEM)
-    got = colons(shown[-1].fingerprint(SHA256())) if shown else "none"
+    got = shown[-1].fingerprint(SHA256()).hex(":") if shown else "none"
     raise IdentityRefused(
         f"The coordinator at {address} shows a certificate of another authority:"
-        f" expected SHA256 {colons(fingerprint)}, got {got}",
+        f" expected SHA256 {fingerprint.hex(':')}, got {got}",
         "See that the address is the coordinator's; if its certificate has changed, ask for a new token",
     )
 
@@ -65,20 +61,17 @@ def chain(address: str, own: tuple[bytes, bytes] | None) -> list[x509.Certificat
         with socket.create_connection((host, int(port)), SECONDS) as line:
             line.setblocking(True)  # as OpenSSL wants it; the system ends a wait
             line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(SECONDS), 0))
-            return shown_over(SSL.Connection(context, line), host)
+            tls = SSL.Connection(context, line)
+            if not is_ip(host):
+                tls.set_tlsext_host_name(host.encode())
+            tls.set_connect_state()
+            tls.do_handshake()
+            return list(tls.get_peer_cert_chain(as_cryptography=True) or ())
     except (OSError, SSL.Error) as cause:
         words = str(cause) or "the connection was closed"
         raise Unreachable(
             f"{address} does not answer with TLS: {words}", "Check the address and that the coordinator runs"
         ) from None
-
-
-def shown_over(tls: SSL.Connection, host: str) -> list[x509.Certificate]:
-    if not is_ip(host):
-        tls.set_tlsext_host_name(host.encode())
-    tls.set_connect_state()
-    tls.do_handshake()
-    return list(tls.get_peer_cert_chain(as_cryptography=True) or ())
 
 
 def is_ip(host: str) -> bool:
@@ -98,10 +91,6 @@ def vouches(pem: bytes, fingerprint: bytes) -> bool:
         return False
 
 
-def colons(digest: bytes) -> str:
-    return digest.hex(":")
-
-
 @dataclass(frozen=True)
 class Shown:
     """A certificate: whose it is, until when it is good, the fingerprint at the end of its chain, what vouches for it (PEM)."""
@@ -119,7 +108,7 @@ def check_certificate(address: str, endpoints: Endpoints, pinned: bytes, own: tu
         raise Unreachable(f"{address} shows no certificate", "See that the address is the gRPC port")
     roots = one_of(certificates, pinned, address) if pinned else endpoints.roots
     first, last = certificates[0], certificates[-1]
-    shown = Shown(name_of(first), first.not_valid_after_utc, colons(last.fingerprint(SHA256())), roots)
+    shown = Shown(name_of(first), first.not_valid_after_utc, last.fingerprint(SHA256()).hex(":"), roots)
     verify(address, roots, own, shown)
     return shown
 

@@ -98,7 +98,7 @@ class Sealing(Sequence[bytes]):
 
     def _chunk(self, i: int) -> bytes:
         plain = bytes(self._plain[i * CHUNK : (i + 1) * CHUNK])
-        where = authenticated(self._about, i, self._chunks), nonce(self._prefix, i)
+        where = place_of(self._about, self._prefix, i, self._chunks)
         return bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(plain, *where, self._key)
 
 
@@ -114,19 +114,14 @@ def opened(sealed: memoryview, key: bytes, about: About) -> Iterator[Buffer]:
         at = PREFIX_BYTES + i * (CHUNK + TAG_BYTES)
         chunk = bytes(sealed[at : at + CHUNK + TAG_BYTES])
         try:
-            where = authenticated(about, i, count), nonce(prefix, i)
-            yield bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(chunk, *where, key)
+            yield bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(chunk, *place_of(about, prefix, i, count), key)
         except CryptoError:
             raise by_holder(about, "its key does not open its file") from None
 
 
-def authenticated(about: About, i: int, count: int) -> bytes:
-    """What a chunk is authenticated with: what the file is, and whether the chunk is its last."""
-    return about.signed(i + 1 == count)
-
-
-def nonce(prefix: bytes, i: int) -> bytes:
-    return prefix + i.to_bytes(8, "little")
+def place_of(about: About, prefix: bytes, i: int, count: int) -> tuple[bytes, bytes]:
+    """What a chunk is authenticated with, what the file is and whether the chunk is its last; and the chunk's nonce."""
+    return about.signed(i + 1 == count), prefix + i.to_bytes(8, "little")
 
 
 def seal_key(key: bytes, receive_key: bytes) -> bytes:
@@ -170,22 +165,18 @@ def on_the_way(about: About, why: str) -> SealBroken:
     """The error for a sealed value that is not as its holder signed it."""
     what = f"The value {about.digest[:12]} that {about.holder} sealed {place(about)} cannot be trusted: {why}"
     todo = "Somebody on the way changed, swapped or kept back what was sent: look at the coordinator and its store of parts"
-    return broken(about, what, todo)
+    return SealBroken(what, todo, digest=about.digest, holder=about.holder)
 
 
 def by_holder(about: About, why: str) -> SealBroken:
     """The error for a sealed value that is as its holder signed it, and of no use."""
     what = f"{about.holder} sealed the value {about.digest[:12]} {place(about)} badly: {why}"
     todo = f"Ask {about.holder}'s owner: its agent is of another version, or broken, or not to be trusted"
-    return broken(about, what, todo)
+    return SealBroken(what, todo, digest=about.digest, holder=about.holder)
 
 
 def place(about: About) -> str:
     return f"in round {about.round} of {about.phase}"
-
-
-def broken(about: About, what: str, todo: str) -> SealBroken:
-    return SealBroken(what, todo, digest=about.digest, holder=about.holder)
 
 
 def new_keys() -> tuple[bytes, bytes]:

@@ -174,11 +174,7 @@ def word(value: Plain) -> str:
 
 
 def table(
-    heading: str,
-    columns: Iterable[str],
-    rows: Iterable[Iterable[str]],
-    right: Iterable[int] = (),
-    whole: Iterable[str] = (),
+    heading: str, columns: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[int] = (), whole: Iterable[str] = ()
 ) -> Table:
     """A table of plain texts. right: the columns of numbers; whole: those that are never broken."""
     heading_text = Text(clean(heading)) if heading else None

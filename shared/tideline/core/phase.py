@@ -52,11 +52,7 @@ class Turn(Generic[C_co]):
 class Replies(Mapping[ClientId, G], Generic[G]):
     """The answers of one exchange: iterated in sorted client order, each decoded when it is looked at."""
 
-    def __init__(
-        self,
-        load: Mapping[ClientId, Callable[[], G]],
-        metrics: Mapping[ClientId, Mapping[str, float]] = EMPTY,
-    ) -> None:
+    def __init__(self, load: Mapping[ClientId, Callable[[], G]], metrics: Mapping[ClientId, Mapping[str, float]] = EMPTY) -> None:
         self._load = load
         self.metrics = metrics
 

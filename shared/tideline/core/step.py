@@ -14,7 +14,7 @@ from tideline.core.record import Record, require_exposures
 from tideline.core.run import EMPTY, ClientId, Role, World
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Generator, Tensor
 
 
 class View(StrEnum):
@@ -54,9 +54,6 @@ class Data:
     def labelled(self) -> bool:
         return self.y is not None
 
-
-if TYPE_CHECKING:
-    from torch import Generator
 
 T = TypeVar("T")
 C = TypeVar("C")
