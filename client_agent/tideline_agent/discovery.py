@@ -29,10 +29,8 @@ def find(settings: AgentSettings) -> Found:
     token, memo = read_token(settings.token), recall(settings.folder)
     addresses = settings.addresses or token.addresses or (memo.addresses if memo else ())
     if not addresses:
-        raise ConfigRefused(
-            f"No coordinator is known: neither the token nor the home {settings.folder} names one",
-            "Give --token from tideline invite, or --coordinator HOST:PORT",
-        )
+        what = f"No coordinator is known: neither the token nor the home {settings.folder} names one"
+        raise ConfigRefused(what, "Give --token from tideline invite, or --coordinator HOST:PORT")
     own = own_certificate(settings)
     if settings.ca is not None:
         return Found(Endpoints(addresses, pem(settings.ca, "--ca"), own=own))

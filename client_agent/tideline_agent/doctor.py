@@ -147,12 +147,8 @@ def line(patient: Patient) -> Iterator[Finding]:
         try:
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         except OSError as error:
-            return Finding(
-                "line",
-                State.FAILED,
-                f"no answer from {address}: {error.strerror or error}",
-                "See that the coordinator runs, that this is its gRPC port (7800), and that firewalls let calls through",
-            )
+            words = "See that the coordinator runs, that this is its gRPC port (7800), and that firewalls let calls through"
+            return Finding("line", State.FAILED, f"no answer from {address}: {error.strerror or error}", words)
         return Finding("line", State.OK, f"{address} answers in {time.monotonic() - before:.3f} s")
 
     return patient.each("line", check)

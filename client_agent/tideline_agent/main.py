@@ -228,7 +228,7 @@ class AgentLoop:
     rotation: Rotation
     witness: Witness
     heard: Callable[[], None] = lambda: None
-    at_work: Callable[[RunId], AbstractContextManager[None]] = nullcontext
+    at_work: Callable[[RunId], AbstractContextManager[None]] = lambda run: nullcontext()
 
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(self.parallel, "order")

@@ -81,8 +81,8 @@ class FolderVault:
             self.sync_memory(run, head)
         path = self.path(run) / "head.json"
         temporary = path.with_suffix(".tmp")
+        sealed = [{**plain(each), "handle": handle_node(each.handle)} for each in head.sealed]
         with room(temporary), temporary.open("w") as file:
-            sealed = [{**plain(each), "handle": handle_node(each.handle)} for each in head.sealed]
             json.dump({**plain(head), "sealed": sealed}, file)
             file.flush()
             os.fsync(file.fileno())
@@ -126,10 +126,4 @@ class FolderVault:
 
 
 def envelope_in(raw: Mapping[str, Any]) -> Envelope:
-    return Envelope(
-        handle=handle_in(raw["handle"]),
-        cipher=Digest(raw["cipher"]),
-        bytes=raw["bytes"],
-        keys=raw["keys"],
-        signatures=raw.get("signatures", {}),
-    )
+    return Envelope(**{"signatures": {}, **raw, "handle": handle_in(raw["handle"])})

@@ -36,9 +36,8 @@ def only_one(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise IdentityRefused(
-                f"Another agent runs with the home {folder}", "Stop it, or choose another --name or --home"
-            ) from None
+            todo = "Stop it, or choose another --name or --home"
+            raise IdentityRefused(f"Another agent runs with the home {folder}", todo) from None
         yield
 
 

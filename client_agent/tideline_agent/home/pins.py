@@ -42,10 +42,8 @@ class FolderPins:
         except FileNotFoundError:
             return {}
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise IdentityRefused(
-                f"{self._path} is damaged, so the keys of this site's peers are not known",
-                "Restore it; or delete it, compare each peer's fingerprint with its owner, and go on",
-            ) from None
+            todo = "Restore it; or delete it, compare each peer's fingerprint with its owner, and go on"
+            raise IdentityRefused(f"{self._path} is damaged, so the keys of this site's peers are not known", todo) from None
 
     def change(self, work: Callable[[Known], Known]) -> Known:
         with alone(self._path.with_suffix(".lock")):

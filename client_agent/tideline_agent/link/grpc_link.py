@@ -322,7 +322,7 @@ class GrpcLink:
             retry=tenacity.retry_if_exception_type(Unreachable),
             wait=tenacity.wait_random_exponential(multiplier=0.2, max=10.0),
             stop=tenacity.stop_when_event_set(self.stop),
-            sleep=self.stop.wait,
+            sleep=tenacity.sleep_using_event(self.stop),
             before_sleep=lambda state: self._away(state.outcome.exception() if state.outcome else None),
             reraise=True,
         )

@@ -69,9 +69,8 @@ def chain(address: str, own: tuple[bytes, bytes] | None) -> list[x509.Certificat
             return list(tls.get_peer_cert_chain(as_cryptography=True) or ())
     except (OSError, SSL.Error) as cause:
         words = str(cause) or "the connection was closed"
-        raise Unreachable(
-            f"{address} does not answer with TLS: {words}", "Check the address and that the coordinator runs"
-        ) from None
+        todo = "Check the address and that the coordinator runs"
+        raise Unreachable(f"{address} does not answer with TLS: {words}", todo) from None
 
 
 def is_ip(host: str) -> bool:
@@ -130,9 +129,8 @@ def verify(address: str, roots: bytes | None, own: tuple[Path, Path] | None, sho
             remedy(error.verify_message, shown.until),
         ) from None
     except (OSError, ssl.SSLError) as cause:
-        raise Unreachable(
-            f"{address} ended the handshake: {cause}", "See whether it asks for a certificate (--tls-cert)"
-        ) from None
+        todo = "See whether it asks for a certificate (--tls-cert)"
+        raise Unreachable(f"{address} ended the handshake: {cause}", todo) from None
 
 
 def remedy(why: str, until: datetime) -> str:

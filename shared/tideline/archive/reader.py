@@ -16,7 +16,7 @@ from tideline.archive import errors, layout
 from tideline.archive.checks import DTYPES, MOST, RULES, Checks, Rules, expect, under
 from tideline.archive.layout import LIMITS, META, Entry, Limits
 from tideline.archive.parts import Parts
-from tideline.core.record import Kind, Record, Spec, Value, specs
+from tideline.core.record import Kind, Record, Spec, Value, Weights, specs
 from tideline.core.run import Digest
 from tideline.core.settings import Plain
 
@@ -80,7 +80,7 @@ class Reader:
             case "weights":
                 given = expect(tree, dict, path)
                 self.checks.template(given, spec.dims, path)  # before a part is opened: a root may name any number of them
-                weights = {n: self.tensor(t, under(path, n)) for n, t in given.items()}
+                weights: Weights = {n: self.tensor(t, under(path, n)) for n, t in given.items()}
                 self.checks.weights(weights, spec.dims, path)
                 return weights
             case "record":

@@ -165,18 +165,22 @@ def on_the_way(about: About, why: str) -> SealBroken:
     """The error for a sealed value that is not as its holder signed it."""
     what = f"The value {about.digest[:12]} that {about.holder} sealed {place(about)} cannot be trusted: {why}"
     todo = "Somebody on the way changed, swapped or kept back what was sent: look at the coordinator and its store of parts"
-    return SealBroken(what, todo, digest=about.digest, holder=about.holder)
+    return broken(about, what, todo)
 
 
 def by_holder(about: About, why: str) -> SealBroken:
     """The error for a sealed value that is as its holder signed it, and of no use."""
     what = f"{about.holder} sealed the value {about.digest[:12]} {place(about)} badly: {why}"
     todo = f"Ask {about.holder}'s owner: its agent is of another version, or broken, or not to be trusted"
-    return SealBroken(what, todo, digest=about.digest, holder=about.holder)
+    return broken(about, what, todo)
 
 
 def place(about: About) -> str:
     return f"in round {about.round} of {about.phase}"
+
+
+def broken(about: About, what: str, todo: str) -> SealBroken:
+    return SealBroken(what, todo, digest=about.digest, holder=about.holder)
 
 
 def new_keys() -> tuple[bytes, bytes]:

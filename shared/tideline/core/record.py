@@ -215,16 +215,12 @@ def require_exposures(kind: type[Any]) -> None:
     """A reply type with a field that does not say what it exposes, or that names the wrong readers, does not load."""
     for each in leaves(kind):
         if each.exposure is None:
-            raise Undeclarable(
-                f"{kind.__name__}.{each.path} may leave a site but does not say what it exposes",
-                'Declare it: field("dims", Exposure...., doc="...")',
-            )
+            todo = 'Declare it: field("dims", Exposure...., doc="...")'
+            raise Undeclarable(f"{kind.__name__}.{each.path} may leave a site but does not say what it exposes", todo)
         if not each.audience:
             what = f"{kind.__name__}.{each.path} may leave a site but reaches nobody, so no policy could refuse it"
             raise Undeclarable(what, "Declare its audience, or leave the field out")
         if each.sealed != (each.audience == TO_PEERS):
             who = "is sealed, so nobody but peers can read it" if each.sealed else "is not sealed, so the coordinator reads it"
-            raise Undeclarable(
-                f"{kind.__name__}.{each.path} {who}, and its audience says otherwise",
-                "Declare audience=TO_PEERS for what lies in a Handle's record, and nowhere else",
-            )
+            todo = "Declare audience=TO_PEERS for what lies in a Handle's record, and nowhere else"
+            raise Undeclarable(f"{kind.__name__}.{each.path} {who}, and its audience says otherwise", todo)

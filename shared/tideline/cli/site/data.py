@@ -15,7 +15,7 @@ from tideline.cli.options import Json
 from tideline.cli.site.deal import deal
 from tideline.client.output import clean
 from tideline.core.errors import ConfigRefused, Refused
-from tideline.core.settings import Plain, plain, read
+from tideline.core.settings import plain, read
 
 if TYPE_CHECKING:
     from tideline.core.run import Role, World
@@ -87,8 +87,7 @@ def role_of(role: str | None) -> Role | None:
     """A role by its name. Raises ConfigRefused."""
     from tideline.core.run import Role
 
-    known: Role | None = None if role is None else read(Role, role, "--role")
-    return known
+    return None if role is None else Role(read(Role, role, "--role"))
 
 
 def world_of(path: Path) -> World:
@@ -110,7 +109,7 @@ def as_plain(report: FolderReport) -> dict[str, object]:
 
 
 def show_report(report: FolderReport) -> None:
-    from tideline.cli.tables import show, table
+    from tideline.cli.tables import show, table, word
     from tideline.learning.formats.surveys import OWNERS
 
     typer.echo(f"{clean(report.folder)}, read as a {report.role} would be\n")
@@ -128,7 +127,7 @@ def show_report(report: FolderReport) -> None:
         typer.echo(f"\nRefused: {clean(str(refusal['what']))}\nWhat to do: {clean(str(refusal['todo']))}")
         for key in OWNERS:
             if key in refusal:
-                typer.echo(f"  {key}: {clean(listed(refusal[key]))}")
+                typer.echo(f"  {key}: {clean(word(refusal[key]))}")
     usable = f"An agent can use this folder{', if its labels are classes of the run' * bool(report.unguessed)}."
     typer.echo(f"\n{usable if report.usable else 'An agent would refuse this folder.'}")
 
@@ -162,10 +161,9 @@ def show_details(domain: DomainReport) -> None:
         training = f"{domain.bare} for training, which only methods that can use them see"
         held_out = f"; {domain.unscored} held out, which are left out" * bool(domain.unscored)
         typer.echo(f"\n{name}, rows without a label: {training}{held_out}")
-    if domain.content and len(domain.content.shapes) > 1:
-        typer.echo(f"\n{name}, shapes: {names([f'{shape} ({n})' for shape, n in domain.content.shapes.items()])}")
-    if domain.content and len(domain.content.types) > 1:
-        typer.echo(f"\n{name}, types: {names([f'{kind} ({n})' for kind, n in domain.content.types.items()])}")
+    for what, counted in (("shapes", domain.content.shapes), ("types", domain.content.types)) if domain.content else ():
+        if len(counted) > 1:
+            typer.echo(f"\n{name}, {what}: {names([f'{each} ({n})' for each, n in counted.items()])}")
     if domain.content and domain.content.unreadable:
         typer.echo(f"\n{name}, cannot be read: {names(domain.content.unreadable)}")
     if domain.ignored:
@@ -176,11 +174,6 @@ def names(given: Collection[str]) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(given) - SHOWN} more" if len(given) > SHOWN else ""
     return ", ".join(clean(each) for each in list(given)[:SHOWN]) + more
-
-
-def listed(value: Plain) -> str:
-    """A text, or texts, in a line."""
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def as_yaml(report: FolderReport) -> str:
