@@ -69,7 +69,6 @@ def note(settings: AgentSettings, endpoints: Endpoints) -> None:
 
 
 def own_certificate(settings: AgentSettings) -> tuple[bytes, bytes] | None:
-    """Key and certificate of the agent, if it has some."""
     if settings.tls_cert is None or settings.tls_key is None:
         return None
     return pem(settings.tls_key, "--tls-key"), pem(settings.tls_cert, "--tls-cert")

@@ -97,7 +97,6 @@ class Patient:
     keys: Keys | None = None  # with which the agent would be let in
 
     def link(self, keys: Keys | None = None) -> contextlib.closing[GrpcLink]:
-        """A line to the coordinators that were reached."""
         endpoints = replace(self.found.endpoints, addresses=self.reached, roots=self.roots or self.found.endpoints.roots)
         return contextlib.closing(GrpcLink(endpoints, self.settings.name, keys or Keys.made(), threading.Event()))
 

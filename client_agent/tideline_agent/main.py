@@ -111,7 +111,6 @@ def away(error: BaseException | None) -> None:
 
 
 def met(name: str, fingerprint: str, before: str) -> None:
-    """Tell the owner by which keys another site is known from now on."""
     if before:
         log.warning("peer_rekeyed", peer=name, fingerprint=fingerprint, before=before)
     else:

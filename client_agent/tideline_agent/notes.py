@@ -174,5 +174,4 @@ class Witness:
 
 
 def named(kind: str) -> str:
-    """The name of an error's class as a note takes it."""
     return kind if ERROR.fullmatch(kind) else "Error"

@@ -115,7 +115,6 @@ def read_policy(path: Path | None) -> SitePolicy:
 
 
 def pairs(path: Path, raw: dict[str, Plain], table: str) -> Iterator[tuple[Exposure, Audience]]:
-    """What one table says."""
     rows = raw.get(table, {})
     if not isinstance(rows, dict):
         raise ConfigRefused(f"{path}: {table} is not a table", f"Write [{table}] and lines such as features = ['coordinator']")

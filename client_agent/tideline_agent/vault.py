@@ -77,10 +77,10 @@ class FolderVault:
         )
 
     def commit(self, run: RunId, head: Head) -> None:
-        with room(self.path(run) / "head.tmp"):
-            self.sync_memory(run, head)
         path = self.path(run) / "head.json"
         temporary = path.with_suffix(".tmp")
+        with room(temporary):
+            self.sync_memory(run, head)
         sealed = [{**plain(each), "handle": handle_node(each.handle)} for each in head.sealed]
         with room(temporary), temporary.open("w") as file:
             json.dump({**plain(head), "sealed": sealed}, file)

@@ -37,7 +37,6 @@ class Keys:
 
     @property
     def pem(self) -> bytes:
-        """The private keys, as they stand in their file."""
         return self.sign_key.private_bytes(*PEM) + self.receive_key.private_bytes(*PEM)
 
     @property

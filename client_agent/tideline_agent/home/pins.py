@@ -58,7 +58,6 @@ class FolderPins:
         return after
 
     def _since(self, pin: Pin, before: Pin | None) -> Pin:
-        """A pin with the time since when it is one."""
         same = before is not None and before.fingerprint == pin.fingerprint
         return replace(pin, since=before.since if before and same else moment(self._now()))
 

@@ -340,7 +340,6 @@ def hail(line: Line, body: bytes) -> pb.HelloReply:
 
 
 def other_version(address: str, speaks: str) -> VersionRefused:
-    """The refusal of a coordinator that does not speak as this agent does."""
     return VersionRefused(
         f"The coordinator at {address} {speaks}; this agent (tideline {__version__}) speaks protocol {PROTOCOL}",
         "Install the same version on both ends, the coordinator's first; see that the address is its gRPC port",

@@ -83,7 +83,6 @@ def is_ip(host: str) -> bool:
 
 
 def vouches(pem: bytes, fingerprint: bytes) -> bool:
-    """Whether a certificate is the one with this fingerprint."""
     try:
         return x509.load_pem_x509_certificate(pem).fingerprint(SHA256()) == fingerprint
     except ValueError:
@@ -134,7 +133,6 @@ def verify(address: str, roots: bytes | None, own: tuple[Path, Path] | None, sho
 
 
 def remedy(why: str, until: datetime) -> str:
-    """What to do about a certificate that was refused."""
     if until < datetime.now(UTC) or "not yet valid" in why:
         return "See that this machine's clock is right; else renew the certificate: tideline tls init"
     if "mismatch" in why:

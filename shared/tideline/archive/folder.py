@@ -42,7 +42,6 @@ class FolderParts:
             self._tmp.mkdir(parents=True, exist_ok=True)
 
     def path(self, digest: Digest) -> Path:
-        """Where a part lies, or would lie."""
         return self.folder / check_digest(digest)[:2] / digest
 
     def has(self, digest: Digest) -> bool:

@@ -84,7 +84,8 @@ class Reader:
                 self.checks.weights(weights, spec.dims, path)
                 return weights
             case "record":
-                return self.record(kind.type, tree, path)
+                record: Value = self.record(kind.type, tree, path)
+                return record
             case "handle":
                 return replace(layout.handle_in(tree), kind=kind.type)
             case "dict":

@@ -71,7 +71,6 @@ def chunks_of(size: int) -> int:
 
 
 def sealed_size(size: int) -> int:
-    """Bytes of the sealed file of a plaintext of `size` bytes."""
     return PREFIX_BYTES + size + TAG_BYTES * chunks_of(size)
 
 

@@ -80,7 +80,6 @@ def report(error: FederationError, as_json: bool) -> int:
 
 
 def code_of_run(result: RunResult) -> int:
-    """The exit code of a run's result: 0 if it completed."""
     return DONE if result["status"] == "completed" else ENDED_BADLY
 
 
@@ -90,7 +89,6 @@ def as_data(error: FederationError) -> dict[str, object]:
 
 
 def print_json(value: object) -> None:
-    """Print a value on stdout, for programs."""
     typer.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
 

@@ -88,8 +88,6 @@ def grouped(
 
 
 def connector(options: Options) -> Connect:
-    """A function that connects to the coordinator that the options name."""
-
     def connect() -> Client:
         from tideline.client.http import Client, Endpoint
 

@@ -84,7 +84,6 @@ def part_of(text: str) -> tuple[int, int]:
 
 
 def role_of(role: str | None) -> Role | None:
-    """A role by its name. Raises ConfigRefused."""
     from tideline.core.run import Role
 
     return None if role is None else Role(read(Role, role, "--role"))
@@ -171,13 +170,11 @@ def show_details(domain: DomainReport) -> None:
 
 
 def names(given: Collection[str]) -> str:
-    """The first names, and how many more there are."""
     more = f" and {len(given) - SHOWN} more" if len(given) > SHOWN else ""
     return ", ".join(clean(each) for each in list(given)[:SHOWN]) + more
 
 
 def as_yaml(report: FolderReport) -> str:
-    """The world that fits, as in an experiment."""
     world = dict(report.world or {})
     keys = ("model", "inputs", "classes", *(["class_names"] if "class_names" in world else []))
     if not any(domain.labelled for domain in report.domains):

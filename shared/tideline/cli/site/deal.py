@@ -60,7 +60,6 @@ def deal(
 
 
 def rule_of(name: str, given: Options) -> Rule:
-    """The rule that the options name. Raises ConfigRefused."""
     from tideline.core.run import Role
     from tideline.core.settings import nearest, read
     from tideline.learning.partition.dealt_folder import RULES, rule_in
@@ -119,7 +118,6 @@ def fill(folder: Path, out: Path, folders: Mapping[str, Hands], facts: dict[str,
 
 
 def dealt_sites(rule: Rule, sites: Sites) -> dict[str, DealtSite]:
-    """Each site's folder, role and numbers of rows."""
     return {
         site: {
             "folder": folder_of(site, rule),

@@ -113,7 +113,6 @@ def show_rows(rows: Sequence[Mapping[str, Plain]], none: str) -> None:
 
 
 def former_words(former: Iterable[Mapping[str, str | None]]) -> str:
-    """A peer's former keys, and until when they are accepted, in words."""
     from tideline.engine.peers.peer_keys import FORMER_SECONDS
 
     unknown = f"{FORMER_SECONDS / 86400:.0f} days after the agent meets it next"
@@ -172,7 +171,6 @@ def taken(home: Path, run: str, name: str, methods: str) -> Mapping[str, Tensor]
 
 
 def check_home(home: Path) -> None:
-    """Raises ConfigRefused for a folder that is not an agent's home."""
     if not (home / "runs").is_dir():
         raise ConfigRefused(f"{home} is not an agent's home, or its agent has not worked yet", "Correct --home", path="home")
 
