@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 
 from tideline import __version__
 from tideline.core.errors import FederationError, IdentityRefused, TooMany
@@ -58,11 +59,8 @@ def checkup(settings: AgentSettings, now: Now = time.time) -> Iterator[Finding]:
     patient = Patient(settings, now)
     for name, check, needs in CHECKS:
         missing = next((each for each in needs if each in patient.bad), None)
-        if missing is not None:
-            patient.bad.add(name)
-            yield Finding(name, State.NOT_TRIED, f"it needs the check of {missing}")
-            continue
-        for finding in tried(name, lambda check=check: check(patient)):  # type: ignore[misc]
+        untried = Finding(name, State.NOT_TRIED, f"it needs the check of {missing}")
+        for finding in [untried] if missing else tried(name, partial(check, patient)):
             if finding.state in (State.FAILED, State.NOT_TRIED):
                 patient.bad.add(name)
             yield finding
@@ -102,7 +100,7 @@ class Patient:
 
     def each(self, name: str, check: Callable[[str], Finding]) -> Iterator[Finding]:
         """A check of each address; those that fail are called no more. One that is good makes the others' failures warnings."""
-        findings = {each: next(tried(name, lambda each=each: iter([check(each)]))) for each in self.reached}  # type: ignore[misc]
+        findings = {each: next(tried(name, lambda: iter([check(each)]))) for each in self.reached}  # noqa: B023 - called at once
         self.reached = tuple(each for each, finding in findings.items() if finding.state is not State.FAILED)
         for finding in findings.values():
             lost = finding.state is State.FAILED and self.reached
@@ -128,10 +126,8 @@ def name(patient: Patient) -> Iterator[Finding]:
         try:
             found = sorted({str(each[4][0]) for each in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)})
         except OSError as error:
-            words = error.strerror or str(error)
-            return Finding(
-                "name", State.FAILED, f"{host} has no address: {words}", "See how the host is spelt, and this machine's DNS"
-            )
+            found = f"{host} has no address: {error.strerror or error}"
+            return Finding("name", State.FAILED, found, "See how the host is spelt, and this machine's DNS")
         return Finding("name", State.OK, f"{host} is {', '.join(found)}")
 
     return patient.each("name", check)
@@ -298,9 +294,8 @@ def disk(patient: Patient) -> Iterator[Finding]:
     free = shutil.disk_usage(there).free
     summary = f"{free / 1e9:.1f} GB free for {folder}"
     state = State.OK if free >= LOW_DISK_BYTES else State.WARNING if free >= NO_DISK_BYTES else State.FAILED
-    yield Finding(
-        "disk", state, summary, "" if state is State.OK else "Free some space: models and memory of each run are stored there"
-    )
+    todo = "" if state is State.OK else "Free some space: models and memory of each run are stored there"
+    yield Finding("disk", state, summary, todo)
 
 
 CHECKS: tuple[tuple[str, Callable[[Patient], Iterator[Finding]], tuple[str, ...]], ...] = (

@@ -95,10 +95,9 @@ def read(path: Path, parse: Callable[[bytes], T], todo: str = RESTORE) -> T | No
     except FileNotFoundError:
         return None
     if mode & 0o077:
-        raise IdentityRefused(
-            f"Others may read the keys in {path} (mode {mode:04o})",
-            f"chmod 600 {path}; if they may have been read, have them rotated: tideline clients rotate NAME",
-        )
+        what = f"Others may read the keys in {path} (mode {mode:04o})"
+        ways = "if they may have been read, have them rotated: tideline clients rotate NAME"
+        raise IdentityRefused(what, f"chmod 600 {path}; {ways}")
     try:
         return parse(path.read_bytes())
     except ValueError:

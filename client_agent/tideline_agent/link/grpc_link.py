@@ -340,10 +340,9 @@ def hail(line: Line, body: bytes) -> pb.HelloReply:
 
 
 def other_version(address: str, speaks: str) -> VersionRefused:
-    return VersionRefused(
-        f"The coordinator at {address} {speaks}; this agent (tideline {__version__}) speaks protocol {PROTOCOL}",
-        "Install the same version on both ends, the coordinator's first; see that the address is its gRPC port",
-    )
+    what = f"The coordinator at {address} {speaks}; this agent (tideline {__version__}) speaks protocol {PROTOCOL}"
+    todo = "Install the same version on both ends, the coordinator's first; see that the address is its gRPC port"
+    return VersionRefused(what, todo)
 
 
 def translated(call: Callable[[], T], address: str) -> T:

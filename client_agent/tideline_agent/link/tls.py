@@ -42,11 +42,9 @@ def one_of(shown: Sequence[x509.Certificate], fingerprint: bytes, address: str) 
         if each.fingerprint(SHA256()) == fingerprint:
             return each.public_bytes(Encoding.PEM)
     got = shown[-1].fingerprint(SHA256()).hex(":") if shown else "none"
-    raise IdentityRefused(
-        f"The coordinator at {address} shows a certificate of another authority:"
-        f" expected SHA256 {fingerprint.hex(':')}, got {got}",
-        "See that the address is the coordinator's; if its certificate has changed, ask for a new token",
-    )
+    what = f"The coordinator at {address} shows a certificate of another authority: expected SHA256 {fingerprint.hex(':')}"
+    todo = "See that the address is the coordinator's; if its certificate has changed, ask for a new token"
+    raise IdentityRefused(f"{what}, got {got}", todo)
 
 
 def chain(address: str, own: tuple[bytes, bytes] | None) -> list[x509.Certificate]:
@@ -122,11 +120,9 @@ def verify(address: str, roots: bytes | None, own: tuple[Path, Path] | None, sho
         with socket.create_connection((host, int(port)), SECONDS) as line, context.wrap_socket(line, server_hostname=host):
             return
     except ssl.SSLCertVerificationError as error:
-        raise IdentityRefused(
-            f"The certificate of {shown.subject} at {address}, good until {shown.until:%Y-%m-%d}, is not to be trusted: "
-            f"{error.verify_message}",
-            remedy(error.verify_message, shown.until),
-        ) from None
+        whose = f"The certificate of {shown.subject} at {address}, good until {shown.until:%Y-%m-%d}"
+        what = f"{whose}, is not to be trusted: {error.verify_message}"
+        raise IdentityRefused(what, remedy(error.verify_message, shown.until)) from None
     except (OSError, ssl.SSLError) as cause:
         todo = "See whether it asks for a certificate (--tls-cert)"
         raise Unreachable(f"{address} ended the handshake: {cause}", todo) from None
@@ -136,9 +132,8 @@ def remedy(why: str, until: datetime) -> str:
     if until < datetime.now(UTC) or "not yet valid" in why:
         return "See that this machine's clock is right; else renew the certificate: tideline tls init"
     if "mismatch" in why:
-        return (
-            "Call the coordinator by a name that its certificate has, or make one with this name: tideline tls init --host NAME"
-        )
+        other = "make one with this name: tideline tls init --host NAME"
+        return f"Call the coordinator by a name that its certificate has, or {other}"
     return "Give --ca with the authority that signed it, or a new token: tideline invite"
 
 

@@ -19,15 +19,8 @@ from tideline.core.settings import Plain
 T = TypeVar("T")
 Scalar = bool | int | float | str
 
-DTYPES: Mapping[str, torch.dtype] = {
-    "F64": torch.float64,
-    "I64": torch.int64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
+KINDS = (torch.float64, torch.int64, torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.bool)
+DTYPES: Mapping[str, torch.dtype] = dict(zip(layout.ITEM_BYTES, KINDS, strict=True))
 DTYPE_NAMES: Mapping[torch.dtype, str] = {v: k for k, v in DTYPES.items()}
 MOST = 1e15  # of a number in a reply, either way: squared and summed in float32 it is finite yet
 
