@@ -52,10 +52,7 @@ def trusted(token: Token, memo: Memo | None) -> tuple[Trust, bytes]:
 
 
 def introduced(settings: AgentSettings, found: Found, again: Callable[[Callable[[], bytes]], bytes]) -> Endpoints:
-    """The endpoints with their authority's certificate, fetched from the first that answers. `again` tries while none does.
-
-    Raises IdentityRefused for a coordinator of another authority.
-    """
+    """The endpoints with their authority's certificate, fetched by `again` where it is not known. Raises IdentityRefused."""
     if not found.pinned:
         return found.endpoints
     certificate = again(lambda: authority(found.endpoints, found.pinned))

@@ -22,7 +22,7 @@ from tideline.core.tokens import read_token, split_address
 from tideline.engine.coordinator.scheduler import duration
 from tideline_agent.discovery import Found, find
 from tideline_agent.home import identity
-from tideline_agent.home.keys import Keys
+from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink, NotSpoken, check_certificate
 from tideline_agent.notes import LOW_DISK_BYTES
 from tideline_agent.settings import AgentSettings, read_policy

@@ -26,8 +26,7 @@ from tideline.engine.process.resources import retain_freed_memory
 from tideline.engine.site.agent import Agent
 from tideline_agent.discovery import find, introduced, note
 from tideline_agent.home import identity
-from tideline_agent.home.identity import only_one
-from tideline_agent.home.keys import Keys
+from tideline_agent.home.identity import Keys, only_one
 from tideline_agent.home.pins import FolderPins
 from tideline_agent.home.runs import at_work
 from tideline_agent.link import EnrolReply, GrpcLink
@@ -133,11 +132,7 @@ def order_log(witness: Witness, metrics: AgentMetrics) -> Callable[[str, Order, 
 
 
 def admission(link: GrpcLink, settings: AgentSettings, keys: Keys, known: Callable[[], object] = lambda: None) -> bool:
-    """Enrol, and wait for approval. False if the agent is stopped before.
-
-    known: called once the coordinator knows this agent, before it is logged: the home remembers where that was, and the
-    agent starts again without a token.
-    """
+    """Enrol, and wait for approval; False if stopped before. known: called once the coordinator knows this agent."""
     reply = enrol(link, settings, keys)
     known()
     if reply.standing == "pending":

@@ -71,10 +71,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def pin_in(fields: Mapping[str, Any]) -> Pin:
-    """A pin from plain data. Raises KeyError, TypeError and ValueError for what is none.
-
-    Fingerprints were shorter once: where the keys are here too, theirs is worked out anew.
-    """
+    """A pin from plain data. Raises KeyError, TypeError, ValueError. Fingerprints were shorter once: they are made anew."""
     keys = None if fields["keys"] is None else Keys(**fields["keys"])
     fingerprint = str(fields["fingerprint"]) if keys is None else shown(keys)
     return Pin(keys, fingerprint, tuple(map(former_in, fields["former"])), str(fields["since"]))
@@ -88,10 +85,7 @@ def former_in(fields: Mapping[str, Any]) -> Former:
 
 
 def trust(folder: Path, name: str, fingerprint: str) -> Pin:
-    """Know a peer by the keys of this fingerprint alone from now on, whatever it was known by; the pin before.
-
-    Raises NotFound for one that the site has not met, ConfigRefused for what is no fingerprint.
-    """
+    """Know a peer by this fingerprint alone from now on; gives the pin before. Raises NotFound, ConfigRefused."""
     who, expected, before = ClientId(name), spelt(fingerprint), list[Pin]()
 
     def trusted(known: Known) -> Known:

@@ -32,7 +32,7 @@ from tideline.core.run import OrderId
 from tideline.core.signing import PROTOCOL
 from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.process.pipe import from_plain
-from tideline_agent.home.keys import Keys
+from tideline_agent.home.identity import Keys
 from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Endpoints, Greeting, Line, Lines, Transfers, Watchdog
 from tideline_agent.link.wire import notes_out, order_in, push_chunks, push_head, receipt_in, reply_out
 from tideline_protos.v1 import federation_pb2 as pb

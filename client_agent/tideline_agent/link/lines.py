@@ -181,10 +181,7 @@ class Line:
 
 
 class Lines:
-    """Lines to all coordinators, one of them in use. Any number of threads.
-
-    Agents begin at different ones, by their names, so that no coordinator has all of them.
-    """
+    """Lines to all coordinators, one in use, for any number of threads. Agents begin at different ones, by their names."""
 
     def __init__(self, endpoints: Endpoints, name: str) -> None:
         self._lines = [Line(address, endpoints) for address in endpoints.addresses]

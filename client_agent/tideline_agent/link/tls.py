@@ -25,10 +25,7 @@ SECONDS = 10.0  # for a handshake
 
 
 def authority(endpoints: Endpoints, fingerprint: bytes) -> bytes:
-    """The authority's certificate (PEM), from the first coordinator that answers.
-
-    Raises IdentityRefused where one shows another authority, Unreachable where none answers.
-    """
+    """The authority's certificate (PEM), from the first that answers. Raises IdentityRefused for another, Unreachable."""
     *others, last = endpoints.addresses
     for address in others:
         with contextlib.suppress(Unreachable):

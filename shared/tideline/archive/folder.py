@@ -166,10 +166,7 @@ class FolderParts:
 
 
 class FolderAside:
-    """Files put aside: each has a name of its own there, so that nobody destroys what another has put aside.
-
-    Nothing is synced: wherever a power cut leaves a file, it is found.
-    """
+    """Files put aside, under names that nobody else destroys. Nothing is synced: wherever a power cut leaves one, it is found."""
 
     def __init__(self, parts: FolderParts) -> None:
         self._parts, self._whose = parts, uuid.uuid4().hex

@@ -76,10 +76,7 @@ class Header:
 def build(
     tensors: Mapping[str, tuple[str, tuple[int, ...]]], meta: Mapping[str, str], limits: Limits = LIMITS
 ) -> tuple[bytes, tuple[str, ...]]:
-    """The length and header of a file, and the order in which the buffers of {name: (dtype, shape)} follow.
-
-    Raises what `parse` would raise for a header beyond the limits: nothing is written that cannot be read.
-    """
+    """A file's length and header, and the order of the buffers of {name: (dtype, shape)}. Raises what `parse` would."""
     at_most(len(tensors), limits.tensors, errors.TooManyTensors, TENSORS)
     order = tuple(sorted(tensors, key=lambda n: (-ITEM_BYTES[tensors[n][0]], n)))
     head: dict[str, Plain] = {META: dict(sorted({**meta, VERSION: LAYOUT}.items()))}

@@ -102,10 +102,7 @@ class Sealing(Sequence[bytes]):
 
 
 def opened(sealed: memoryview, key: bytes, about: About) -> Iterator[Buffer]:
-    """The plaintext of a sealed file, whose digest its holder signed, a chunk at a time.
-
-    Raises SealBroken for bytes that are not sealed as this: that is the holder's fault.
-    """
+    """The plaintext of a sealed file, a chunk at a time. Raises SealBroken, by its holder's fault: the digest is signed."""
     if len(sealed) != sealed_size(about.size):
         raise by_holder(about, f"its file has {len(sealed)} bytes, and {sealed_size(about.size)} were to be sealed")
     prefix, count = bytes(sealed[:PREFIX_BYTES]), chunks_of(about.size)
@@ -124,10 +121,7 @@ def place_of(about: About, prefix: bytes, i: int, count: int) -> tuple[bytes, by
 
 
 def seal_key(key: bytes, receive_key: bytes) -> bytes:
-    """A content key that only the holder of a private X25519 key can read: SEALED_KEY_BYTES.
-
-    Raises ValueError for what is no key, or one of low order: with it the secret is the same for everybody.
-    """
+    """A content key for the holder of a private X25519 key alone. Raises ValueError for no key, or one of low order."""
     try:
         return bytes(SealedBox(PublicKey(receive_key)).encrypt(key))
     except CryptoError as cause:

@@ -75,10 +75,7 @@ class Replies(Lazy[G]):
 
 
 class Each(Lazy[G]):
-    """What an `ask` gives that has a message of its own for each client: each made when it is looked at, so that one is held.
-
-    make(client) gives the same message each time. The kernel looks at each once.
-    """
+    """What an `ask` gives that has a message of its own for each client: make(client), each made when it is looked at."""
 
     def __init__(self, clients: Iterable[ClientId], make: Callable[[ClientId], G]) -> None:
         super().__init__({client: partial(make, client) for client in clients})
