@@ -70,7 +70,7 @@ def run_agent(settings: AgentSettings) -> None:
     with only_one(settings.folder):
         found = find(settings)
         keys = identity.keys(settings.folder)
-        endpoints = introduced(settings, found, lambda fetch: patiently(fetch, settings.wait, stop))
+        endpoints = introduced(found, lambda fetch: patiently(fetch, settings.wait, stop))
         link = GrpcLink(endpoints, settings.name, keys, stop, away)
         vault = FolderVault(settings.folder / "runs")
         notes = NoteQueue(link.send_notes, stop, settings.notes and policy.notes)
@@ -205,11 +205,6 @@ class Rotation:
         log.info("keys_rotated", name=self.link.name, fingerprint=fresh.fingerprint)
 
 
-def parts_of(order: Order) -> int:
-    """How many parts an order brings to the home: its message's, sealed files of peers, and the values that they hold."""
-    return len(order.files) + len(ciphers(order.sealed)) + len(plaintexts(order.sealed))
-
-
 @dataclass
 class AgentLoop:
     """Orders in, threads out: one thread per order, at most `parallel` at once."""
@@ -272,7 +267,9 @@ class AgentLoop:
 
     def room(self, order: Order) -> bool:
         """Whether one more order may be open here, with the lock held. One for which there is no room is offered again."""
-        named = sum(map(parts_of, (order, *(w.order for w in self._working.values()))))
+        orders = (order, *(w.order for w in self._working.values()))
+        # An order brings its message's parts, sealed files of peers, and the values that they hold.
+        named = sum(len(o.files) + len(ciphers(o.sealed)) + len(plaintexts(o.sealed)) for o in orders)
         full = bool(self._working) and (len(self._working) >= MOST_OPEN or named > MOST_NAMED)
         if full and not self._full:
             log.warning("orders_put_off", open=len(self._working), reason="more orders than an agent has open at once")
@@ -345,6 +342,3 @@ class AgentLoop:
         self.link.give_up(working.order.id)
         log.info("order_withdrawn", run=working.order.run, phase=working.order.phase)
         self.witness.withdrawn(working.order)
-
-
-__all__ = ["AgentLoop", "run_agent"]

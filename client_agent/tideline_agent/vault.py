@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from tideline.archive.folder import FolderParts, room, sync
 from tideline.archive.layout import handle_in, handle_node
@@ -116,10 +116,9 @@ class FolderVault:
     def brief(self, run: RunId) -> RunBrief:
         """What a run is. Raises NotFound for one that this site has not taken part in."""
         try:
-            brief: RunBrief = json.loads((self.path(run) / "run.json").read_text())
+            return cast(RunBrief, json.loads((self.path(run) / "run.json").read_text()))
         except (FileNotFoundError, ValueError):
             raise NotFound(f"This site remembers no run {run}", "See `tideline site list`") from None
-        return brief
 
     def runs(self) -> tuple[RunId, ...]:
         return tuple(RunId(f.parent.name) for f in sorted(self.folder.glob("*/head.json")))

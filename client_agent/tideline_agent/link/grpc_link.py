@@ -199,14 +199,13 @@ class GrpcLink:
             parts.size(digest)  # here, and not on the thread that sends, where an error would read as a cut
         head = push_head(order, arrivals)
 
-        def start(line: Line, metadata: Metadata) -> pb.PushReply:
+        def start(line: Line, metadata: Metadata) -> None:
             with Watchdog(lambda: call.cancel(), KEEPING_SECONDS) as alive:
                 chunks = itertools.chain([head], push_chunks(arrivals, parts, self._chunk))
                 call = line.calls["Push"].future((alive.fed(bytes(each)) for each in chunks), metadata=metadata)
                 with self._transfers.under(order.id, call):
                     try:
-                        done: pb.PushReply = call.result()
-                        return done
+                        call.result()
                     except grpc.FutureCancelledError:
                         raise Unreachable(f"{line.address} took nothing for {KEEPING_SECONDS:g} s", "It is tried again") from None
 

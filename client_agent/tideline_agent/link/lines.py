@@ -117,8 +117,6 @@ OPTIONS = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 2 << 20),
 )
-
-
 REPLIES: dict[str, type[Message]] = {
     "Hello": pb.HelloReply,
     "Enrol": pb.EnrolReply,

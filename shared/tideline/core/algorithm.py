@@ -92,9 +92,6 @@ class Algorithm(Generic[C, S, M]):
         """The sizes of named dims: the method's, and those that the world was given."""
         return {**self.sizes(config, world), **world.sizes}
 
-    def casting(self, n: int) -> tuple[Role, ...]:
-        return casting(self.cast, n)
-
 
 def casting(cast: Sequence[R], n: int) -> tuple[R, ...]:
     middle = cast[1:-1] or cast[:1]
