@@ -126,8 +126,8 @@ def name(patient: Patient) -> Iterator[Finding]:
         try:
             found = sorted({str(each[4][0]) for each in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)})
         except OSError as error:
-            found = f"{host} has no address: {error.strerror or error}"
-            return Finding("name", State.FAILED, found, "See how the host is spelt, and this machine's DNS")
+            what = f"{host} has no address: {error.strerror or error}"
+            return Finding("name", State.FAILED, what, "See how the host is spelt, and this machine's DNS")
         return Finding("name", State.OK, f"{host} is {', '.join(found)}")
 
     return patient.each("name", check)
