@@ -20,6 +20,8 @@ from tideline.core.run import Role
 from tideline.core.settings import Plain, nearest, setting
 from tideline.core.tokens import split_address
 
+NOTES = "notes"  # beside the exposures: what an agent tells of its work (core.notes)
+
 
 @dataclass(frozen=True)
 class AgentSettings:
@@ -82,9 +84,6 @@ def check_address(address: str, secured: bool) -> None:
     if not secured and host not in ("127.0.0.1", "::1", "localhost"):
         what = f"Calling {host} without TLS would send the token and models in the clear"
         raise ConfigRefused(what, "Give --ca CERTIFICATE, or say --insecure on a network that you trust")
-
-
-NOTES = "notes"  # beside the exposures: what an agent tells of its work (core.notes)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Why a site may have nothing to take, and no name is wrong.
 SELDOM = "some methods keep nothing, others only at targets and only after their last exchanges"
+RUNS, WORKING, FORGOTTEN = "runs", "working", "forgotten"
 TRIES = 5  # a working agent replaces its memory now and then; the next look finds the new one whole
 
 
@@ -83,9 +84,6 @@ def one_of(found: Mapping[str, Mapping[str, Tensor]], name: str, run: RunId) -> 
         raise NotFound(what, f"Use one of these names{nearest(name, names)}, see `tideline site list --run {run}`")
     what = f"Of run {run} nothing is kept at this site yet, so nothing named {name!r}"
     raise NotFound(what, f"See `tideline site list --run {run}`; {SELDOM}")
-
-
-RUNS, WORKING, FORGOTTEN = "runs", "working", "forgotten"
 
 
 @dataclass(frozen=True)

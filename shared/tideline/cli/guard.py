@@ -76,6 +76,10 @@ def report(error: FederationError, as_json: bool) -> int:
     if as_json:
         with contextlib.suppress(OSError):  # stdout may be the cause of the error
             print_json(as_data(error))
+    return code_of(error)
+
+
+def code_of(error: FederationError) -> int:
     return next(code for kind, code in CODES.items() if isinstance(error, kind))
 
 
