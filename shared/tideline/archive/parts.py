@@ -15,6 +15,11 @@ from tideline.core.errors import Malformed
 from tideline.core.run import Digest
 
 Buffer = bytes | bytearray | memoryview
+MAX_PART_BYTES = 1 << 40
+MIN_CHUNK, MAX_CHUNK = 1 << 16, 1 << 20
+STREAMS = 8  # at once, where their number is not known
+EASY_SECONDS, HARD_SECONDS = 0.1, 0.5  # a chunk that took less may be followed by a larger one, and after more by a smaller
+CHUNKS = 4  # of a message, times the streams at once: each holds a few of them in memory, and all together about one message
 
 
 @dataclass(frozen=True)
@@ -248,13 +253,6 @@ def whole(digest: Digest, came: int, size: int) -> None:
 
 def missing(digest: Digest) -> PartMissing:
     return PartMissing(f"Part {digest[:12]} is not here", "Send it", digest=digest)
-
-
-MAX_PART_BYTES = 1 << 40
-MIN_CHUNK, MAX_CHUNK = 1 << 16, 1 << 20
-STREAMS = 8  # at once, where their number is not known
-EASY_SECONDS, HARD_SECONDS = 0.1, 0.5  # a chunk that took less may be followed by a larger one, and after more by a smaller
-CHUNKS = 4  # of a message, times the streams at once: each holds a few of them in memory, and all together about one message
 
 
 class Intake(AbstractContextManager["Intake"]):
