@@ -33,8 +33,17 @@ from torch import Generator, Tensor
 
 from benchmarks.measure import PeakMemory
 from tideline.numerics.labels.softmax import project
-from tideline.numerics.transport.dictionary import Dictionary, Fit, logits_of, one_hot_logits, soft_labels
-from tideline.numerics.transport.dictionary_update import Pool, fit, fresh, slices
+from tideline.numerics.transport.dictionary import (
+    Dictionary,
+    Fit,
+    Pool,
+    fit,
+    fresh,
+    logits_of,
+    one_hot_logits,
+    slices,
+    soft_labels,
+)
 
 AGREE = 0.02  # relative, between losses of the same optimiser
 # Functions whose time, with what they call, makes up a part.

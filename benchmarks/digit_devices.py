@@ -18,8 +18,8 @@ from tideline.core.run import Role, World
 from tideline.learning.datasets import digits
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.partition.deals import Hand
-from tideline.learning.partition.dealt_folder import Sites, read_dealt, sites_of
 from tideline.learning.partition.dirichlet import MIXED, SINGLE, SPLIT, Dirichlet
+from tideline.learning.partition.folders import Sites, read_dealt, sites_of
 
 CASES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "M": (SINGLE, ("mnist",)),

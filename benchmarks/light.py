@@ -38,7 +38,7 @@ from tideline.engine.model.orders import Order
 from tideline.engine.ports.site import Done, Job, Pool
 from tideline.engine.simulation.adapters import MemoryVault
 from tideline.engine.site.agent import Agent
-from tideline_agent.home.keys import Keys
+from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink
 from tideline_agent.link.lines import OPTIONS, SERVICE, Greeting
 from tideline_agent.link.wire import order_in

@@ -29,11 +29,11 @@ def find(settings: AgentSettings) -> Found:
     token, memo = read_token(settings.token), recall(settings.folder)
     addresses = settings.addresses or token.addresses or (memo.addresses if memo else ())
     if not addresses:
-        raise ConfigRefused(
-            f"No coordinator is known: neither the token nor the home {settings.folder} names one",
-            "Give --token from tideline invite, or --coordinator HOST:PORT",
-        )
-    own = own_certificate(settings)
+        what = f"No coordinator is known: neither the token nor the home {settings.folder} names one"
+        raise ConfigRefused(what, "Give --token from tideline invite, or --coordinator HOST:PORT")
+    own = None
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        own = pem(settings.tls_key, "--tls-key"), pem(settings.tls_cert, "--tls-cert")
     if settings.ca is not None:
         return Found(Endpoints(addresses, pem(settings.ca, "--ca"), own=own))
     trust, ca = trusted(token, memo)
@@ -53,11 +53,8 @@ def trusted(token: Token, memo: Memo | None) -> tuple[Trust, bytes]:
     return (Trust[memo.trust.upper()], stored) if memo else (Trust.PLAIN, b"")
 
 
-def introduced(settings: AgentSettings, found: Found, again: Callable[[Callable[[], bytes]], bytes]) -> Endpoints:
-    """The endpoints with their authority's certificate, fetched from the first that answers. `again` tries while none does.
-
-    Raises IdentityRefused for a coordinator of another authority.
-    """
+def introduced(found: Found, again: Callable[[Callable[[], bytes]], bytes]) -> Endpoints:
+    """The endpoints with their authority's certificate, fetched by `again` where it is not known. Raises IdentityRefused."""
     if not found.pinned:
         return found.endpoints
     certificate = again(lambda: authority(found.endpoints, found.pinned))
@@ -68,13 +65,6 @@ def note(settings: AgentSettings, endpoints: Endpoints) -> None:
     """Remember what has answered."""
     trust = Trust.PINNED if endpoints.roots else Trust.SYSTEM if endpoints.system else Trust.PLAIN
     remember(settings.folder, Memo(settings.name, endpoints.addresses, trust.name.lower(), (endpoints.roots or b"").decode()))
-
-
-def own_certificate(settings: AgentSettings) -> tuple[bytes, bytes] | None:
-    """Key and certificate of the agent, if it has some."""
-    if settings.tls_cert is None or settings.tls_key is None:
-        return None
-    return pem(settings.tls_key, "--tls-key"), pem(settings.tls_cert, "--tls-cert")
 
 
 def pem(path: Path, option: str) -> bytes:

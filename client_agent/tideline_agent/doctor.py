@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 
 from tideline import __version__
 from tideline.core.errors import FederationError, IdentityRefused, TooMany
@@ -21,7 +22,7 @@ from tideline.core.tokens import read_token, split_address
 from tideline.engine.coordinator.scheduler import duration
 from tideline_agent.discovery import Found, find
 from tideline_agent.home import identity
-from tideline_agent.home.keys import Keys
+from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink, NotSpoken, check_certificate
 from tideline_agent.notes import LOW_DISK_BYTES
 from tideline_agent.settings import AgentSettings, read_policy
@@ -58,11 +59,8 @@ def checkup(settings: AgentSettings, now: Now = time.time) -> Iterator[Finding]:
     patient = Patient(settings, now)
     for name, check, needs in CHECKS:
         missing = next((each for each in needs if each in patient.bad), None)
-        if missing is not None:
-            patient.bad.add(name)
-            yield Finding(name, State.NOT_TRIED, f"it needs the check of {missing}")
-            continue
-        for finding in tried(name, lambda check=check: check(patient)):  # type: ignore[misc]
+        untried = Finding(name, State.NOT_TRIED, f"it needs the check of {missing}")
+        for finding in [untried] if missing else tried(name, partial(check, patient)):
             if finding.state in (State.FAILED, State.NOT_TRIED):
                 patient.bad.add(name)
             yield finding
@@ -97,13 +95,12 @@ class Patient:
     keys: Keys | None = None  # with which the agent would be let in
 
     def link(self, keys: Keys | None = None) -> contextlib.closing[GrpcLink]:
-        """A line to the coordinators that were reached."""
         endpoints = replace(self.found.endpoints, addresses=self.reached, roots=self.roots or self.found.endpoints.roots)
         return contextlib.closing(GrpcLink(endpoints, self.settings.name, keys or Keys.made(), threading.Event()))
 
     def each(self, name: str, check: Callable[[str], Finding]) -> Iterator[Finding]:
         """A check of each address; those that fail are called no more. One that is good makes the others' failures warnings."""
-        findings = {each: next(tried(name, lambda each=each: iter([check(each)]))) for each in self.reached}  # type: ignore[misc]
+        findings = {each: next(tried(name, lambda: iter([check(each)]))) for each in self.reached}  # noqa: B023 - called at once
         self.reached = tuple(each for each, finding in findings.items() if finding.state is not State.FAILED)
         for finding in findings.values():
             lost = finding.state is State.FAILED and self.reached
@@ -129,10 +126,8 @@ def name(patient: Patient) -> Iterator[Finding]:
         try:
             found = sorted({str(each[4][0]) for each in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)})
         except OSError as error:
-            words = error.strerror or str(error)
-            return Finding(
-                "name", State.FAILED, f"{host} has no address: {words}", "See how the host is spelt, and this machine's DNS"
-            )
+            what = f"{host} has no address: {error.strerror or error}"
+            return Finding("name", State.FAILED, what, "See how the host is spelt, and this machine's DNS")
         return Finding("name", State.OK, f"{host} is {', '.join(found)}")
 
     return patient.each("name", check)
@@ -147,12 +142,8 @@ def line(patient: Patient) -> Iterator[Finding]:
         try:
             socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         except OSError as error:
-            return Finding(
-                "line",
-                State.FAILED,
-                f"no answer from {address}: {error.strerror or error}",
-                "See that the coordinator runs, that this is its gRPC port (7800), and that firewalls let calls through",
-            )
+            words = "See that the coordinator runs, that this is its gRPC port (7800), and that firewalls let calls through"
+            return Finding("line", State.FAILED, f"no answer from {address}: {error.strerror or error}", words)
         return Finding("line", State.OK, f"{address} answers in {time.monotonic() - before:.3f} s")
 
     return patient.each("line", check)
@@ -303,9 +294,8 @@ def disk(patient: Patient) -> Iterator[Finding]:
     free = shutil.disk_usage(there).free
     summary = f"{free / 1e9:.1f} GB free for {folder}"
     state = State.OK if free >= LOW_DISK_BYTES else State.WARNING if free >= NO_DISK_BYTES else State.FAILED
-    yield Finding(
-        "disk", state, summary, "" if state is State.OK else "Free some space: models and memory of each run are stored there"
-    )
+    todo = "" if state is State.OK else "Free some space: models and memory of each run are stored there"
+    yield Finding("disk", state, summary, todo)
 
 
 CHECKS: tuple[tuple[str, Callable[[Patient], Iterator[Finding]], tuple[str, ...]], ...] = (

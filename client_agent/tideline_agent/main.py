@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -26,8 +26,7 @@ from tideline.engine.process.resources import retain_freed_memory
 from tideline.engine.site.agent import Agent
 from tideline_agent.discovery import find, introduced, note
 from tideline_agent.home import identity
-from tideline_agent.home.identity import only_one
-from tideline_agent.home.keys import Keys
+from tideline_agent.home.identity import Keys, only_one
 from tideline_agent.home.pins import FolderPins
 from tideline_agent.home.runs import at_work
 from tideline_agent.link import EnrolReply, GrpcLink
@@ -71,7 +70,7 @@ def run_agent(settings: AgentSettings) -> None:
     with only_one(settings.folder):
         found = find(settings)
         keys = identity.keys(settings.folder)
-        endpoints = introduced(settings, found, lambda fetch: patiently(fetch, settings.wait, stop))
+        endpoints = introduced(found, lambda fetch: patiently(fetch, settings.wait, stop))
         link = GrpcLink(endpoints, settings.name, keys, stop, away)
         vault = FolderVault(settings.folder / "runs")
         notes = NoteQueue(link.send_notes, stop, settings.notes and policy.notes)
@@ -82,31 +81,27 @@ def run_agent(settings: AgentSettings) -> None:
             return
         notes.start()
         metrics = AgentMetrics(__version__)
-        line, steps = CountedLink(link, metrics), CountedPool(pool, metrics)
-        peer_keys = PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met))
         agent = Agent(
             name=ClientId(settings.name),
-            link=line,
+            link=CountedLink(link, metrics),
             vault=vault,
-            pool=steps,
+            pool=CountedPool(pool, metrics),
             policy=policy.allowed,
             log=order_log(witness, metrics),
             roles=settings.roles,
-            peer_keys=peer_keys,
+            peer_keys=PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met)),
         )
-        rotation = Rotation(link, settings.folder, settings.rotate)
         with metrics.serve(settings.metrics):
-            lock = partial(at_work, settings.folder)
             AgentLoop(
                 agent=agent,
                 link=link,
                 pool=pool,
                 stop=stop,
                 parallel=settings.parallel,
-                rotation=rotation,
+                rotation=Rotation(link, settings.folder, settings.rotate),
                 witness=witness,
                 heard=metrics.heard,
-                at_work=lock,
+                at_work=partial(at_work, settings.folder),
             ).run()
 
 
@@ -115,7 +110,6 @@ def away(error: BaseException | None) -> None:
 
 
 def met(name: str, fingerprint: str, before: str) -> None:
-    """Tell the owner by which keys another site is known from now on."""
     if before:
         log.warning("peer_rekeyed", peer=name, fingerprint=fingerprint, before=before)
     else:
@@ -138,11 +132,7 @@ def order_log(witness: Witness, metrics: AgentMetrics) -> Callable[[str, Order, 
 
 
 def admission(link: GrpcLink, settings: AgentSettings, keys: Keys, known: Callable[[], object] = lambda: None) -> bool:
-    """Enrol, and wait for approval. False if the agent is stopped before.
-
-    known: called once the coordinator knows this agent, before it is logged: the home remembers where that was, and the
-    agent starts again without a token.
-    """
+    """Enrol, and wait for approval; False if stopped before. known: called once the coordinator knows this agent."""
     reply = enrol(link, settings, keys)
     known()
     if reply.standing == "pending":
@@ -215,30 +205,22 @@ class Rotation:
         log.info("keys_rotated", name=self.link.name, fingerprint=fresh.fingerprint)
 
 
-def parts_of(order: Order) -> int:
-    """How many parts an order brings to the home: its message's, sealed files of peers, and the values that they hold."""
-    return len(order.files) + len(ciphers(order.sealed)) + len(plaintexts(order.sealed))
-
-
+@dataclass
 class AgentLoop:
     """Orders in, threads out: one thread per order, at most `parallel` at once."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        link: GrpcLink,
-        pool: TrainerPool,
-        stop: threading.Event,
-        parallel: int,
-        rotation: Rotation,
-        witness: Witness,
-        heard: Callable[[], None] = lambda: None,
-        at_work: Callable[[RunId], AbstractContextManager[Any]] = nullcontext,
-    ) -> None:
-        self.heard, self.at_work = heard, at_work
-        self.agent, self.link, self.pool, self.stop, self.rotation = agent, link, pool, stop, rotation
-        self.witness = witness
-        self._threads = ThreadPoolExecutor(parallel, "order")
+    agent: Agent
+    link: GrpcLink
+    pool: TrainerPool
+    stop: threading.Event
+    parallel: int
+    rotation: Rotation
+    witness: Witness
+    heard: Callable[[], None] = lambda: None
+    at_work: Callable[[RunId], AbstractContextManager[None]] = lambda run: nullcontext()
+
+    def __post_init__(self) -> None:
+        self._threads = ThreadPoolExecutor(self.parallel, "order")
         self._working: dict[OrderId, Working] = {}
         self._lock, self._full = threading.Lock(), False
         self._error: FederationError | None = None
@@ -285,7 +267,9 @@ class AgentLoop:
 
     def room(self, order: Order) -> bool:
         """Whether one more order may be open here, with the lock held. One for which there is no room is offered again."""
-        named = sum(map(parts_of, (order, *(w.order for w in self._working.values()))))
+        orders = (order, *(w.order for w in self._working.values()))
+        # An order brings its message's parts, sealed files of peers, and the values that they hold.
+        named = sum(len(o.files) + len(ciphers(o.sealed)) + len(plaintexts(o.sealed)) for o in orders)
         full = bool(self._working) and (len(self._working) >= MOST_OPEN or named > MOST_NAMED)
         if full and not self._full:
             log.warning("orders_put_off", open=len(self._working), reason="more orders than an agent has open at once")
@@ -358,6 +342,3 @@ class AgentLoop:
         self.link.give_up(working.order.id)
         log.info("order_withdrawn", run=working.order.run, phase=working.order.phase)
         self.witness.withdrawn(working.order)
-
-
-__all__ = ["AgentLoop", "run_agent"]

@@ -27,13 +27,11 @@ class AgentMetrics:
         Gauge("tideline_agent_build_info", "1; the version is a label", ["version"], registry=at).labels(version).set(1)
         self.steps = Counter("tideline_agent_steps", "steps that ended, and how", ["outcome"], registry=at)
         self.seconds = Histogram("tideline_agent_step_seconds", "how long they took", buckets=STEPS, registry=at)
-        self.bytes = Counter(
-            "tideline_agent_part_bytes", "bytes of parts to and from the coordinator", ["direction"], registry=at
-        )
+        what = "bytes of parts to and from the coordinator"
+        self.bytes = Counter("tideline_agent_part_bytes", what, ["direction"], registry=at)
         self.replies = Counter("tideline_agent_replies", "reports, and what the coordinator said", ["verdict"], registry=at)
-        self.failures = Counter(
-            "tideline_agent_failures", "orders that had no reply, by the kind of error", ["kind"], registry=at
-        )
+        what = "orders that had no reply, by the kind of error"
+        self.failures = Counter("tideline_agent_failures", what, ["kind"], registry=at)
         self.contact = Gauge("tideline_agent_last_contact_timestamp_seconds", "when the coordinator last answered", registry=at)
         for direction in ("in", "out"):
             self.bytes.labels(direction)

@@ -166,13 +166,10 @@ class Witness:
         if isinstance(error, DeviceMissing) and DEVICE.fullmatch(device):
             return "device_missing", {}, {"device": device}
         words = {"error": named(str(error.context.get("error", error.kind)))}
-        if isinstance(error, (ContractRefused, RosterRefused)):
-            return "declined", {}, words
-        if isinstance(error, DataRefused):
-            return "data_unreadable", {}, words
+        if isinstance(error, (ContractRefused, RosterRefused, DataRefused)):
+            return "data_unreadable" if isinstance(error, DataRefused) else "declined", {}, words
         return "step_failed", {"seconds": self._seconds(order)}, words
 
 
 def named(kind: str) -> str:
-    """The name of an error's class as a note takes it."""
     return kind if ERROR.fullmatch(kind) else "Error"

@@ -54,9 +54,8 @@ class TrainerPool:
         patience: float = PATIENCE_SECONDS,
         died: Callable[[RunId, int], None] = lambda run, tries_left: None,
     ) -> None:
-        self._died = died
+        self._died, self._idle, self._patience = died, idle, patience
         self._command = [sys.executable, "-m", "tideline_agent.trainer", str(vault), str(data), methods, device]
-        self._idle, self._patience = idle, patience
         self._trainers: list[Trainer] = []
         self._freed = threading.Condition()
         self._closed = False
@@ -80,10 +79,9 @@ class TrainerPool:
                 log.warning("trainer_died", run=job.run, round=job.round, reason=error.what, tries_left=left)
                 self._died(job.run, left)
                 if not left:
-                    raise StepFailed(
-                        f"The trainer died {TRIES} times during this step; the last time, {error.what}",
-                        "Look for the kernel's out-of-memory messages and the trainer's own log at that site",
-                    ) from None
+                    what = f"The trainer died {TRIES} times during this step; the last time, {error.what}"
+                    todo = "Look for the kernel's out-of-memory messages and the trainer's own log at that site"
+                    raise StepFailed(what, todo) from None
         raise AssertionError("unreachable")
 
     def cancel(self, run: RunId) -> None:

@@ -20,6 +20,8 @@ from tideline.core.run import Role
 from tideline.core.settings import Plain, nearest, setting
 from tideline.core.tokens import split_address
 
+NOTES = "notes"  # beside the exposures: what an agent tells of its work (core.notes)
+
 
 @dataclass(frozen=True)
 class AgentSettings:
@@ -77,18 +79,11 @@ def check_address(address: str, secured: bool) -> None:
     try:
         host, _ = split_address(address)
     except ConfigRefused:
-        raise ConfigRefused(
-            f"--coordinator {address!r} is not an address",
-            "Write it as HOST:PORT, such as 127.0.0.1:7800; several replicas with commas between them",
-        ) from None
+        todo = "Write it as HOST:PORT, such as 127.0.0.1:7800; several replicas with commas between them"
+        raise ConfigRefused(f"--coordinator {address!r} is not an address", todo) from None
     if not secured and host not in ("127.0.0.1", "::1", "localhost"):
-        raise ConfigRefused(
-            f"Calling {host} without TLS would send the token and models in the clear",
-            "Give --ca CERTIFICATE, or say --insecure on a network that you trust",
-        )
-
-
-NOTES = "notes"  # beside the exposures: what an agent tells of its work (core.notes)
+        what = f"Calling {host} without TLS would send the token and models in the clear"
+        raise ConfigRefused(what, "Give --ca CERTIFICATE, or say --insecure on a network that you trust")
 
 
 @dataclass(frozen=True)
@@ -112,15 +107,13 @@ def read_policy(path: Path | None) -> SitePolicy:
         raise ConfigRefused(f"The policy file {path} is not TOML: {cause}", "Correct the file") from None
     for table in raw:
         if table not in ("allow", "forbid"):
-            raise ConfigRefused(
-                f"{path}: [{table}] is not known", f"Use [allow] and [forbid]{nearest(table, ['allow', 'forbid'])}"
-            )
+            todo = f"Use [allow] and [forbid]{nearest(table, ['allow', 'forbid'])}"
+            raise ConfigRefused(f"{path}: [{table}] is not known", todo)
     allowed = DEFAULT_POLICY | frozenset(pairs(path, raw, "allow"))
     return SitePolicy(allowed - frozenset(pairs(path, raw, "forbid")), not raw.get("forbid", {}).get(NOTES))
 
 
 def pairs(path: Path, raw: dict[str, Plain], table: str) -> Iterator[tuple[Exposure, Audience]]:
-    """What one table says."""
     rows = raw.get(table, {})
     if not isinstance(rows, dict):
         raise ConfigRefused(f"{path}: {table} is not a table", f"Write [{table}] and lines such as features = ['coordinator']")

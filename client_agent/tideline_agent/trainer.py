@@ -89,11 +89,8 @@ def present(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise DeviceMissing(
-            f"--device {device}: there is no such device on this machine that torch can use",
-            "See the driver and the build of torch, or use --device cpu",
-            device=device,
-        ) from None
+        what = f"--device {device}: there is no such device on this machine that torch can use"
+        raise DeviceMissing(what, "See the driver and the build of torch, or use --device cpu", device=device) from None
 
 
 if __name__ == "__main__":

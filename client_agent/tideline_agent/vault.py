@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from tideline.archive.folder import FolderParts, room, sync
 from tideline.archive.layout import handle_in, handle_node
 from tideline.core.errors import Malformed, MemoryLost, NotFound
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.core.settings import Plain
+from tideline.core.settings import Plain, plain
 from tideline.engine.model.orders import Envelope, Files
 from tideline.engine.ports.site import Head
 from tideline.engine.site.agent import collect
@@ -63,28 +62,28 @@ class FolderVault:
             return None
         except ValueError:
             raise MemoryLost(f"The vault's record of run {run} cannot be read", "Restore the agent's home directory") from None
-        files = {k: tuple((Digest(d), int(n)) for d, n in raw[k]) for k in ("memory", "reply")}
-        asked = None if raw.get("asked") is None else tuple((Digest(d), int(n)) for d, n in raw["asked"])
-        head = Head(
+        files = {k: tuple((Digest(d), int(n)) for d, n in raw.get(k) or ()) for k in ("memory", "reply", "asked", "own")}
+        return Head(
             order=OrderId(raw["order"]),
             cursor=raw["cursor"],
             memory=files["memory"],
             reply=files["reply"],
             metrics=raw["metrics"],
             facts=raw["facts"],
-            asked=asked,
+            asked=None if raw.get("asked") is None else files["asked"],
+            sealed=tuple(map(envelope_in, raw.get("sealed", ()))),
+            peers=None if raw.get("peers") is None else tuple(map(ClientId, raw["peers"])),
+            own=files["own"],
         )
-        peers = None if raw.get("peers") is None else tuple(map(ClientId, raw["peers"]))
-        own = tuple((Digest(d), int(n)) for d, n in raw.get("own", ()))
-        return replace(head, sealed=tuple(map(envelope_in, raw.get("sealed", ()))), peers=peers, own=own)
 
     def commit(self, run: RunId, head: Head) -> None:
-        with room(self.path(run) / "head.tmp"):
-            self.sync_memory(run, head)
         path = self.path(run) / "head.json"
         temporary = path.with_suffix(".tmp")
+        with room(temporary):
+            self.sync_memory(run, head)
+        sealed = [{**plain(each), "handle": handle_node(each.handle)} for each in head.sealed]
         with room(temporary), temporary.open("w") as file:
-            json.dump(plain_head(head), file)
+            json.dump({**plain(head), "sealed": sealed}, file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -105,7 +104,7 @@ class FolderVault:
         parts.sweep()
         collect(parts, self.head(run), files)
 
-    def note(self, run: RunId, brief: Mapping[str, Any]) -> None:
+    def note(self, run: RunId, brief: Mapping[str, Plain]) -> None:
         path, text = self.path(run) / "run.json", json.dumps(dict(brief))
         if path.exists() and path.read_text() == text:
             return
@@ -117,40 +116,13 @@ class FolderVault:
     def brief(self, run: RunId) -> RunBrief:
         """What a run is. Raises NotFound for one that this site has not taken part in."""
         try:
-            brief: RunBrief = json.loads((self.path(run) / "run.json").read_text())
+            return cast(RunBrief, json.loads((self.path(run) / "run.json").read_text()))
         except (FileNotFoundError, ValueError):
             raise NotFound(f"This site remembers no run {run}", "See `tideline site list`") from None
-        return brief
 
     def runs(self) -> tuple[RunId, ...]:
         return tuple(RunId(f.parent.name) for f in sorted(self.folder.glob("*/head.json")))
 
 
-def plain_head(head: Head) -> dict[str, Any]:
-    return {
-        "order": head.order,
-        "cursor": head.cursor,
-        "memory": head.memory,
-        "reply": head.reply,
-        "metrics": dict(head.metrics),
-        "facts": dict(head.facts),
-        "asked": head.asked,
-        "sealed": [plain_envelope(each) for each in head.sealed],
-        "peers": head.peers,
-        "own": head.own,
-    }
-
-
-def plain_envelope(envelope: Envelope) -> dict[str, Any]:
-    fields = {"handle": handle_node(envelope.handle), "cipher": envelope.cipher, "bytes": envelope.bytes}
-    return fields | {"keys": dict(envelope.keys), "signatures": dict(envelope.signatures)}
-
-
 def envelope_in(raw: Mapping[str, Any]) -> Envelope:
-    return Envelope(
-        handle=handle_in(raw["handle"]),
-        cipher=Digest(raw["cipher"]),
-        bytes=raw["bytes"],
-        keys=raw["keys"],
-        signatures=raw.get("signatures", {}),
-    )
+    return Envelope(**{"signatures": {}, **raw, "handle": handle_in(raw["handle"])})

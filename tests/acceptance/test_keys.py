@@ -28,7 +28,7 @@ from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.federation import Federation
 from tideline_agent.discovery import find, note
 from tideline_agent.home import identity
-from tideline_agent.home.keys import Keys, receive_pem
+from tideline_agent.home.identity import Keys, receive_pem
 from tideline_agent.link import Endpoints, GrpcLink, authority
 from tideline_agent.main import Rotation, admission
 from tideline_agent.settings import AgentSettings, check

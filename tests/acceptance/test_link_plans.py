@@ -54,7 +54,7 @@ def test_a_long_plan_holds_up_nobody(tmp_path: Path) -> None:
 
         def ask() -> None:
             with pytest.raises(FederationError) as caught, Client.of(Endpoint(home=federation.folder)) as own:
-                own._call("POST", "/links/plan", hard())
+                own._ask("POST", "/links/plan", json=hard())
             told.append(caught.value)
 
         threads = [threading.Thread(target=ask) for _ in range(2)]
@@ -67,7 +67,7 @@ def test_a_long_plan_holds_up_nobody(tmp_path: Path) -> None:
         threads[1].start()
         federation.until(lambda: len(planners(federation)) == 2, "the other plan to begin")
         with pytest.raises(FederationError, match="as there is room for"):
-            federation.client()._call("POST", "/links/plan", MEASURED)
+            federation.client()._ask("POST", "/links/plan", json=MEASURED)
         federation.running[COORDINATOR].send_signal(signal.SIGTERM)
         federation.running[COORDINATOR].wait(30)
         for thread in threads:

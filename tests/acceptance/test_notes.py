@@ -32,7 +32,7 @@ from tideline.core.errors import (
 )
 from tideline.core.notes import Note
 from tideline.core.run import OrderId
-from tideline_agent.home.keys import Keys
+from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink, NotSpoken
 from tideline_agent.main import Working
 from tideline_agent.notes import BATCH, MOST_WAITING, Entry, NoteQueue, Witness

@@ -19,12 +19,12 @@ from tests.acceptance.test_stalls import DIGEST, FILES, ORDER
 from tests.acceptance.test_withdrawn import PATIENCE, calling, order
 from tideline.archive.errors import TooLarge
 from tideline.archive.parts import MemoryParts
-from tideline.core.errors import FederationError, StorageFull, Unreachable
+from tideline.core.errors import FederationError, Unreachable
 from tideline.core.notes import Note
 from tideline.core.run import OrderId
 from tideline.engine.model.orders import Receipt, Reply
 from tideline_agent.link import grpc_link
-from tideline_agent.link.grpc_link import carried, ours
+from tideline_agent.link.grpc_link import FullThere, ours
 from tideline_agent.link.lines import MOST_RECEIVED
 from tideline_agent.metrics import AgentMetrics, CountedLink
 from tideline_agent.notes import NoteQueue
@@ -69,7 +69,6 @@ class Answer:
 )
 def test_an_error_that_cannot_be_read_is_none(trailer: bytes) -> None:
     """The status tells what it is then."""
-    assert carried(Answer(trailer)) is None
     assert isinstance(ours(Answer(trailer), "a:1"), Unreachable)
     assert type(ours(Answer(trailer, grpc.StatusCode.DATA_LOSS), "a:1")) is FederationError
 
@@ -77,9 +76,9 @@ def test_an_error_that_cannot_be_read_is_none(trailer: bytes) -> None:
 def test_an_error_that_can_be_read() -> None:
     """Is what it was; one of a newer version is told by its words."""
     full = json.dumps({"kind": "StorageFull", "what": "no room", "todo": ""}).encode()
-    assert isinstance(carried(Answer(full)), StorageFull) and isinstance(ours(Answer(full), "a:1"), Unreachable)
-    newer = carried(Answer(json.dumps({"kind": "Newer", "what": "odd", "todo": "do"}).encode()))
-    assert newer is not None and str(newer) == "odd. do"
+    assert isinstance(ours(Answer(full), "a:1"), FullThere)
+    newer = ours(Answer(json.dumps({"kind": "Newer", "what": "odd", "todo": "do"}).encode()), "a:1")
+    assert str(newer) == "odd. do"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tideline.archive.parts import MemoryParts
 from tideline.core.errors import Unreachable
 from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.model.orders import Order
-from tideline_agent.home.keys import Keys
+from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink, grpc_link
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.rpc import SERVICE

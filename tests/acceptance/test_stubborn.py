@@ -19,7 +19,7 @@ from tideline.core.errors import Cancelled, Malformed, Stale
 from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.model.orders import Failure, Reply
 from tideline.engine.process.pipe import Child
-from tideline_agent.home.keys import Keys
+from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink
 from tideline_agent.link.wire import reply_out
 from tideline_agent.pool import TrainerPool

@@ -21,7 +21,7 @@ from tideline.core.run import ClientId
 from tideline.engine.simulation.adapters import MemoryVault
 from tideline.engine.site.agent import Agent
 from tideline_agent import main
-from tideline_agent.home.keys import Keys
+from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink
 from tideline_agent.link.grpc_link import Away
 from tideline_agent.main import AgentLoop, Rotation, order_log

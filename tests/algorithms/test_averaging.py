@@ -14,7 +14,7 @@ from tests.laws.values import like
 from tests.synthetic import Rows, blobs, experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.algorithms.averaging import FedProx, fedavg, proximal
+from tideline.algorithms.averaging import fedavg, near
 from tideline.algorithms.averaging.messages import State, Update
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
@@ -106,7 +106,7 @@ def test_the_proximal_term_is_half_mu_times_the_squared_distance() -> None:
     """Value and gradient of (mu / 2) |w - w0|^2 over the trainable parameters, against a sum by hand."""
     world = World(inputs=(4,), classes=3, model="mlp")
     net, start = nets.build(world).double(), nets.weights_of(nets.build(world).double())
-    term = proximal(FedProx(mu=0.3), net, start)
+    term = near(net, start, 0.3)
     assert term is not None
     by_hand = sum(((p.detach() - start[name]) ** 2).sum() for name, p in net.named_parameters())
     torch.testing.assert_close(term.detach().double(), torch.as_tensor(0.15 * by_hand).double())

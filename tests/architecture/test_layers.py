@@ -74,7 +74,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "cvxpy": ("tideline.numerics.links.signomial",),
     "torchvision": ("tideline.learning.datasets", "tideline.nets"),
     "safetensors": ("tideline.learning.weights",),
-    "cryptography": ("tideline_server.rpc", "tideline_agent.home.keys", "tideline_agent.link", "tideline.client"),
+    "cryptography": ("tideline_server.rpc", "tideline_agent.home.identity", "tideline_agent.link", "tideline.client"),
     "OpenSSL": ("tideline_agent.link",),
     "nacl": ("tideline.archive.sealing",),
     "yaml": ("tideline.experiments",),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.cli.world import tide
 from tideline.algorithms import METHODS
-from tideline.bench.checks import check_grid, digest_of, files_of, folder_of
+from tideline.bench.checks import check_grid, digest_of, files_of
 from tideline.bench.grid import Cell, Grid, cells, read_grid
 from tideline.cli.guard import DONE, REFUSED
 from tideline.core.errors import ConfigRefused
@@ -65,7 +65,8 @@ def cells_of(place: Path, **changed: Any) -> list[Cell]:
     """The cells of a grid, as the command lays them out."""
     text = read_file(written(place, **changed))
     grid = read_grid(text)
-    folder = folder_of(text, grid)
+    with text.located():
+        folder = text.folder(grid.folder, "folder").resolve()
     data = digest_of(folder, place / "data.json")
     return list(cells(grid, check_grid(text, grid, folder, METHODS), f"../../data/{data[:12]}"))
 

@@ -171,7 +171,7 @@ def test_a_mean_over_fewer_is_none(place: Path) -> None:
     score = read_cell(lay(place / "out", cell, result([0.5, None], 0.25)), cell)
     assert (score.id, score.ood) == (None, 0.25)
     assert score.curve == (Point(2, None, 0.125), Point(3, None, 0.25))
-    assert over_seeds([score], "id") is None and over_seeds([score], "ood") == Spread(0.25, None, 1, 1)
+    assert over_seeds([score]) == {"id": None, "ood": Spread(0.25, None, 1, 1)}
 
 
 @pytest.mark.parametrize(

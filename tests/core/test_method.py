@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tideline.core.algorithm import Algorithm, contract, load_methods, resolve, round_of
+from tideline.core.algorithm import Algorithm, casting, contract, load_methods, resolve, round_of
 from tideline.core.errors import ConfigRefused, NotFound
 from tideline.core.phase import Phase, Plan, Replies, unchanged
 from tideline.core.privacy import TO_BOTH, TO_COORDINATOR, Clause, Exposure
@@ -107,13 +107,13 @@ def test_settings_come_over_a_preset() -> None:
 
 def test_a_demonstration_has_a_role_for_every_site() -> None:
     """The last site takes the last role, the others go through the rest in turn."""
-    assert TOY.casting(3) == (Role.SOURCE, Role.SOURCE, Role.TARGET)
-    assert TOY.casting(1) == (Role.TARGET,)
+    assert casting(TOY.cast, 3) == (Role.SOURCE, Role.SOURCE, Role.TARGET)
+    assert casting(TOY.cast, 1) == (Role.TARGET,)
     alone = Algorithm("alone", "", "", Config, Nothing, start, plan, cast=(Role.PEER,))
-    assert alone.casting(3) == (Role.PEER,) * 3
+    assert casting(alone.cast, 3) == (Role.PEER,) * 3
     one_source = replace(TOY, cast=(Role.SOURCE, Role.TARGET, Role.TARGET))
-    assert one_source.casting(4) == (Role.SOURCE, *(Role.TARGET,) * 3)
-    assert [one_source.casting(n) for n in (1, 2)] == [(Role.TARGET,), (Role.SOURCE, Role.TARGET)]
+    assert casting(one_source.cast, 4) == (Role.SOURCE, *(Role.TARGET,) * 3)
+    assert [casting(one_source.cast, n) for n in (1, 2)] == [(Role.TARGET,), (Role.SOURCE, Role.TARGET)]
 
 
 @given(st.permutations([ClientId(n) for n in ("a", "B", "b", "ä", "site-10", "site-2")]))

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.laws.stage import Cuts, HoardingParts, Stage
 from tests.synthetic import FEATURES, IMAGES, NAMES, experiment, sites
-from tideline.core.algorithm import Algorithm, Methods, resolve
+from tideline.core.algorithm import Algorithm, Methods, casting, resolve
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
 from tideline.core.run import EMPTY, RunId
 from tideline.engine.simulation.federation import SimSite
@@ -137,7 +137,7 @@ class Case:
     @property
     def roster(self) -> dict[str, str]:
         """Name and role of each site."""
-        return {name: role.value for name, role in zip(NAMES, self.algorithm.casting(3), strict=False)}
+        return {name: role.value for name, role in zip(NAMES, casting(self.algorithm.cast, 3), strict=False)}
 
     def experiment(self, **more: Any) -> dict[str, Any]:
         """What a person would write to run it."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tests.laws.case import ALSO_SENT, SAME_SHAPE, SENDS_ROWS, Bar, Case
 from tests.laws.search import among
-from tests.laws.stage import Cuts, Stage, registered, ready
+from tests.laws.stage import Cuts, Stage, ready, registered
 from tests.laws.trace import answered, asked
 from tests.laws.values import leaves, like, raw, repeated, seen, survives
 from tests.synthetic import CLASSES, TRAIN, Rows, rows
@@ -26,7 +26,7 @@ from tideline.core.errors import Refused
 from tideline.core.privacy import Audience, Clause, Exposure
 from tideline.core.record import leaves as declared_leaves
 from tideline.core.run import ClientId, RunId, World
-from tideline.core.step import Data, no_tick
+from tideline.core.step import Data
 from tideline.engine.model.orders import Order, OrderRow
 from tideline.engine.model.runs import JOIN, Status
 from tideline.engine.simulation.federation import SimSite

@@ -23,10 +23,19 @@ from tideline.core.run import Role, World
 from tideline.core.step import View
 from tideline.learning.formats.folder import places, read_folder
 from tideline.learning.formats.holdings import Holdings
-from tideline.learning.partition.deal_folders import ANY, kind_of, labels_of, sizes_of, toml_table, write_sites
 from tideline.learning.partition.deals import UNSEEN, Deal, Hand, Hands, deal
-from tideline.learning.partition.dealt_folder import read_dealt, role_of, sites_of
 from tideline.learning.partition.dirichlet import Amounts, Dirichlet, Normal
+from tideline.learning.partition.folders import (
+    ANY,
+    kind_of,
+    labels_of,
+    read_dealt,
+    role_of,
+    sites_of,
+    sizes_of,
+    toml_table,
+    write_sites,
+)
 
 IMAGES = World(inputs=(1, 8, 8), classes=3)
 VECTORS = World(inputs=(2,), classes=3)

@@ -13,8 +13,19 @@ from torch import Tensor
 from tests.budgets import examples
 from tests.numerics.clouds import atoms, client, normal, one_hot, seeded, simplex_point
 from tideline.numerics.labels.softmax import project
-from tideline.numerics.transport.dictionary import Dictionary, Fit, logits_of, loss, soft_labels
-from tideline.numerics.transport.dictionary_update import OPTIMISERS, Fitted, Pool, fit, fresh, slices
+from tideline.numerics.transport.dictionary import (
+    OPTIMISERS,
+    Dictionary,
+    Fit,
+    Fitted,
+    Pool,
+    fit,
+    fresh,
+    logits_of,
+    loss,
+    slices,
+    soft_labels,
+)
 
 
 def equal_alpha(K: int) -> Tensor:

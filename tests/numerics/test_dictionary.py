@@ -14,8 +14,7 @@ from torch import Tensor
 
 from tests.budgets import examples
 from tests.numerics.clouds import atoms, client, labels, normal, seeded, simplex_point
-from tideline.numerics.transport.dictionary import Dictionary, Fit, logits_of, loss, mean, one_hot_logits, soft_labels
-from tideline.numerics.transport.dictionary_update import fit, fresh
+from tideline.numerics.transport.dictionary import Dictionary, Fit, fit, fresh, logits_of, loss, mean, one_hot_logits, soft_labels
 from tideline.numerics.transport.optimal_transport import ground_cost, plan, transport_cost
 
 seeds = st.integers(0, 10_000)

@@ -114,10 +114,9 @@ def test_a_bound_that_nobody_reaches_is_the_weighted_mean_bit_for_bit() -> None:
 def test_a_clipped_update_lies_at_the_bound() -> None:
     """However far a site goes, it moves the model by its share of the bound at most."""
     start, far = team(1, 9)["site-00"], team(1, 1, scale=1e30)["site-00"]
-    assert robust.clip_norm(start, start, 0.5) == 1.0
-    factor = robust.clip_norm(start, far, 0.5)
-    assert robust.distance(start, far) * factor == pytest.approx(0.5)
-    told, _ = robust.clip(start, {"a": far}, {"a": 1.0}, 0.5)
+    assert robust.clip(start, {"a": start}, {"a": 1.0}, 0.5)[1] == {"a": 1.0}
+    told, factors = robust.clip(start, {"a": far}, {"a": 1.0}, 0.5)
+    assert robust.distance(start, far) * factors["a"] == pytest.approx(0.5)
     assert robust.distance(start, told) == pytest.approx(0.5, rel=1e-5)
 
 

@@ -25,7 +25,7 @@ from tideline.core.errors import TooMany
 from tideline.core.run import Role
 from tideline.engine.simulation.adapters import ManualClock
 from tideline_agent import main as agent
-from tideline_agent.home.keys import Keys
+from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink
 from tideline_agent.settings import AgentSettings
 from tideline_protos.v1 import federation_pb2 as pb

@@ -8,6 +8,7 @@ coordinator.json where the coordinators are, and who vouches for them
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
 import json
@@ -17,14 +18,86 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+from tideline.archive.folder import sync
 from tideline.core.errors import IdentityRefused, Refused
+from tideline.core.signing import call_bytes, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.peers.peer_keys import MOST_FORMER, Own
-from tideline_agent.home.keys import Keys, receive_keys, receive_pem
 
 T = TypeVar("T")
 
 KEYS, NEXT, FORMER, COORDINATOR = "keys.pem", "keys.next.pem", "keys.former.pem", "coordinator.json"
 RESTORE = "Restore the file, or delete it and enrol with a new token"
+END = b"-----END PRIVATE KEY-----\n"
+PEM = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Ed25519 to sign, X25519 to receive."""
+
+    sign_key: Ed25519PrivateKey
+    receive_key: X25519PrivateKey
+
+    @classmethod
+    def made(cls) -> Keys:
+        return cls(Ed25519PrivateKey.generate(), X25519PrivateKey.generate())
+
+    @classmethod
+    def of(cls, pem: bytes) -> Keys:
+        """Keys from their file. Raises ValueError for anything else."""
+        first, _, second = pem.partition(END)
+        sign, receive = load_pem_private_key(first + END, None), load_pem_private_key(second, None)
+        if not isinstance(sign, Ed25519PrivateKey) or not isinstance(receive, X25519PrivateKey):
+            raise ValueError("other kinds of keys")
+        return cls(sign, receive)
+
+    @property
+    def pem(self) -> bytes:
+        return self.sign_key.private_bytes(*PEM) + self.receive_key.private_bytes(*PEM)
+
+    @property
+    def public(self) -> tuple[bytes, bytes]:
+        """The public keys, raw: to sign, to receive."""
+        return self.sign_key.public_key().public_bytes_raw(), self.receive_key.public_key().public_bytes_raw()
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(*self.public)
+
+    def signature(self, method: str, client: str, time_ms: int, request: bytes) -> str:
+        """What proves a call, in base64."""
+        return base64.b64encode(self.sign_key.sign(call_bytes(method, client, time_ms, request))).decode()
+
+    def hands_over(self, client: str, fresh: Keys) -> bytes:
+        """What proves to who knows these keys that the client has others now."""
+        return self.sign_key.sign(handover_bytes(client, *fresh.public))
+
+    @property
+    def private(self) -> tuple[bytes, bytes]:
+        """The private keys, raw: to sign, to receive."""
+        return self.sign_key.private_bytes_raw(), self.receive_key.private_bytes_raw()
+
+    def takes_over(self, client: str) -> bytes:
+        """What proves that these keys are to take the place of a client's old ones."""
+        return self.sign_key.sign(rotation_bytes(client, *self.public))
+
+
+def receive_pem(receive: bytes) -> bytes:
+    """A private X25519 key, raw, as it stands in a file."""
+    return X25519PrivateKey.from_private_bytes(receive).private_bytes(*PEM)
+
+
+def receive_keys(pem: bytes) -> tuple[bytes, ...]:
+    """The private X25519 keys of a file, raw, in order; others may stand between them. Raises ValueError for anything else."""
+    *blocks, rest = pem.split(END)
+    if rest or not blocks:
+        raise ValueError("a file that is cut")
+    found = [load_pem_private_key(block + END, None) for block in blocks]
+    return tuple(key.private_bytes_raw() for key in found if isinstance(key, X25519PrivateKey))
 
 
 @contextlib.contextmanager
@@ -35,20 +108,19 @@ def only_one(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise IdentityRefused(
-                f"Another agent runs with the home {folder}", "Stop it, or choose another --name or --home"
-            ) from None
+            todo = "Stop it, or choose another --name or --home"
+            raise IdentityRefused(f"Another agent runs with the home {folder}", todo) from None
         yield
 
 
 def keys(folder: Path) -> Keys:
     """The agent's keys, made before it enrols, so that a killed agent starts again with the same command."""
-    return load(folder / KEYS) or fresh(folder / KEYS)
+    return held(folder / KEYS)
 
 
 def next_keys(folder: Path) -> Keys:
     """The keys that are to take over: those of a rotation that was not finished, or new ones."""
-    return load(folder / NEXT) or fresh(folder / NEXT)
+    return held(folder / NEXT)
 
 
 def unfinished(folder: Path) -> Keys | None:
@@ -60,7 +132,7 @@ def take_over(folder: Path) -> None:
     aside = dict.fromkeys((keys(folder).private[1], *former(folder)))
     write(folder / FORMER, b"".join(map(receive_pem, list(aside)[:MOST_FORMER])))
     (folder / NEXT).replace(folder / KEYS)
-    secure(folder)
+    sync(folder)
 
 
 def own(folder: Path) -> Own:
@@ -74,10 +146,13 @@ def former(folder: Path) -> tuple[bytes, ...]:
     return read(folder / FORMER, receive_keys, "Restore the file, or delete it: what was sealed to them opens no more then") or ()
 
 
-def fresh(path: Path) -> Keys:
-    made = Keys.made()
-    write(path, made.pem)
-    return made
+def held(path: Path) -> Keys:
+    """The keys in a file; new ones, if it is not there."""
+    keys = load(path)
+    if keys is None:
+        keys = Keys.made()
+        write(path, keys.pem)
+    return keys
 
 
 def load(path: Path) -> Keys | None:
@@ -92,10 +167,9 @@ def read(path: Path, parse: Callable[[bytes], T], todo: str = RESTORE) -> T | No
     except FileNotFoundError:
         return None
     if mode & 0o077:
-        raise IdentityRefused(
-            f"Others may read the keys in {path} (mode {mode:04o})",
-            f"chmod 600 {path}; if they may have been read, have them rotated: tideline clients rotate NAME",
-        )
+        what = f"Others may read the keys in {path} (mode {mode:04o})"
+        ways = "if they may have been read, have them rotated: tideline clients rotate NAME"
+        raise IdentityRefused(what, f"chmod 600 {path}; {ways}")
     try:
         return parse(path.read_bytes())
     except ValueError:
@@ -140,13 +214,4 @@ def write(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    secure(path.parent)
-
-
-def secure(folder: Path) -> None:
-    """What was renamed stays so."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path.parent)

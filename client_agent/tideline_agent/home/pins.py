@@ -42,10 +42,8 @@ class FolderPins:
         except FileNotFoundError:
             return {}
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise IdentityRefused(
-                f"{self._path} is damaged, so the keys of this site's peers are not known",
-                "Restore it; or delete it, compare each peer's fingerprint with its owner, and go on",
-            ) from None
+            todo = "Restore it; or delete it, compare each peer's fingerprint with its owner, and go on"
+            raise IdentityRefused(f"{self._path} is damaged, so the keys of this site's peers are not known", todo) from None
 
     def change(self, work: Callable[[Known], Known]) -> Known:
         with alone(self._path.with_suffix(".lock")):
@@ -60,7 +58,6 @@ class FolderPins:
         return after
 
     def _since(self, pin: Pin, before: Pin | None) -> Pin:
-        """A pin with the time since when it is one."""
         same = before is not None and before.fingerprint == pin.fingerprint
         return replace(pin, since=before.since if before and same else moment(self._now()))
 
@@ -74,10 +71,7 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def pin_in(fields: Mapping[str, Any]) -> Pin:
-    """A pin from plain data. Raises KeyError, TypeError and ValueError for what is none.
-
-    Fingerprints were shorter once: where the keys are here too, theirs is worked out anew.
-    """
+    """A pin from plain data. Raises KeyError, TypeError, ValueError. Fingerprints were shorter once: they are made anew."""
     keys = None if fields["keys"] is None else Keys(**fields["keys"])
     fingerprint = str(fields["fingerprint"]) if keys is None else shown(keys)
     return Pin(keys, fingerprint, tuple(map(former_in, fields["former"])), str(fields["since"]))
@@ -91,10 +85,7 @@ def former_in(fields: Mapping[str, Any]) -> Former:
 
 
 def trust(folder: Path, name: str, fingerprint: str) -> Pin:
-    """Know a peer by the keys of this fingerprint alone from now on, whatever it was known by; the pin before.
-
-    Raises NotFound for one that the site has not met, ConfigRefused for what is no fingerprint.
-    """
+    """Know a peer by this fingerprint alone from now on; gives the pin before. Raises NotFound, ConfigRefused."""
     who, expected, before = ClientId(name), spelt(fingerprint), list[Pin]()
 
     def trusted(known: Known) -> Known:

@@ -15,20 +15,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from tideline.archive.errors import PartMissing
 from tideline.core.algorithm import Methods, load_methods, resolve
 from tideline.core.errors import FederationError, Malformed, MemoryLost, NotFound, Refused
 from tideline.core.run import EMPTY, RunId
 from tideline.core.settings import Plain, nearest
-from tideline_agent.vault import FolderVault, RunBrief
+from tideline_agent.vault import FolderVault
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+T = TypeVar("T")
 # Why a site may have nothing to take, and no name is wrong.
 SELDOM = "some methods keep nothing, others only at targets and only after their last exchanges"
+RUNS, WORKING, FORGOTTEN = "runs", "working", "forgotten"
 TRIES = 5  # a working agent replaces its memory now and then; the next look finds the new one whole
 
 
@@ -46,7 +48,10 @@ def remembered(home: Path) -> list[dict[str, Plain]]:
 def keepsakes(home: Path, run: RunId, methods: str) -> Mapping[str, Mapping[str, Tensor]]:
     """Everything that the run's method lets the owner take; nothing before the first answer. Raises NotFound, MemoryLost."""
     vault = FolderVault(home / "runs")
-    brief = brief_of(vault, run)
+    try:
+        brief = vault.brief(run)
+    except (Malformed, OSError):  # the id was typed by the owner, so nobody else is to blame for an odd one
+        raise NotFound(f"{run[:80]!r} cannot name a run", "Use an id from `tideline site list`") from None
     if vault.head(run) is None:
         return EMPTY
     algorithm = resolve(load_methods(methods), brief["method"])
@@ -54,15 +59,7 @@ def keepsakes(home: Path, run: RunId, methods: str) -> Mapping[str, Mapping[str,
     return algorithm.keepsakes(config, memory_of(vault, run, algorithm.memory))
 
 
-def brief_of(vault: FolderVault, run: RunId) -> RunBrief:
-    """What a run is. Raises NotFound: here the id was typed by the owner, so nobody else is to blame for an odd one."""
-    try:
-        return vault.brief(run)
-    except (Malformed, OSError):
-        raise NotFound(f"{run[:80]!r} cannot name a run", "Use an id from `tideline site list`") from None
-
-
-def memory_of(vault: FolderVault, run: RunId, kind: type[Any]) -> Any:
+def memory_of(vault: FolderVault, run: RunId, kind: type[T]) -> T:
     from tideline.archive.checks import LAX
     from tideline.archive.reader import decode
 
@@ -89,9 +86,6 @@ def one_of(found: Mapping[str, Mapping[str, Tensor]], name: str, run: RunId) -> 
     raise NotFound(what, f"See `tideline site list --run {run}`; {SELDOM}")
 
 
-RUNS, WORKING, FORGOTTEN = "runs", "working", "forgotten"
-
-
 @dataclass(frozen=True)
 class StoredRun:
     """A run in a home: the bytes that it takes, when the newest was written, and whether its last exchange was answered."""
@@ -103,7 +97,6 @@ class StoredRun:
 
 
 def stored_runs(home: Path, methods: str) -> dict[RunId, StoredRun]:
-    """Every run of which there is something in the home."""
     known, vault = load_methods(methods), FolderVault(home / RUNS)
     folders = sorted(folder for folder in vault.folder.iterdir() if folder.is_dir())
     return {RunId(f.name): StoredRun(RunId(f.name), *taken(f), is_over(vault, RunId(f.name), known)) for f in folders}

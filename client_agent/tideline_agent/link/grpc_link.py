@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import json
 import threading
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 
 import grpc
 import tenacity
+from google.protobuf.message import Message
 
 from tideline import __version__
 from tideline.archive.errors import TooLarge
@@ -32,7 +32,7 @@ from tideline.core.run import OrderId
 from tideline.core.signing import PROTOCOL
 from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.process.pipe import from_plain
-from tideline_agent.home.keys import Keys
+from tideline_agent.home.identity import Keys
 from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Endpoints, Greeting, Line, Lines, Transfers, Watchdog
 from tideline_agent.link.wire import notes_out, order_in, push_chunks, push_head, receipt_in, reply_out
 from tideline_protos.v1 import federation_pb2 as pb
@@ -48,13 +48,7 @@ SILENCE_SECONDS = 45.0  # the coordinator ticks every 15; three missed ticks mea
 CALL_SECONDS = 30.0
 NOTES_SECONDS = 10.0
 REPORT_SECONDS = 3600.0  # a report may wait while the coordinator crunches another run
-AWAY = (
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.UNKNOWN,
-    grpc.StatusCode.INTERNAL,
-)
+AWAY = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN", "INTERNAL")  # statuses of an end that may come back
 
 
 @dataclass(frozen=True)
@@ -96,18 +90,16 @@ class GrpcLink:
 
     def enrol(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
         """Enrol, or come back. One try. Raises Unreachable, IdentityRefused, VersionRefused."""
-        reply: pb.EnrolReply = self._ask("Enrol", self._application(token, roles), CALL_SECONDS)
-        return reply
-
-    def _application(self, token: str, roles: tuple[str, ...]) -> pb.EnrolRequest:
-        request = pb.EnrolRequest(protocol=PROTOCOL, token=token, name=self.name, version=__version__)
-        request.roles.extend(roles)
-        request.sign_key, request.receive_key = self._keys.public
-        return request
+        return self._apply("Enrol", token, roles)
 
     def check(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
         """What `enrol` would come to. Changes nothing, and uses no token up. Raises as it does, and NotSpoken."""
-        reply: pb.EnrolReply = self._ask("Check", self._application(token, roles), CALL_SECONDS)
+        return self._apply("Check", token, roles)
+
+    def _apply(self, call: str, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
+        request = pb.EnrolRequest(protocol=PROTOCOL, token=token, name=self.name, version=__version__, roles=roles)
+        request.sign_key, request.receive_key = self._keys.public
+        reply: pb.EnrolReply = self._ask(call, request, CALL_SECONDS)
         return reply
 
     def probe(self, data: bytes) -> tuple[bytes, float]:
@@ -172,15 +164,15 @@ class GrpcLink:
                 self._away(error)
             except TooLarge as error:
                 self._away(error)
-                self._pause(FULL_SECONDS)
+                self.stop.wait(FULL_SECONDS)
             self.stop.wait(0.2)
 
-    def _listen(self) -> tuple[Line, Any, pb.OrderOrTick]:
+    def _listen(self) -> tuple[Line, grpc.Call, pb.OrderOrTick]:
         """A stream of orders, its line, and the first thing that came over it, however long that takes."""
         for attempt in self._retrying():
             with attempt:
                 line = self._lines.now
-                stream, first = self._stream(line, "Orders", pb.OrdersRequest(), SILENCE_SECONDS)
+                stream, first = self._stream(line, "Orders", pb.OrdersRequest())
                 if first is not None:
                     return line, stream, first
                 self._lines.leave(line)
@@ -194,8 +186,7 @@ class GrpcLink:
                 lacking = [(digest, size) for digest, size in files if not parts.has(digest)]
                 wanted = [pb.Wanted(digest=digest, offset=parts.arrived(digest)) for digest, _ in lacking]
                 line = self._lines.now
-                request = pb.FetchRequest(order=order.id, parts=wanted)
-                stream, first = self._stream(line, "Fetch", request, SILENCE_SECONDS, order.id)
+                stream, first = self._stream(line, "Fetch", pb.FetchRequest(order=order.id, parts=wanted), order.id)
                 with Intake(lacking, parts.upload, commit) as intake, Watchdog(stream.cancel, SILENCE_SECONDS) as alive:
                     for chunk in itertools.chain([] if first is None else [first], self._translated(line, stream, order.id)):
                         alive.reset()
@@ -208,13 +199,13 @@ class GrpcLink:
             parts.size(digest)  # here, and not on the thread that sends, where an error would read as a cut
         head = push_head(order, arrivals)
 
-        def start(line: Line, metadata: Metadata) -> Any:
+        def start(line: Line, metadata: Metadata) -> None:
             with Watchdog(lambda: call.cancel(), KEEPING_SECONDS) as alive:
                 chunks = itertools.chain([head], push_chunks(arrivals, parts, self._chunk))
-                call = line.call("Push").future((alive.fed(bytes(each)) for each in chunks), metadata=metadata)
+                call = line.calls["Push"].future((alive.fed(bytes(each)) for each in chunks), metadata=metadata)
                 with self._transfers.under(order.id, call):
                     try:
-                        return call.result()
+                        call.result()
                     except grpc.FutureCancelledError:
                         raise Unreachable(f"{line.address} took nothing for {KEEPING_SECONDS:g} s", "It is tried again") from None
 
@@ -222,7 +213,7 @@ class GrpcLink:
             self._begin(self._lines.now, "Push", head, start)
         except Unreachable as error:
             self._away(error)
-            self._pause(FULL_SECONDS if isinstance(error, FullThere) else CUT_SECONDS)
+            self.stop.wait(FULL_SECONDS if isinstance(error, FullThere) else CUT_SECONDS)
             raise
 
     def report(self, order: Order, reply: Reply) -> Receipt:
@@ -243,25 +234,22 @@ class GrpcLink:
         self.stop.set()
         self._lines.close()
 
-    def _ask(self, name: str, request: Any, seconds: float, stays: bool = False) -> Any:
+    def _ask(self, name: str, request: Message, seconds: float, stays: bool = False) -> Any:
         """A call's answer. stays: on this line, also where none comes."""
         body = request.SerializeToString()
-        start = functools.partial(unary, name, body, seconds)
+
+        def start(line: Line, metadata: Metadata) -> Any:
+            return line.calls[name](body, metadata=metadata, timeout=seconds)
+
         return self._begin(self._lines.now, name, body, start, stays)
 
-    def _stream(
-        self, line: Line, name: str, request: Any, patience: float = 0.0, order: OrderId | None = None
-    ) -> tuple[Any, Any]:
-        """A stream and the first thing that came over it, None if nothing did.
-
-        patience: seconds of silence that end it; order: that for which parts come.
-        """
+    def _stream(self, line: Line, name: str, request: Message, order: OrderId | None = None) -> tuple[grpc.Call, Any]:
+        """A stream and the first thing that came over it, None if nothing did. order: that for which parts come."""
         body = request.SerializeToString()
 
-        def start(line: Line, metadata: Metadata) -> tuple[Any, Any]:
-            stream = line.call(name)(body, metadata=metadata)
-            watched = Watchdog(stream.cancel, patience) if patience else contextlib.nullcontext()
-            with watched, self._transfers.under(order, stream):
+        def start(line: Line, metadata: Metadata) -> tuple[grpc.Call, Any]:
+            stream = line.calls[name](body, metadata=metadata)
+            with Watchdog(stream.cancel, SILENCE_SECONDS), self._transfers.under(order, stream):
                 return stream, next(stream, None)
 
         return self._begin(line, name, body, start)
@@ -318,7 +306,7 @@ class GrpcLink:
             self._lines.leave(line)
             raise
 
-    def _translated(self, line: Line, stream: Any, order: OrderId | None = None) -> Iterator[Any]:
+    def _translated(self, line: Line, stream: grpc.Call, order: OrderId | None = None) -> Iterator[Any]:
         iterator = iter(stream)
         while True:
             with self._leaving(line), self._transfers.under(order, stream):
@@ -327,29 +315,23 @@ class GrpcLink:
                 return
             yield each
 
-    def _pause(self, seconds: float) -> None:
-        self.stop.wait(seconds)
-
     def _retrying(self) -> tenacity.Retrying:
         """Tries while the other end is away, until `stop`; pauses grow to ten seconds and are jittered."""
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(Unreachable),
             wait=tenacity.wait_random_exponential(multiplier=0.2, max=10.0),
             stop=tenacity.stop_when_event_set(self.stop),
-            sleep=self._pause,
+            sleep=tenacity.sleep_using_event(self.stop),
             before_sleep=lambda state: self._away(state.outcome.exception() if state.outcome else None),
             reraise=True,
         )
 
 
-def unary(name: str, body: bytes, seconds: float, line: Line, metadata: Metadata) -> Any:
-    return line.call(name)(body, metadata=metadata, timeout=seconds)
-
-
-def hail(line: Line, body: bytes) -> Any:
+def hail(line: Line, body: bytes) -> pb.HelloReply:
     """Hello. Raises VersionRefused where it is not known."""
     try:
-        return line.call("Hello")(body, timeout=CALL_SECONDS)
+        reply: pb.HelloReply = line.calls["Hello"](body, timeout=CALL_SECONDS)
+        return reply
     except grpc.RpcError as error:
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             raise other_version(line.address, "is none of Tideline's, or older than its first release") from None
@@ -357,11 +339,9 @@ def hail(line: Line, body: bytes) -> Any:
 
 
 def other_version(address: str, speaks: str) -> VersionRefused:
-    """The refusal of a coordinator that does not speak as this agent does."""
-    return VersionRefused(
-        f"The coordinator at {address} {speaks}; this agent (tideline {__version__}) speaks protocol {PROTOCOL}",
-        "Install the same version on both ends, the coordinator's first; see that the address is its gRPC port",
-    )
+    what = f"The coordinator at {address} {speaks}; this agent (tideline {__version__}) speaks protocol {PROTOCOL}"
+    todo = "Install the same version on both ends, the coordinator's first; see that the address is its gRPC port"
+    return VersionRefused(what, todo)
 
 
 def translated(call: Callable[[], T], address: str) -> T:
@@ -374,24 +354,15 @@ def translated(call: Callable[[], T], address: str) -> T:
         raise Unreachable(f"The line to {address} is closed: {error}", "The agent is stopping") from None
 
 
-def ours(error: Any, address: str) -> FederationError:
-    """The FederationError that a gRPC error carries, or what its status means."""
-    there = carried(error)
-    if there is not None:
+def ours(error: grpc.RpcError, address: str) -> FederationError:
+    """The FederationError that a gRPC error carries, or what its status means. What cannot be read there is as good as none."""
+    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        there = from_plain(json.loads(dict(error.trailing_metadata() or ())["tideline-error-bin"]))
         return FullThere(there.what, there.todo) if isinstance(there, StorageFull) else there
-    if error.code() in AWAY:
+    if error.code().name in AWAY:
         return Unreachable(f"{address} does not answer: {error.details()}", "Check the address and that the coordinator runs")
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in str(error.details()):
         return TooLarge(f"{address} sends more than {MOST_RECEIVED >> 20} MiB at once", "The coordinator is not to be trusted")
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:
         return NotSpoken(f"{address} is no Tideline coordinator", "Give the address of its gRPC port")
     return FederationError(f"{address} answered {error.code().name}: {error.details()}", "See the coordinator's log")
-
-
-def carried(error: Any) -> FederationError | None:
-    """The error of ours in the trailing metadata. What cannot be read there is as good as none."""
-    for key, value in error.trailing_metadata() or ():
-        if key == "tideline-error-bin":
-            with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):
-                return from_plain(json.loads(value))
-    return None

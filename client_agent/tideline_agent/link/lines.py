@@ -8,9 +8,10 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from tideline.core.errors import Cancelled
 from tideline.core.run import OrderId
@@ -22,7 +23,7 @@ T = TypeVar("T")
 class Watchdog:
     """Calls `bark` when `reset` was not called for so many seconds."""
 
-    def __init__(self, bark: Callable[[], Any], seconds: float) -> None:
+    def __init__(self, bark: Callable[[], object], seconds: float) -> None:
         self._bark, self._seconds = bark, seconds
         self._fed = threading.Event()
         self._done = False
@@ -58,7 +59,7 @@ class Transfers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: dict[OrderId, Any] = {}
+        self._calls: dict[OrderId, grpc.Future] = {}
         self._given_up: set[OrderId] = set()
 
     def give_up(self, order: OrderId) -> None:
@@ -79,7 +80,7 @@ class Transfers:
             raise Cancelled(f"Order {order[:8]} was withdrawn")
 
     @contextlib.contextmanager
-    def under(self, order: OrderId | None, call: Any) -> Iterator[None]:
+    def under(self, order: OrderId | None, call: grpc.Future) -> Iterator[None]:
         """A call that transfers for an order, as long as the block lasts. Whatever giving it up looks like is Cancelled."""
         if order is None:
             yield
@@ -116,9 +117,7 @@ OPTIONS = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 2 << 20),
 )
-
-
-REPLIES: dict[str, Any] = {
+REPLIES: dict[str, type[Message]] = {
     "Hello": pb.HelloReply,
     "Enrol": pb.EnrolReply,
     "Rotate": pb.RotateReply,
@@ -171,20 +170,16 @@ class Line:
         self._channel = open_channel(address, endpoints)
         unary, down, up = self._channel.unary_unary, self._channel.unary_stream, self._channel.stream_unary
         kinds = {"Orders": down, "Fetch": down, "Push": up}
-        self._calls = {name: kinds.get(name, unary)(SERVICE + name, None, reply_of(name)) for name in (*REPLIES, "Fetch")}
-
-    def call(self, name: str) -> Any:
-        return self._calls[name]
+        # The chunks of a Fetch are raw.
+        readers = {"Fetch": None, **{name: reply.FromString for name, reply in REPLIES.items()}}
+        self.calls = {name: kinds.get(name, unary)(SERVICE + name, None, read) for name, read in readers.items()}
 
     def close(self) -> None:
         self._channel.close()
 
 
 class Lines:
-    """Lines to all coordinators, one of them in use. Any number of threads.
-
-    Agents begin at different ones, by their names, so that no coordinator has all of them.
-    """
+    """Lines to all coordinators, one in use, for any number of threads. Agents begin at different ones, by their names."""
 
     def __init__(self, endpoints: Endpoints, name: str) -> None:
         self._lines = [Line(address, endpoints) for address in endpoints.addresses]
@@ -206,12 +201,7 @@ class Lines:
             line.close()
 
 
-def reply_of(name: str) -> Any:
-    """What reads a call's reply; the chunks of a Fetch are raw."""
-    return REPLIES[name].FromString if name in REPLIES else None
-
-
-def open_channel(address: str, endpoints: Endpoints) -> Any:
+def open_channel(address: str, endpoints: Endpoints) -> grpc.Channel:
     """A channel, over TLS where somebody vouches for the coordinator."""
     if endpoints.roots is None and not endpoints.system:
         return grpc.insecure_channel(address, OPTIONS)

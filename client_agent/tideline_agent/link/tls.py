@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
 import ssl
@@ -24,20 +25,12 @@ SECONDS = 10.0  # for a handshake
 
 
 def authority(endpoints: Endpoints, fingerprint: bytes) -> bytes:
-    """The authority's certificate (PEM), from the first coordinator that answers.
-
-    Raises IdentityRefused where one shows another authority, Unreachable where none answers.
-    """
-    away: Unreachable | None = None
-    for address in endpoints.addresses:
-        try:
-            shown = chain(address, endpoints.own)
-        except Unreachable as error:
-            away = error
-        else:
-            return one_of(shown, fingerprint, address)
-    assert away is not None, "there is an address"
-    raise away
+    """The authority's certificate (PEM), from the first that answers. Raises IdentityRefused for another, Unreachable."""
+    *others, last = endpoints.addresses
+    for address in others:
+        with contextlib.suppress(Unreachable):
+            return one_of(chain(address, endpoints.own), fingerprint, address)
+    return one_of(chain(last, endpoints.own), fingerprint, last)
 
 
 def one_of(shown: Sequence[x509.Certificate], fingerprint: bytes, address: str) -> bytes:
@@ -45,12 +38,10 @@ def one_of(shown: Sequence[x509.Certificate], fingerprint: bytes, address: str) 
     for each in shown:
         if each.fingerprint(SHA256()) == fingerprint:
             return each.public_bytes(Encoding.PEM)
-    got = colons(shown[-1].fingerprint(SHA256())) if shown else "none"
-    raise IdentityRefused(
-        f"The coordinator at {address} shows a certificate of another authority:"
-        f" expected SHA256 {colons(fingerprint)}, got {got}",
-        "See that the address is the coordinator's; if its certificate has changed, ask for a new token",
-    )
+    got = shown[-1].fingerprint(SHA256()).hex(":") if shown else "none"
+    what = f"The coordinator at {address} shows a certificate of another authority: expected SHA256 {fingerprint.hex(':')}"
+    todo = "See that the address is the coordinator's; if its certificate has changed, ask for a new token"
+    raise IdentityRefused(f"{what}, got {got}", todo)
 
 
 def chain(address: str, own: tuple[bytes, bytes] | None) -> list[x509.Certificate]:
@@ -65,20 +56,16 @@ def chain(address: str, own: tuple[bytes, bytes] | None) -> list[x509.Certificat
         with socket.create_connection((host, int(port)), SECONDS) as line:
             line.setblocking(True)  # as OpenSSL wants it; the system ends a wait
             line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(SECONDS), 0))
-            return shown_over(SSL.Connection(context, line), host)
+            tls = SSL.Connection(context, line)
+            if not is_ip(host):
+                tls.set_tlsext_host_name(host.encode())
+            tls.set_connect_state()
+            tls.do_handshake()
+            return list(tls.get_peer_cert_chain(as_cryptography=True) or ())
     except (OSError, SSL.Error) as cause:
         words = str(cause) or "the connection was closed"
-        raise Unreachable(
-            f"{address} does not answer with TLS: {words}", "Check the address and that the coordinator runs"
-        ) from None
-
-
-def shown_over(tls: SSL.Connection, host: str) -> list[x509.Certificate]:
-    if not is_ip(host):
-        tls.set_tlsext_host_name(host.encode())
-    tls.set_connect_state()
-    tls.do_handshake()
-    return list(tls.get_peer_cert_chain(as_cryptography=True) or ())
+        todo = "Check the address and that the coordinator runs"
+        raise Unreachable(f"{address} does not answer with TLS: {words}", todo) from None
 
 
 def is_ip(host: str) -> bool:
@@ -91,15 +78,10 @@ def is_ip(host: str) -> bool:
 
 
 def vouches(pem: bytes, fingerprint: bytes) -> bool:
-    """Whether a certificate is the one with this fingerprint."""
     try:
         return x509.load_pem_x509_certificate(pem).fingerprint(SHA256()) == fingerprint
     except ValueError:
         return False
-
-
-def colons(digest: bytes) -> str:
-    return digest.hex(":")
 
 
 @dataclass(frozen=True)
@@ -119,7 +101,7 @@ def check_certificate(address: str, endpoints: Endpoints, pinned: bytes, own: tu
         raise Unreachable(f"{address} shows no certificate", "See that the address is the gRPC port")
     roots = one_of(certificates, pinned, address) if pinned else endpoints.roots
     first, last = certificates[0], certificates[-1]
-    shown = Shown(name_of(first), first.not_valid_after_utc, colons(last.fingerprint(SHA256())), roots)
+    shown = Shown(name_of(first), first.not_valid_after_utc, last.fingerprint(SHA256()).hex(":"), roots)
     verify(address, roots, own, shown)
     return shown
 
@@ -135,25 +117,20 @@ def verify(address: str, roots: bytes | None, own: tuple[Path, Path] | None, sho
         with socket.create_connection((host, int(port)), SECONDS) as line, context.wrap_socket(line, server_hostname=host):
             return
     except ssl.SSLCertVerificationError as error:
-        raise IdentityRefused(
-            f"The certificate of {shown.subject} at {address}, good until {shown.until:%Y-%m-%d}, is not to be trusted: "
-            f"{error.verify_message}",
-            remedy(error.verify_message, shown.until),
-        ) from None
+        whose = f"The certificate of {shown.subject} at {address}, good until {shown.until:%Y-%m-%d}"
+        what = f"{whose}, is not to be trusted: {error.verify_message}"
+        raise IdentityRefused(what, remedy(error.verify_message, shown.until)) from None
     except (OSError, ssl.SSLError) as cause:
-        raise Unreachable(
-            f"{address} ended the handshake: {cause}", "See whether it asks for a certificate (--tls-cert)"
-        ) from None
+        todo = "See whether it asks for a certificate (--tls-cert)"
+        raise Unreachable(f"{address} ended the handshake: {cause}", todo) from None
 
 
 def remedy(why: str, until: datetime) -> str:
-    """What to do about a certificate that was refused."""
     if until < datetime.now(UTC) or "not yet valid" in why:
         return "See that this machine's clock is right; else renew the certificate: tideline tls init"
     if "mismatch" in why:
-        return (
-            "Call the coordinator by a name that its certificate has, or make one with this name: tideline tls init --host NAME"
-        )
+        other = "make one with this name: tideline tls init --host NAME"
+        return f"Call the coordinator by a name that its certificate has, or {other}"
     return "Give --ca with the authority that signed it, or a new token: tideline invite"
 
 

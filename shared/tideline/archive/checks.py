@@ -5,25 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from tideline.archive import errors, layout
 from tideline.core.handle import Maker
-from tideline.core.record import Kind
+from tideline.core.record import Kind, Record, Value, Weights
 from tideline.core.run import EMPTY
+from tideline.core.settings import Plain
 
-DTYPES: Mapping[str, torch.dtype] = {
-    "F64": torch.float64,
-    "I64": torch.int64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
+T = TypeVar("T")
+Scalar = bool | int | float | str
+
+KINDS = (torch.float64, torch.int64, torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.bool)
+DTYPES: Mapping[str, torch.dtype] = dict(zip(layout.ITEM_BYTES, KINDS, strict=True))
 DTYPE_NAMES: Mapping[torch.dtype, str] = {v: k for k, v in DTYPES.items()}
 MOST = 1e15  # of a number in a reply, either way: squared and summed in float32 it is finite yet
 
@@ -35,7 +32,7 @@ class Rules:
     """
 
     sizes: Mapping[str, int] = field(default_factory=lambda: EMPTY)
-    like: tuple[Any, ...] = ()
+    like: tuple[Record, ...] = ()
     finite: bool = True
     most: float = math.inf
     maker: Maker | None = None
@@ -45,16 +42,17 @@ RULES = Rules()
 LAX = Rules(finite=False)
 
 
+@dataclass
 class Checks:
     """The checks of one message by its rules. bound: the sizes of dims that were met so far."""
 
-    def __init__(self, rules: Rules) -> None:
-        self.rules = rules
-        self.bound = dict(rules.sizes)
+    rules: Rules
+    bound: dict[str, int]
 
-    def tensor(self, value: Any, dims: str, path: str, low: float | None = None) -> Tensor:
+    def tensor(self, tensor: Value, dims: str, path: str, low: float | None = None) -> Tensor:
         """A dense tensor of a dtype that archives hold, which fits its dims, its numbers finite and within the bounds."""
-        tensor: Tensor = expect(value, Tensor, path)
+        if not isinstance(tensor, Tensor):
+            raise mistyped(tensor, Tensor, path)
         if tensor.dtype not in DTYPE_NAMES:
             known = ", ".join(str(d) for d in DTYPE_NAMES)
             raise errors.UnknownDtype(f"{path} has the dtype {tensor.dtype}", f"Convert it to one of {known}")
@@ -73,8 +71,9 @@ class Checks:
             ends = [end.item() for end in torch.aminmax(tensor.detach())]
             if self.rules.finite and not all(map(math.isfinite, ends)):
                 raise errors.NotFinite(f"{path} holds a NaN or an infinity", "Lower the learning rate, or check the data for NaN")
-            for end in ends:
-                self.number(end, low, path)
+            if low is not None or self.rules.most < math.inf:
+                for end in ends:
+                    self.number(end, low, path)
         return tensor
 
     def bind(self, shape: tuple[int, ...], names: list[str], path: str) -> None:
@@ -88,28 +87,29 @@ class Checks:
                 what = f"{path} has {name} = {size}; expected {wanted} (shape {list(shape)}, dims {' '.join(names)})"
                 raise errors.WrongDims(what)
 
-    def number(self, value: Any, low: float | None, path: str) -> Any:
-        """The number, if it is not below the field's bound, and not beyond what any number of the message may be."""
+    def number(self, value: float, low: float | None, path: str) -> None:
+        """Refuse a number below the field's bound, or beyond what any number of the message may be."""
         if low is not None and value < low:
             raise errors.OutOfRange(f"{path} is {value}; it is declared as {low:g} or more")
-        if not isinstance(value, str) and abs(value) > self.rules.most:
+        if abs(value) > self.rules.most:
             raise errors.OutOfRange(f"{path} is {value:g}; no number may be beyond {self.rules.most:g}", "Check the data's scale")
-        return value
 
-    def scalar(self, value: Any, kind: Kind, low: float | None, path: str) -> Any:
+    def scalar(self, value: Value | Plain, kind: Kind, low: float | None, path: str) -> Scalar:
         """A number, a text or a truth value of the declared type, within the bounds."""
-        wanted: Any = kind.type
-        if type(value) is not wanted and not (wanted is float and type(value) is int):
-            raise errors.WrongType(f"{path} is a {type(value).__name__}; it is declared as {wanted.__name__}")
-        if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+        if type(value) is not kind.type and not (kind.type is float and type(value) is int):
+            raise mistyped(value, kind.type, path)
+        if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             raise errors.TooLarge(f"{path} does not fit 64 bits")
-        if self.rules.finite and wanted is float and not math.isfinite(value):
+        if self.rules.finite and isinstance(value, float) and not math.isfinite(value):
             raise errors.NotFinite(f"{path} is {value}")
-        if wanted is str and any("\ud800" <= letter <= "\udfff" for letter in value):
+        if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
             raise errors.WrongType(f"{path} is a text with a lone surrogate, which is not Unicode")
-        return self.number(wanted(value), low, path)
+        scalar: Scalar = kind.type(value)
+        if not isinstance(scalar, str):
+            self.number(scalar, low, path)
+        return scalar
 
-    def weights(self, weights: Mapping[str, Tensor], dims: str, path: str) -> None:
+    def weights(self, weights: Weights, dims: str, path: str) -> None:
         """Named tensors that are finite and, where declared, like the template in names, shapes and dtypes."""
         for name, tensor in weights.items():
             self.tensor(tensor, "", under(path, name))
@@ -121,7 +121,7 @@ class Checks:
                 got, want = (f"{list(t.shape)} {t.dtype}" for t in (tensor, like))
                 raise errors.WrongDims(f"{path}/{name} is {got}; expected {want}")
 
-    def template(self, names: Mapping[str, Any], dims: str, path: str) -> Mapping[str, Tensor] | None:
+    def template(self, names: Mapping[str, Value | Plain], dims: str, path: str) -> Weights | None:
         """The weights that `like NAME` refers to, whose names are these; None where the dims refer to none."""
         if not dims:
             return None
@@ -136,9 +136,13 @@ class Checks:
         return template
 
 
-def expect(value: Any, kind: Any, path: str) -> Any:
+def mistyped(value: Value | Plain, kind: type, path: str) -> errors.WrongType:
+    return errors.WrongType(f"{path or 'The message'} is a {type(value).__name__}; it is declared as {kind.__name__}")
+
+
+def expect(value: Value | Plain, kind: type[T], path: str) -> T:
     if not isinstance(value, kind):
-        raise errors.WrongType(f"{path or 'The message'} is a {type(value).__name__}; it is declared as {kind.__name__}")
+        raise mistyped(value, kind, path)
     return value
 
 

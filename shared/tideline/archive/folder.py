@@ -42,7 +42,6 @@ class FolderParts:
             self._tmp.mkdir(parents=True, exist_ok=True)
 
     def path(self, digest: Digest) -> Path:
-        """Where a part lies, or would lie."""
         return self.folder / check_digest(digest)[:2] / digest
 
     def has(self, digest: Digest) -> bool:
@@ -167,10 +166,7 @@ class FolderParts:
 
 
 class FolderAside:
-    """Files put aside: each has a name of its own there, so that nobody destroys what another has put aside.
-
-    Nothing is synced: wherever a power cut leaves a file, it is found.
-    """
+    """Files put aside, under names that nobody else destroys. Nothing is synced: wherever a power cut leaves one, it is found."""
 
     def __init__(self, parts: FolderParts) -> None:
         self._parts, self._whose = parts, uuid.uuid4().hex
@@ -212,8 +208,7 @@ class FolderUpload:
 
     def __init__(self, parts: FolderParts, digest: Digest, size: int, path: Path) -> None:
         self._parts, self._digest, self._size, self._path = parts, digest, size, path
-        self._lock = threading.Lock()
-        self._sha = hashlib.sha256()
+        self._lock = threading.RLock()
         self._file: FileIO | None = None
         self._finished = False
         with self._lock:
@@ -221,26 +216,14 @@ class FolderUpload:
             if before is not None:
                 before.close()
             try:
-                self._begin()
+                with room(path):
+                    self._file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
+                # Go on behind what is there. Not by appending: another process may write the same bytes to the same file.
+                self._sha = hashlib.file_digest(self._file, "sha256")
+                self.offset, self._inode = self._file.tell(), os.fstat(self._file.fileno()).st_ino
             except BaseException:
-                parts.over(path, self)
+                self.close()
                 raise
-
-    def _begin(self) -> None:
-        """Go on behind what is there. Not by appending: another process may write the same bytes to the same file."""
-        self.offset = self._reread()
-        with room(self._path):
-            self._file = FileIO(self._path, "r+", opener=made)
-        self._file.seek(self.offset)
-        self._inode = os.fstat(self._file.fileno()).st_ino
-
-    def _reread(self) -> int:
-        if not self._path.exists():
-            return 0
-        with self._path.open("rb") as file:
-            while block := file.read(1 << 20):
-                self._sha.update(block)
-            return file.tell()
 
     def write(self, chunk: Buffer) -> None:
         with self._lock:
@@ -251,17 +234,30 @@ class FolderUpload:
                 write_all(file.fileno(), [chunk])
 
     def finish(self) -> None:
+        """Check, and fsync. Done once; a message of a thousand parts holds no thousand files open."""
         with self._lock:
-            self._finish()
+            if self._finished:
+                return
+            file = self._open()
+            try:
+                agree(self._digest, Digest(self._sha.hexdigest()))
+                whole(self._digest, self.offset, self._size)
+                with room(self._path):
+                    self._parts.fsync(file.fileno())
+            except BaseException as error:
+                self.discard() if isinstance(error, Malformed) else self.close()
+                raise
+            file.close()
+            self._file, self._finished = None, True
 
     def commit(self) -> Digest:
         with self._lock:
-            self._finish()
+            self.finish()
             try:
                 self._agree()
                 self._parts.name(self._path, self._digest)
             finally:
-                self._end()
+                self.close()
             return self._digest
 
     def _agree(self) -> None:
@@ -275,45 +271,20 @@ class FolderUpload:
 
     def close(self) -> None:
         with self._lock:
-            self._end()
+            file, self._file, self._finished = self._file, None, False
+            if file is not None:
+                file.close()
+            self._parts.over(self._path, self)
 
     def discard(self) -> None:
         with self._lock:
-            self._end()
+            self.close()
             self._path.unlink(missing_ok=True)
-
-    def _finish(self) -> None:
-        """Check, and fsync. Done once; a message of a thousand parts holds no thousand files open."""
-        if self._finished:
-            return
-        file = self._open()
-        try:
-            agree(self._digest, Digest(self._sha.hexdigest()))
-            whole(self._digest, self.offset, self._size)
-            with room(self._path):
-                self._parts.fsync(file.fileno())
-        except BaseException as error:
-            self._end()
-            if isinstance(error, Malformed):
-                self._path.unlink(missing_ok=True)
-            raise
-        file.close()
-        self._file, self._finished = None, True
 
     def _open(self) -> FileIO:
         if self._file is None:
             raise ended(self._digest)
         return self._file
-
-    def _end(self) -> None:
-        file, self._file, self._finished = self._file, None, False
-        if file is not None:
-            file.close()
-        self._parts.over(self._path, self)
-
-
-def made(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CREAT, 0o666)
 
 
 def ended(digest: Digest) -> Stale:

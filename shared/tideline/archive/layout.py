@@ -12,11 +12,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple, NoReturn, TypeGuard
 
 from tideline.archive import errors
-from tideline.core.handle import Handle
+from tideline.core.handle import AnyHandle, Handle
 from tideline.core.run import ClientId
+from tideline.core.settings import Plain
 
 ITEM_BYTES: Mapping[str, int] = {"F64": 8, "I64": 8, "F32": 4, "F16": 2, "BF16": 2, "U8": 1, "BOOL": 1}
 ALIGN = 64
@@ -25,7 +26,7 @@ META = "__metadata__"
 RECORD = "tideline.record"
 VERSION = "tideline.layout"
 PART_NAME = "tensor"  # of the only tensor of a part
-TENSORS, HEADER = "The header names {} tensors", "The header claims {} bytes"
+TENSORS, HEADER, NAMED = "The header names {} tensors", "The header claims {} bytes", "The root names parts {} times"
 ENTRY_KEYS = frozenset(("dtype", "shape", "data_offsets"))
 NO_STEPS = frozenset(("", ".", ".."))
 STEPS: Mapping[int, int] = {**dict.fromkeys(b"[{", 1), **dict.fromkeys(b"]}", -1)}
@@ -42,9 +43,8 @@ class Limits:
     brackets: int = 1_000_000
     commas: int = 4_000_000
     tensors: int = 200_000
-    parts: int = (
-        8192  # times that a root may name one: each time it is mapped, and takes one of the files a process may have open
-    )
+    # Times that a root may name a part: each time it is mapped, and takes one of the files that a process may have open.
+    parts: int = 8192
     axes: int = 16
     name_bytes: int = 512
     depth: int = 64
@@ -73,27 +73,18 @@ class Header:
     data_start: int
 
 
-def nbytes(dtype: str, shape: Iterable[int], items: Mapping[str, int] = ITEM_BYTES) -> int:
-    """Bytes of a tensor. `items`: of one number of each dtype."""
-    return items[dtype] * math.prod(shape)
-
-
 def build(
     tensors: Mapping[str, tuple[str, tuple[int, ...]]], meta: Mapping[str, str], limits: Limits = LIMITS
 ) -> tuple[bytes, tuple[str, ...]]:
-    """The length and header of a file, and the order in which the buffers of {name: (dtype, shape)} follow.
-
-    Raises what `parse` would raise for a header beyond the limits: nothing is written that cannot be read.
-    """
+    """A file's length and header, and the order of the buffers of {name: (dtype, shape)}. Raises what `parse` would."""
     at_most(len(tensors), limits.tensors, errors.TooManyTensors, TENSORS)
     order = tuple(sorted(tensors, key=lambda n: (-ITEM_BYTES[tensors[n][0]], n)))
-    head: dict[str, Any] = {META: dict(sorted({**meta, VERSION: LAYOUT}.items()))}
+    head: dict[str, Plain] = {META: dict(sorted({**meta, VERSION: LAYOUT}.items()))}
     at = 0
     for name in order:
         dtype, shape = tensors[name]
-        end = at + nbytes(dtype, shape)
-        head[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, end]}
-        at = end
+        begin, at = at, at + ITEM_BYTES[dtype] * math.prod(shape)
+        head[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, at]}
     text = json.dumps(head, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
     text += b" " * (-(8 + len(text)) % ALIGN)
     at_most(len(text), limits.header_bytes, errors.HeaderTooLarge, HEADER)
@@ -109,7 +100,7 @@ def parse(buffer: memoryview, limits: Limits = LIMITS) -> Header:
     return Header(entries_in(raw, start, len(buffer), limits), meta, start)
 
 
-def read_header(buffer: memoryview, limits: Limits) -> tuple[dict[str, Any], int]:
+def read_header(buffer: memoryview, limits: Limits) -> tuple[dict[str, Plain], int]:
     """The JSON object at the beginning of a file, and where its buffers begin."""
     if len(buffer) < 8:
         raise errors.TooShort(f"An archive of {len(buffer)} bytes has no header")
@@ -121,7 +112,7 @@ def read_header(buffer: memoryview, limits: Limits) -> tuple[dict[str, Any], int
 
 
 def entries_in(
-    raw: dict[str, Any], start: int, end: int, limits: Limits, items: Mapping[str, int] = ITEM_BYTES, align: int = ALIGN
+    raw: dict[str, Plain], start: int, end: int, limits: Limits, items: Mapping[str, int] = ITEM_BYTES, align: int = ALIGN
 ) -> Mapping[str, Entry]:
     """The entries of a header, which is emptied. start, end: of the buffers; items: the dtypes that it may have."""
     at_most(len(raw), limits.tensors, errors.TooManyTensors, TENSORS)
@@ -132,16 +123,12 @@ def entries_in(
     return entries
 
 
-def few_parts(count: int, limits: Limits = LIMITS) -> None:
-    at_most(count, limits.parts, errors.TooManyTensors, "The root names parts {} times")
-
-
 def at_most(count: int, most: int, error: type[errors.ArchiveBroken], what: str) -> None:
     if count > most:
         raise error(f"{what.format(count)}; the limit is {most}")
 
 
-def load_json(text: bytes, limits: Limits) -> dict[str, Any]:
+def load_json(text: bytes, limits: Limits) -> dict[str, Plain]:
     check_nesting(text, limits)
     try:
         loaded = json.loads(text.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant)
@@ -165,7 +152,7 @@ def check_nesting(text: bytes, limits: Limits) -> None:
         raise errors.HeaderTooDeep(f"The header is nested deeper than {limits.depth} levels")
 
 
-def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: list[tuple[str, Plain]]) -> dict[str, Plain]:
     made = dict(pairs)
     if len(made) != len(pairs):
         seen: set[str] = set()
@@ -174,24 +161,22 @@ def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def no_constant(word: str) -> Any:
+def no_constant(word: str) -> NoReturn:
     """NaN and Infinity are not JSON."""
     raise ValueError(f"{word} is not a JSON value")
 
 
-def metadata(raw: Any) -> Mapping[str, str]:
-    if not isinstance(raw, dict) or not all(isinstance(v, str) for v in raw.values()):
+def metadata(raw: Plain) -> Mapping[str, str]:
+    if not isinstance(raw, dict) or len(texts := {k: v for k, v in raw.items() if isinstance(v, str)}) < len(raw):
         raise errors.BadMetadata("The header's metadata are not a mapping of texts")
-    version = raw.get(VERSION)
-    if version != LAYOUT:
-        raise errors.UnknownLayout(f"The file has layout {show(version)}; this version reads {LAYOUT!r}", "Use equal versions")
-    if not raw.keys() <= {VERSION, RECORD}:
-        odd = min(raw.keys() - {VERSION, RECORD})
-        raise errors.BadMetadata(f"The header's metadata have the unknown key {show(odd)}")
-    return raw
+    if (version := texts.get(VERSION)) != LAYOUT:
+        raise errors.UnknownLayout(f"The file has layout {version!r:.80}; this version reads {LAYOUT!r}", "Use equal versions")
+    if odd := texts.keys() - {VERSION, RECORD}:
+        raise errors.BadMetadata(f"The header's metadata have the unknown key {min(odd)!r:.80}")
+    return texts
 
 
-def structure(header: Header) -> dict[str, Any]:
+def structure(header: Header) -> dict[str, Plain]:
     """A root's structure. Raises BadMetadata where there is none, or none that is JSON."""
     text = header.meta.get(RECORD)
     if text is None:
@@ -212,44 +197,45 @@ def check_name(name: str, limits: Limits = LIMITS) -> str:
     return name
 
 
-def entry(name: str, raw: Any, limits: Limits, items: Mapping[str, int] = ITEM_BYTES) -> Entry:
+def entry(name: str, raw: Plain, limits: Limits, items: Mapping[str, int] = ITEM_BYTES) -> Entry:
     """One entry, every rule checked that needs no other entry."""
     check_name(name, limits)
     if not isinstance(raw, dict) or raw.keys() != ENTRY_KEYS:
         raise errors.BadEntry(f"The entry of {name!r} must have exactly dtype, shape and data_offsets")
     dtype, offsets = raw["dtype"], raw["data_offsets"]
     shape = check_shape(name, dtype, raw["shape"], limits, items)
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(whole, offsets)) or offsets[0] > offsets[1]:
-        raise errors.BadOffsets(f"The offsets of {name!r} are {show(offsets)}")
+    if not wholes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise errors.BadOffsets(f"The offsets of {name!r} are {offsets!r:.80}")
     begin, end = offsets
-    if end - begin != nbytes(dtype, shape, items):
-        raise errors.SizeMismatch(f"{name!r} spans {end - begin} bytes; its shape needs {nbytes(dtype, shape, items)}")
-    if begin % items[dtype]:
-        raise errors.Misaligned(f"{name!r} begins at {begin}, which is no multiple of its item's {items[dtype]} bytes")
+    item = items[dtype]
+    if end - begin != item * math.prod(shape):
+        raise errors.SizeMismatch(f"{name!r} spans {end - begin} bytes; its shape needs {item * math.prod(shape)}")
+    if begin % item:
+        raise errors.Misaligned(f"{name!r} begins at {begin}, which is no multiple of its item's {item} bytes")
     return Entry(name=name, dtype=dtype, shape=shape, begin=begin, end=end)
 
 
 def check_shape(
-    name: str, dtype: Any, shape: Any, limits: Limits = LIMITS, items: Mapping[str, int] = ITEM_BYTES
+    name: str, dtype: Plain, shape: Plain, limits: Limits = LIMITS, items: Mapping[str, int] = ITEM_BYTES
 ) -> tuple[int, ...]:
     """A shape of whole numbers whose size is within the limit. A zero hides no overflow: strides are made of the other axes."""
     if not isinstance(dtype, str) or dtype not in items:
-        raise errors.UnknownDtype(f"{name!r} has the dtype {show(dtype)}; known are {', '.join(items)}")
-    if not isinstance(shape, list) or len(shape) > limits.axes or not all(map(whole, shape)):
-        raise errors.BadShape(f"{name!r} has the shape {show(shape)}")
-    span = nbytes(dtype, shape, items) or nbytes(dtype, filter(None, shape), items)
+        raise errors.UnknownDtype(f"{name!r} has the dtype {dtype!r:.80}; known are {', '.join(items)}")
+    if not wholes(shape) or len(shape) > limits.axes:
+        raise errors.BadShape(f"{name!r} has the shape {shape!r:.80}")
+    span = items[dtype] * (math.prod(shape) or math.prod(filter(None, shape)))
     if span > limits.total_bytes:
         raise errors.BadShape(f"{name!r} would span {span} bytes; the limit is {limits.total_bytes}")
     return tuple(shape)
 
 
-def show(value: Any) -> str:
-    return f"{repr(value)[:80]}"
-
-
-def whole(n: Any) -> bool:
+def whole(n: Plain) -> TypeGuard[int]:
     """A whole number that is not negative (and not a truth value)."""
     return type(n) is int and 0 <= n < 1 << 63
+
+
+def wholes(given: Plain) -> TypeGuard[list[int]]:
+    return isinstance(given, list) and all(map(whole, given))
 
 
 def cover(entries: Iterable[Entry], size: int) -> None:
@@ -271,38 +257,38 @@ def named_parts(header: Header) -> tuple[tuple[str, int], ...]:
     """The parts that a root names: (digest, bytes of the part's file), in the order of the structure, without repeats."""
     found: dict[str, int] = {}
     named = [node for node in nodes(structure(header)) if is_part(node)]
-    few_parts(len(named))
+    at_most(len(named), LIMITS.parts, errors.TooManyTensors, NAMED)
     for node in named:
         found.setdefault(check_digest(node[1]), node[4] if whole(node[4]) else 0)
     return tuple(found.items())
 
 
-def named_handles(header: Header) -> tuple[Handle[Any], ...]:
+def named_handles(header: Header) -> tuple[AnyHandle, ...]:
     """The sealed values that a root names, without repeats, in the order of the structure."""
     found = [handle_in(node) for node in nodes(structure(header)) if is_handle(node)]
-    few_parts(len(found))
+    at_most(len(found), LIMITS.parts, errors.TooManyTensors, NAMED)
     return tuple(dict.fromkeys(found))
 
 
-def handle_node(handle: Handle[Any]) -> list[Any]:
+def handle_node(handle: AnyHandle) -> list[Plain]:
     return ["handle", handle.digest, handle.size, handle.holder, handle.phase, handle.round]
 
 
-def is_handle(node: Any) -> bool:
+def is_handle(node: Plain) -> bool:
     """Whether a node is a handle. No tuple holds texts and numbers beside each other."""
     return isinstance(node, list) and len(node) == 6 and node[0] == "handle" and not isinstance(node[2], str)
 
 
-def handle_in(node: Any) -> Handle[Any]:
+def handle_in(node: Plain) -> AnyHandle:
     """The handle of a node. Raises BadMetadata."""
-    if not is_handle(node) or not all(isinstance(node[i], str) for i in (3, 4)) or not all(map(whole, (node[2], node[5]))):
-        raise errors.BadMetadata(f"{show(node)} is no handle of a sealed value")
-    for name in node[3:5]:
-        check_name(name)
-    return Handle(digest=check_digest(node[1]), size=node[2], holder=ClientId(node[3]), phase=node[4], round=node[5])
+    match node:
+        case ["handle", digest, size, str(holder), str(phase), count] if whole(size) and whole(count):
+            holder, phase = check_name(holder), check_name(phase)
+            return Handle(digest=check_digest(digest), size=size, holder=ClientId(holder), phase=phase, round=count)
+    raise errors.BadMetadata(f"{node!r:.80} is no handle of a sealed value")
 
 
-def nodes(tree: Any) -> Iterator[list[Any]]:
+def nodes(tree: Plain) -> Iterator[list[Plain]]:
     stack = [tree]
     while stack:
         node = stack.pop()
@@ -314,12 +300,12 @@ def nodes(tree: Any) -> Iterator[list[Any]]:
             stack.extend(reversed(node))
 
 
-def is_part(node: Any) -> bool:
+def is_part(node: Plain) -> TypeGuard[list[Plain]]:
     """Whether a node names a part. A tuple of five texts is none: no tuple holds texts and a list beside each other."""
     return isinstance(node, list) and len(node) == 5 and node[0] == "part" and isinstance(node[3], list)
 
 
-def check_digest(text: Any) -> str:
+def check_digest(text: Plain) -> str:
     """A SHA-256 in lower-case hexadecimal: 64 characters."""
     if not isinstance(text, str) or len(text) != 64 or set(text) - set("0123456789abcdef"):
         raise errors.BadName(f"{str(text)[:80]!r} is not a digest")

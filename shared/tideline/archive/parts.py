@@ -6,8 +6,8 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol
 
 from tideline.archive.errors import DataTruncated, DigestMismatch, PartMismatch, PartMissing, TooLarge
@@ -15,6 +15,11 @@ from tideline.core.errors import Malformed
 from tideline.core.run import Digest
 
 Buffer = bytes | bytearray | memoryview
+MAX_PART_BYTES = 1 << 40
+MIN_CHUNK, MAX_CHUNK = 1 << 16, 1 << 20
+STREAMS = 8  # at once, where their number is not known
+EASY_SECONDS, HARD_SECONDS = 0.1, 0.5  # a chunk that took less may be followed by a larger one, and after more by a smaller
+CHUNKS = 4  # of a message, times the streams at once: each holds a few of them in memory, and all together about one message
 
 
 @dataclass(frozen=True)
@@ -214,12 +219,12 @@ class MemoryUpload:
             agree(self._digest, digest_of([self._bytes]))
             whole(self._digest, len(self._bytes), self._size)
         except Malformed:
-            self._parts._arriving.pop((self._digest, self._sender), None)
+            self.discard()
             raise
 
     def commit(self) -> Digest:
         self.finish()
-        self._parts._arriving.pop((self._digest, self._sender), None)
+        self.discard()
         return self._parts.put([bytes(self._bytes)])
 
     def close(self) -> None:
@@ -250,14 +255,7 @@ def missing(digest: Digest) -> PartMissing:
     return PartMissing(f"Part {digest[:12]} is not here", "Send it", digest=digest)
 
 
-MAX_PART_BYTES = 1 << 40
-MIN_CHUNK, MAX_CHUNK = 1 << 16, 1 << 20
-STREAMS = 8  # at once, where their number is not known
-EASY_SECONDS, HARD_SECONDS = 0.1, 0.5  # a chunk that took less may be followed by a larger one, and after more by a smaller
-CHUNKS = 4  # of a message, times the streams at once: each holds a few of them in memory, and all together about one message
-
-
-class Intake:
+class Intake(AbstractContextManager["Intake"]):
     """Opens each part when its first byte is due and finishes it with its last; `full` is called with each that is whole.
 
     What came of a part that is not whole stays, as with any upload, so that a cut stream can go on. With `later`, a part is
@@ -279,10 +277,7 @@ class Intake:
         self._upload: Upload | None = None
         self._size = 0
 
-    def __enter__(self) -> Intake:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
@@ -319,8 +314,7 @@ class Intake:
         """The part that the next byte belongs to; whole ones are finished on the way. None after the last."""
         while True:
             if self._upload is None:
-                following = next(self._files, None)
-                if following is None:
+                if (following := next(self._files, None)) is None:
                     return None
                 self._size = following[1]
                 self._upload = self._begin(*following)
@@ -328,14 +322,11 @@ class Intake:
                 return self._upload
             done, self._upload = self._upload, None
             self.whole.append(done)
-            self._finish(done)
-
-    def _finish(self, upload: Upload) -> None:
-        if self._later is not None:
-            self._finishing.append(self._later.submit(upload.finish))
-            return
-        upload.finish()
-        self._full(upload)
+            if self._later is not None:
+                self._finishing.append(self._later.submit(done.finish))
+            else:
+                done.finish()
+                self._full(done)
 
 
 def commit(upload: Upload) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,10 +16,12 @@ from tideline.archive import errors, layout
 from tideline.archive.checks import DTYPES, MOST, RULES, Checks, Rules, expect, under
 from tideline.archive.layout import LIMITS, META, Entry, Limits
 from tideline.archive.parts import Parts
-from tideline.core.record import Kind, Spec, specs
+from tideline.core.record import Kind, Record, Spec, Value, Weights, specs
 from tideline.core.run import Digest
+from tideline.core.settings import Plain
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 NOT_FINITE = ("nan", "inf", "-inf")  # as the writer writes them
 # Dtypes that other programs write, too, and the multiple of bytes at which their buffers begin.
 FOREIGN_BYTES: Mapping[str, int] = {**layout.ITEM_BYTES, "I32": 4, "I16": 2, "I8": 1}
@@ -29,13 +31,13 @@ FOREIGN_ALIGN = 8
 
 def decode(kind: type[T], digest: Digest, parts: Parts, rules: Rules = RULES) -> T:
     """Read a record of a type from `parts`. Raises Malformed errors; copies no tensor."""
-    return cast(T, Reader(digest, parts, rules).root(kind))
+    return Reader(digest, parts, rules).root(kind)
 
 
-def decode_order(kind: type[T], digest: Digest, parts: Parts, rules: Rules) -> tuple[T, Rules]:
+def decode_order(kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> tuple[R, Rules]:
     """An order, and what the reply to it is held to: the order's names, shapes and dims, and numbers that can be folded."""
     reader = Reader(digest, parts, rules)
-    order = cast(T, reader.root(kind))
+    order = reader.root(kind)
     return order, Rules(reader.checks.bound, (order,), most=MOST)
 
 
@@ -49,18 +51,18 @@ class Reader:
     """Walks a type along a file's structure; refuses whatever the type does not declare."""
 
     def __init__(self, digest: Digest, parts: Parts, rules: Rules) -> None:
-        self.parts, self.checks = parts, Checks(rules)
+        self.parts, self.checks = parts, Checks(rules, dict(rules.sizes))
         self.view = parts.view(digest)
         self.header = layout.parse(self.view)
         self.used: set[str] = set()
 
-    def root(self, kind: type[Any]) -> Any:
+    def root(self, kind: type[T]) -> T:
         value = self.record(kind, layout.structure(self.header), "")
         if extra := set(self.header.entries) - self.used:
             raise errors.Undeclared(f"The file holds {min(extra)!r}, which {kind.__name__} does not declare")
         return value
 
-    def record(self, kind: type[Any], tree: Any, path: str) -> Any:
+    def record(self, kind: type[T], tree: Plain, path: str) -> T:
         given, known = expect(tree, dict, path), specs(kind)
         names = {s.name for s in known}
         for name in given:
@@ -71,18 +73,19 @@ class Reader:
                 raise errors.Missing(f"{under(path, s.name)} is declared by {kind.__name__} and missing")
         return kind(**{s.name: self.value(given[s.name], s.kind, s, under(path, s.name)) for s in known})
 
-    def value(self, tree: Any, kind: Kind, spec: Spec, path: str) -> Any:
+    def value(self, tree: Plain, kind: Kind, spec: Spec, path: str) -> Value:
         match kind.what:
             case "tensor":
                 return self.checks.tensor(self.tensor(tree, path), spec.dims, path, spec.low)
             case "weights":
                 given = expect(tree, dict, path)
                 self.checks.template(given, spec.dims, path)  # before a part is opened: a root may name any number of them
-                weights = {n: self.tensor(t, under(path, n)) for n, t in given.items()}
+                weights: Weights = {n: self.tensor(t, under(path, n)) for n, t in given.items()}
                 self.checks.weights(weights, spec.dims, path)
                 return weights
             case "record":
-                return self.record(cast(type, kind.type), tree, path)
+                record: Value = self.record(kind.type, tree, path)
+                return record
             case "handle":
                 return replace(layout.handle_in(tree), kind=kind.type)
             case "dict":
@@ -96,7 +99,7 @@ class Reader:
         scalar = float(tree) if kind.type is float and tree in NOT_FINITE else tree
         return self.checks.scalar(scalar, kind, spec.low, path)
 
-    def tensor(self, tree: Any, path: str) -> Tensor:
+    def tensor(self, tree: Plain, path: str) -> Tensor:
         if tree is None:
             if path not in self.header.entries:
                 raise errors.Missing(f"{path} is declared and missing")
@@ -106,12 +109,13 @@ class Reader:
             raise errors.BadMetadata(f"{path} is neither a tensor of this file nor a part")
         _, name, dtype, given, size = tree
         shape = layout.check_shape(path, dtype, given)
-        view = self.parts.view(Digest(layout.check_digest(name)))
+        digest = Digest(layout.check_digest(name))
+        view = self.parts.view(digest)
         header = layout.parse(view)
         entry = header.entries.get(layout.PART_NAME)
         alone = len(header.entries) == 1 and layout.RECORD not in header.meta and layout.whole(size) and size == len(view)
         if entry is None or (entry.dtype, entry.shape) != (dtype, shape) or not alone:
-            raise errors.PartMismatch(f"{path}: part {name[:12]} is not the tensor that its root names")
+            raise errors.PartMismatch(f"{path}: part {digest[:12]} is not the tensor that its root names")
         return tensor_at(view, header.data_start, entry)
 
 

@@ -71,7 +71,6 @@ def chunks_of(size: int) -> int:
 
 
 def sealed_size(size: int) -> int:
-    """Bytes of the sealed file of a plaintext of `size` bytes."""
     return PREFIX_BYTES + size + TAG_BYTES * chunks_of(size)
 
 
@@ -98,15 +97,12 @@ class Sealing(Sequence[bytes]):
 
     def _chunk(self, i: int) -> bytes:
         plain = bytes(self._plain[i * CHUNK : (i + 1) * CHUNK])
-        where = authenticated(self._about, i, self._chunks), nonce(self._prefix, i)
+        where = place_of(self._about, self._prefix, i, self._chunks)
         return bindings.crypto_aead_xchacha20poly1305_ietf_encrypt(plain, *where, self._key)
 
 
 def opened(sealed: memoryview, key: bytes, about: About) -> Iterator[Buffer]:
-    """The plaintext of a sealed file, whose digest its holder signed, a chunk at a time.
-
-    Raises SealBroken for bytes that are not sealed as this: that is the holder's fault.
-    """
+    """The plaintext of a sealed file, a chunk at a time. Raises SealBroken, by its holder's fault: the digest is signed."""
     if len(sealed) != sealed_size(about.size):
         raise by_holder(about, f"its file has {len(sealed)} bytes, and {sealed_size(about.size)} were to be sealed")
     prefix, count = bytes(sealed[:PREFIX_BYTES]), chunks_of(about.size)
@@ -114,26 +110,18 @@ def opened(sealed: memoryview, key: bytes, about: About) -> Iterator[Buffer]:
         at = PREFIX_BYTES + i * (CHUNK + TAG_BYTES)
         chunk = bytes(sealed[at : at + CHUNK + TAG_BYTES])
         try:
-            where = authenticated(about, i, count), nonce(prefix, i)
-            yield bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(chunk, *where, key)
+            yield bindings.crypto_aead_xchacha20poly1305_ietf_decrypt(chunk, *place_of(about, prefix, i, count), key)
         except CryptoError:
             raise by_holder(about, "its key does not open its file") from None
 
 
-def authenticated(about: About, i: int, count: int) -> bytes:
-    """What a chunk is authenticated with: what the file is, and whether the chunk is its last."""
-    return about.signed(i + 1 == count)
-
-
-def nonce(prefix: bytes, i: int) -> bytes:
-    return prefix + i.to_bytes(8, "little")
+def place_of(about: About, prefix: bytes, i: int, count: int) -> tuple[bytes, bytes]:
+    """What a chunk is authenticated with, what the file is and whether the chunk is its last; and the chunk's nonce."""
+    return about.signed(i + 1 == count), prefix + i.to_bytes(8, "little")
 
 
 def seal_key(key: bytes, receive_key: bytes) -> bytes:
-    """A content key that only the holder of a private X25519 key can read: SEALED_KEY_BYTES.
-
-    Raises ValueError for what is no key, or one of low order: with it the secret is the same for everybody.
-    """
+    """A content key for the holder of a private X25519 key alone. Raises ValueError for no key, or one of low order."""
     try:
         return bytes(SealedBox(PublicKey(receive_key)).encrypt(key))
     except CryptoError as cause:

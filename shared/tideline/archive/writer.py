@@ -15,18 +15,20 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import cast
 from weakref import ref
 
 import torch
 from torch import Tensor
 
 from tideline.archive import errors, layout
-from tideline.archive.checks import DTYPE_NAMES, RULES, Checks, Rules, expect, under
+from tideline.archive.checks import DTYPE_NAMES, RULES, Checks, Rules, expect, mistyped, under
+from tideline.archive.layout import LIMITS
 from tideline.archive.parts import Buffer, Parts
 from tideline.core.handle import AnyHandle, Handle
-from tideline.core.record import Kind, Spec, is_record, specs
+from tideline.core.record import Kind, Record, Spec, Value, Weights, is_record, specs
 from tideline.core.run import Digest
+from tideline.core.settings import Plain
 
 PART_BYTES = 1 << 20
 WRITERS = 2  # parts written at once
@@ -70,52 +72,55 @@ class Memo:
             self.known[id(tensor)] = (ref(tensor), tensor._version, digest, size)
 
 
-def encode(value: Any, parts: Parts, rules: Rules = RULES, memo: Memo | None = None) -> Message:
-    """Write a record into `parts`. Raises Malformed errors for what its type does not declare."""
-    writer = Writer(parts, rules, memo or Memo())
-    root = writer.root(value, type(value))
-    return Message(root[0], (root, *writer.written.items()), tuple(writer.handles.values()))
+def encode(
+    value: Record, parts: Parts, rules: Rules = RULES, memo: Memo | None = None, kind: type | None = None, whole: bool = False
+) -> Message:
+    """Write a record into `parts`. Raises Malformed errors for what its type does not declare.
 
-
-class Writer:
-    """Walks a value by its type; fills `inline` (tensors of the root), `written` (parts) and `handles`.
-
-    whole: no tensor is a part of its own, however large.
+    kind: the type that it is declared as, if that is not its own. whole: no tensor is a part of its own, however large.
     """
+    writer = Writer(parts, Checks(rules, dict(rules.sizes)), memo or Memo(), whole)
+    root = Spec("", Kind("record", type=kind or type(value)))
+    tree = writer.value(value, root.kind, root, "")
+    layout.at_most(writer.named + len(writer.handles), LIMITS.parts, errors.TooManyTensors, layout.NAMED)
+    buffers = file_of(writer.inline, {layout.RECORD: json.dumps(tree, separators=(",", ":"), allow_nan=False)})
+    files = {parts.put(buffers): sum(map(len, buffers)), **writer.written}
+    return Message(next(iter(files)), tuple(files.items()), tuple(writer.handles.values()))
 
-    def __init__(self, parts: Parts, rules: Rules, memo: Memo, whole: bool = False) -> None:
-        self.parts, self.rules, self.memo, self.whole = parts, rules, memo, whole
-        self.checks = Checks(rules)
-        self.inline: dict[str, Tensor] = {}
-        self.written: dict[Digest, int] = {}
-        self.handles: dict[AnyHandle, AnyHandle] = {}
-        self.named = 0  # times that a part is named
 
-    def root(self, value: Any, kind: type[Any]) -> tuple[Digest, int]:
-        """Write a record's root, and first the parts that it names: its digest and bytes."""
-        tree = self.record(value, kind, "")
-        layout.few_parts(self.named + len(self.handles))
-        return self.file(self.inline, {layout.RECORD: json.dumps(tree, separators=(",", ":"), allow_nan=False)})
+@dataclass
+class Writer:
+    """Walks a value by its type; fills `inline` (tensors of the root), `written` (parts) and `handles`."""
 
-    def record(self, value: Any, kind: type[Any], path: str) -> dict[str, Any]:
-        if not is_record(kind) or type(value) is not kind:
-            raise errors.WrongType(f"{path or 'The message'} is a {type(value).__name__}; it is declared as {kind.__name__}")
-        return {s.name: self.value(getattr(value, s.name), s.kind, s, under(path, s.name)) for s in specs(kind)}
+    parts: Parts
+    checks: Checks
+    memo: Memo
+    whole: bool
+    inline: dict[str, Tensor] = field(default_factory=dict)
+    written: dict[Digest, int] = field(default_factory=dict)
+    handles: dict[AnyHandle, AnyHandle] = field(default_factory=dict)
+    named: int = 0  # times that a part is named
 
-    def value(self, value: Any, kind: Kind, spec: Spec, path: str) -> Any:
+    def value(self, value: Value, kind: Kind, spec: Spec, path: str) -> Plain:
         """One value's structure. JSON has no word for numbers that are not finite: they are written as texts."""
         match kind.what:
             case "tensor":
                 return self.tensor(self.checks.tensor(value, spec.dims, path, spec.low), path)
             case "weights":
-                weights = by_name(value, path)
+                weights = cast(Weights, by_name(value, path))
                 self.checks.weights(weights, spec.dims, path)
                 self.ahead(list(weights.values()))
                 return {n: self.tensor(t, under(path, n)) for n, t in weights.items()}
             case "record":
-                return self.record(value, cast(type, kind.type), path)
+                if not is_record(kind.type) or type(value) is not kind.type:
+                    raise mistyped(value, kind.type, path)
+                # The name of a field has no slash: it is checked with the path alone.
+                return {
+                    s.name: self.value(getattr(value, s.name), s.kind, s, layout.check_name(f"{path}/{s.name}".lstrip("/")))
+                    for s in specs(kind.type)
+                }
             case "handle":
-                return self.handle(expect(value, Handle, path), cast(type, kind.type), path)
+                return self.handle(expect(value, Handle, path), kind.type, path)
             case "dict":
                 return {k: self.value(v, kind.inner, spec, under(path, k)) for k, v in by_name(value, path).items()}
             case "tuple":
@@ -125,59 +130,60 @@ class Writer:
         scalar = self.checks.scalar(value, kind, spec.low, path)
         return str(scalar) if isinstance(scalar, float) and not math.isfinite(scalar) else scalar
 
-    def handle(self, handle: AnyHandle, kind: type[Any], path: str) -> list[Any]:
+    def handle(self, handle: AnyHandle, kind: type, path: str) -> list[Plain]:
         """A handle. The value of a new one is written as a file of its own, which holds all of its tensors."""
-        maker = self.rules.maker
+        maker = self.checks.rules.maker
         if (handle.value is None) != (maker is None):
             what = f"{path} is a handle {'without a value' if maker else 'with its value'}"
             raise errors.WrongType(what, "A site gives values, by Handle.of; everybody else passes on handles as they came")
-        if maker is not None:
-            rules = replace(self.rules, sizes=self.checks.bound, maker=None)
-            handle = handle.named(*Writer(self.parts, rules, self.memo, whole=True).root(handle.value, kind), maker)
+        if maker is not None and handle.value is not None:
+            rules = replace(self.checks.rules, sizes=self.checks.bound, maker=None)
+            handle = handle.named(*encode(handle.value, self.parts, rules, self.memo, kind, whole=True).files[0], maker)
         if (before := self.handles.get(handle)) is not None:  # named twice: it is for all readers of either
             to = None if handle.to is None or before.to is None else tuple(sorted({*handle.to, *before.to}))
             handle = replace(handle, to=to)
         self.handles[handle] = handle
         return layout.handle_node(handle)
 
-    def tensor(self, tensor: Tensor, path: str) -> list[Any] | None:
+    def tensor(self, tensor: Tensor, path: str) -> list[Plain] | None:
         if self.whole or tensor.nbytes < PART_BYTES:
             self.inline[layout.check_name(path)] = tensor
             return None
-        part = self.memo.get(tensor)
-        if part is None:
-            part = self.file({layout.PART_NAME: tensor}, {})
-            self.memo.put(tensor, *part)
-        self.written[part[0]] = part[1]
+        digest, size = self.memo.get(tensor) or self.part(tensor)
+        self.written[digest] = size
         self.named += 1
-        return ["part", part[0], DTYPE_NAMES[tensor.dtype], list(tensor.shape), part[1]]
+        return ["part", digest, DTYPE_NAMES[tensor.dtype], list(tensor.shape), size]
+
+    def part(self, tensor: Tensor) -> tuple[Digest, int]:
+        """Write a tensor's own file: its digest and bytes."""
+        buffers = file_of({layout.PART_NAME: tensor}, {})
+        part = self.parts.put(buffers), sum(map(len, buffers))
+        self.memo.put(tensor, *part)
+        return part
 
     def ahead(self, tensors: Sequence[Tensor]) -> None:
         """Write large tensors side by side: hashing, writing and fsync leave the interpreter to others."""
         large = [t for t in tensors if not self.whole and t.nbytes >= PART_BYTES and self.memo.get(t) is None]
         if len(large) > 1:
             with ThreadPoolExecutor(WRITERS) as threads:
-                parts = threads.map(lambda tensor: self.file({layout.PART_NAME: tensor}, {}), large)
-                for tensor, part in zip(large, parts, strict=True):
-                    self.memo.put(tensor, *part)
-
-    def file(self, tensors: Mapping[str, Tensor], meta: Mapping[str, str]) -> tuple[Digest, int]:
-        head, order = layout.build({n: (DTYPE_NAMES[t.dtype], tuple(t.shape)) for n, t in tensors.items()}, meta)
-        buffers = [head, *(raw(tensors[name]) for name in order)]
-        return self.parts.put(buffers), sum(len(b) for b in buffers)
+                list(threads.map(self.part, large))
 
 
-def by_name(value: Any, path: str) -> dict[str, Any]:
-    for name in expect(value, Mapping, path):
+def by_name(value: Value, path: str) -> dict[str, Value]:
+    if not isinstance(value, Mapping):
+        raise mistyped(value, Mapping, path)
+    for name in value:
         if not isinstance(name, str):
             raise errors.WrongType(f"{path} has the key {name!r}, which is no text")
     return dict(sorted(value.items()))
 
 
-def raw(tensor: Tensor) -> Buffer:
-    """A tensor's bytes, little-endian, without a copy where it is contiguous and on the CPU."""
-    if tensor.numel() == 0:
-        return b""
-    dense = tensor.detach().cpu().resolve_neg().contiguous()
-    # A single element of a strided view counts as contiguous, and `view` would keep its stride.
-    return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8).numpy().data
+def file_of(tensors: Weights, meta: Mapping[str, str]) -> list[Buffer]:
+    """A file's buffers: its header, and the bytes of each tensor, not copied where it is contiguous and on the CPU."""
+    head, order = layout.build({n: (DTYPE_NAMES[t.dtype], tuple(t.shape)) for n, t in tensors.items()}, meta)
+    buffers: list[Buffer] = [head]
+    for tensor in (tensors[name] for name in order if tensors[name].numel()):
+        dense = tensor.detach().cpu().resolve_neg().contiguous()
+        # A single element of a strided view counts as contiguous, and `view` would keep its stride.
+        buffers.append(dense.as_strided((dense.numel(),), (1,)).view(torch.uint8).numpy().data)
+    return buffers

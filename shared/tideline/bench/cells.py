@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import signal
@@ -85,22 +86,22 @@ class Bench:
     def fill(self) -> None:
         """Start cells while there is room. A cell that another process runs is tried again later."""
         for cell in tuple(self.todo):
-            if len(self.running) == self.how.jobs:
-                return
-            with unbroken():
-                self.begin(cell)
+            if len(self.running) < self.how.jobs:
+                with unbroken():
+                    self.begin(cell)
 
     def begin(self, cell: Cell) -> None:
         """Start one cell, unless it is taken, or done by now."""
         home = home_of(self.how.out, cell)
-        lock = locked(home / LOCK)
-        if lock is None:
+        if (lock := locked(home / LOCK)) is None:
             return
         self.todo.remove(cell)
         if read_cell(home, cell).status is Status.DONE:
             self.end(cell, lock, None)
             return
-        prepare(home, cell)
+        for name in (RESULT, FAILED, STATE):  # of an earlier try
+            (home / name).unlink(missing_ok=True)
+        replace_file(home / EXPERIMENT, cell.text)
         self.running.append(Running(cell, child(home, self.how.options, lock), lock, time.monotonic()))
 
     def reap(self) -> None:
@@ -115,32 +116,29 @@ class Bench:
         """Record a cell's score. code: its child's."""
         home = home_of(self.how.out, cell)
         score = read_cell(home, cell)
-        if score.status is Status.DONE and not self.how.same_data():
+        if score.status is not Status.DONE:
+            score = Score(cell, Status.FAILED, cause_of(home, code))
+        elif not self.how.same_data():
             (home / RESULT).unlink()
             score = Score(cell, Status.FAILED, CHANGED)
-        elif score.status is not Status.DONE:
-            score = Score(cell, Status.FAILED, cause_of(home, code))
         if score.status is Status.DONE:
-            (home / FAILED).unlink(missing_ok=True)
-            if not self.how.keep_states:
-                (home / STATE).unlink(missing_ok=True)
+            for name in (FAILED,) if self.how.keep_states else (FAILED, STATE):
+                (home / name).unlink(missing_ok=True)
         else:
             (home / FAILED).write_text(json.dumps({"code": code, "cause": score.cause}) + "\n", encoding="utf-8")
         os.close(lock)
         self.scores[cell.key] = score
-        self.say(f"[{self.ended()}/{len(self.scores)}] {line_of(score)}; {self.ahead()}")
-        self.spoke = time.monotonic()
+        self.count(f"{line_of(score)}; {self.ahead()}")
 
     def report(self) -> None:
         if time.monotonic() - self.spoke > STATUS_SECONDS:
-            self.spoke = time.monotonic()
             names = "; ".join(each.cell.words() for each in self.running) or "none here; another process runs the rest"
-            self.say(f"[{self.ended()}/{len(self.scores)}] {self.ahead()}; at work: {names}")
+            self.count(f"{self.ahead()}; at work: {names}")
 
-    def ended(self) -> int:
-        """How many cells are done or have failed."""
-        left = {each.key for each in self.todo} | {each.cell.key for each in self.running}
-        return len(self.scores) - len(left)
+    def count(self, words: str) -> None:
+        """Say something after how many cells are done or have failed."""
+        self.say(f"[{len(self.scores) - len(self.todo) - len(self.running)}/{len(self.scores)}] {words}")
+        self.spoke = time.monotonic()
 
     def ahead(self) -> str:
         """How many run, and how long it will take."""
@@ -151,9 +149,8 @@ class Bench:
         """From how long finished cells took, those of the same method where there are any; None before one has."""
         if not self.taken:
             return None
-        usual = statistics.fmean(value for values in self.taken.values() for value in values)
+        usual, now = statistics.fmean(itertools.chain(*self.taken.values())), time.monotonic()
         mean = {label: statistics.fmean(values) for label, values in self.taken.items()}
-        now = time.monotonic()
         work = sum(mean.get(cell.label, usual) for cell in self.todo)
         work += sum(max(mean.get(each.cell.label, usual) - (now - each.begun), 0.0) for each in self.running)
         return work / self.how.jobs
@@ -165,9 +162,8 @@ def run_cells(cells: Sequence[Cell], how: How, say: Callable[[str], None]) -> li
         scores = {cell.key: read_cell(home_of(how.out, cell), cell) for cell in cells}
         todo = [cell for cell in cells if scores[cell.key].status is not Status.DONE]
         say(f"{len(cells)} cells, {len(cells) - len(todo)} done, {len(todo)} to run, {how.jobs} at once")
-        bench = Bench(how, say, scores, todo, spoke=time.monotonic())
-        bench.run()
-        return list(bench.scores.values())
+        Bench(how, say, scores, todo, spoke=time.monotonic()).run()
+        return list(scores.values())
 
 
 def home_of(out: Path, cell: Cell) -> Path:
@@ -178,8 +174,7 @@ def home_of(out: Path, cell: Cell) -> Path:
 def alone(out: Path) -> Iterator[None]:
     """Let one bench at a time run in a folder. Raises Refused."""
     out.mkdir(parents=True, exist_ok=True)
-    lock = locked(out / LOCK)
-    if lock is None:
+    if (lock := locked(out / LOCK)) is None:
         raise Refused(f"Another bench runs in {out}", "Wait for it, see its tables with --table, or give another --out")
     try:
         yield
@@ -199,13 +194,6 @@ def locked(path: Path) -> int | None:
     return file
 
 
-def prepare(home: Path, cell: Cell) -> None:
-    """A folder with the experiment and nothing of an earlier try."""
-    for name in (RESULT, FAILED, STATE):
-        (home / name).unlink(missing_ok=True)
-    replace_file(home / EXPERIMENT, cell.text)
-
-
 def child(home: Path, options: Sequence[str], lock: int) -> subprocess.Popen[bytes]:
     """`tideline simulate` on a cell's experiment. It inherits the lock."""
     args = ("simulate", str(home / EXPERIMENT), "--out", str(home), *options)
@@ -214,14 +202,13 @@ def child(home: Path, options: Sequence[str], lock: int) -> subprocess.Popen[byt
 
 def cause_of(home: Path, code: int | None) -> str:
     """Why a cell has failed: its run's cause, or the last error of its process."""
-    result = json_of(home / RESULT)
-    if result is not None:
+    if (result := json_of(home / RESULT)) is not None:
         return clean(f"{result.get('status')}: {result.get('cause')}")
-    lines = (home / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines() if (home / LOG).exists() else []
-    errors = [line for line in lines if line.startswith("Error: ")] or lines
     if code is not None and code < 0:
         return f"killed by {signal.Signals(-code).name}"
-    return clean((errors[-1] if errors else "no output")[:LONGEST]) + f" (exit code {code})"
+    lines = (home / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines() if (home / LOG).exists() else []
+    errors = [line for line in lines if line.startswith("Error: ")] or lines or ["no output"]
+    return clean(errors[-1][:LONGEST]) + f" (exit code {code})"
 
 
 def line_of(score: Score) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tideline.archive.parts import MemoryParts
-from tideline.bench.grid import Grid, base_config, clients, config_of, left_out
+from tideline.bench.grid import Grid, base_config, clients, config_of
 from tideline.client.output import replace_file
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, Refused
@@ -23,18 +24,8 @@ from tideline.experiments.files import ExperimentText
 from tideline.learning.formats import images
 from tideline.learning.formats.classes import CLASSES
 from tideline.learning.formats.folder import TRANSFORMS, find
-from tideline.learning.partition.deal_folders import sizes_of
 from tideline.learning.partition.deals import Deal, deal
-from tideline.learning.partition.dealt_folder import role_of
-
-
-def folder_of(text: ExperimentText, grid: Grid) -> Path:
-    """The grid's data folder, seen from its file. Raises ConfigRefused."""
-    path = Path(text.name).parent / Path(grid.folder).expanduser()
-    if not path.is_dir():
-        with text.located():
-            raise ConfigRefused(f"folder: there is no folder {path}", "Correct the path", path="folder")
-    return path.resolve()
+from tideline.learning.partition.folders import role_of, sizes_of
 
 
 def check_grid(text: ExperimentText, grid: Grid, folder: Path, methods: Methods) -> dict[str, int]:
@@ -48,17 +39,16 @@ def check_grid(text: ExperimentText, grid: Grid, folder: Path, methods: Methods)
 
 def check_deals(grid: Grid, sizes: Mapping[str, int]) -> None:
     """Raises ConfigRefused for a deal that is not possible."""
-    for i, domain in enumerate(left_out(grid, sizes)):
-        for j, d in enumerate(grid.domains):
-            n = clients(grid, sizes)
-            rule = Deal(leave_out=domain, clients=n, domains=d, seed=grid.seeds[0], share=grid.share, shots=grid.shots)
+    n = clients(grid, sizes)
+    for (i, domain), (j, d) in itertools.product(enumerate(grid.leave_out or tuple(sizes)), enumerate(grid.domains)):
+        rule = Deal(leave_out=domain, clients=n, domains=d, seed=grid.seeds[0], share=grid.share, shots=grid.shots)
+        try:
+            deal(sizes, rule)
+        except ConfigRefused as error:
+            path = str(error.context.get("path", ""))
+            what = error.what if path == "leave_out" else f"With {domain} left out: {error.what}"
             places = {"leave_out": f"leave_out[{i}]", "domains": f"domains[{j}]"}
-            try:
-                deal(sizes, rule)
-            except ConfigRefused as error:
-                path = str(error.context.get("path", ""))
-                what = error.what if path == "leave_out" else f"With {domain} left out: {error.what}"
-                raise ConfigRefused(what, error.todo, path=places.get(path, path)) from None
+            raise ConfigRefused(what, error.todo, path=places.get(path, path)) from None
 
 
 def check_methods(grid: Grid, n: int, methods: Methods) -> None:
@@ -87,9 +77,8 @@ def located_in(grid: Grid, i: int) -> Iterator[None]:
 
 def place_of(grid: Grid, i: int, path: str) -> str:
     """Where in the grid a dotted path of an experiment comes from."""
-    head, _, rest = path.partition(".")
-    own = grid.methods[i].config
-    if head == "config" and rest.partition(".")[0] not in own and rest.partition(".")[0] in base_config(grid):
+    head, *rest = path.split(".")
+    if head == "config" and rest and rest[0] not in grid.methods[i].config and rest[0] in base_config(grid):
         return f"base.{path}"
     if head in ("method", "preset", "config", "roster", ""):
         return f"methods[{i}].{path}".rstrip(".")
@@ -110,7 +99,7 @@ def digest_of(folder: Path, cache: Path, write_cache: bool = True) -> str:
 
     A file whose size and time of change are those in the cache is not read again. write_cache: note what was read.
     """
-    known: Mapping[str, FileFacts] = read_cache(cache)
+    known = read_cache(cache)
     facts: dict[str, FileFacts] = {}
     for name, path in files_of(folder).items():
         stat = path.stat()
@@ -121,8 +110,8 @@ def digest_of(folder: Path, cache: Path, write_cache: bool = True) -> str:
         facts[name] = last
     if write_cache:
         replace_file(cache, json.dumps({f"{folder}/{name}": vars(each) for name, each in facts.items()}, indent=0) + "\n")
-    lines = [f"{json.dumps(name)} {each.size} {each.sha256}\n" for name, each in sorted(facts.items())]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    lines = "".join(f"{json.dumps(name)} {each.size} {each.sha256}\n" for name, each in sorted(facts.items()))
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def files_of(folder: Path) -> dict[str, Path]:

@@ -32,11 +32,9 @@ def write_figures(scores: Sequence[Score], out: Path) -> list[Path]:
     pictures = {"scores": scores_figure(scores)}
     for d in dict.fromkeys(score.cell.domains for score in done):
         pictures[f"curves-d{d}"] = curves_figure([score for score in scores if score.cell.domains == d], d)
-    written = []
     for name, figure in pictures.items():
-        written.append(folder / f"{name}.png")
-        written[-1].write_bytes(png_of(figure))
-    return written
+        (folder / f"{name}.png").write_bytes(png_of(figure))
+    return [folder / f"{name}.png" for name in pictures]
 
 
 def panels(height: float) -> tuple[Figure, Sequence[Axes]]:
@@ -73,7 +71,7 @@ def scores_figure(scores: Sequence[Score]) -> Figure:
         axes.set_yticks(range(len(labels)), [cut(label, NAME) for label in labels], parse_math=False)
         axes.set_ylim(len(labels) - 0.5, -0.5)
         axes.set_xlabel("accuracy, %", fontsize=WORDS)
-        axes.set_xlim(widened(axes.get_xlim()))
+        axes.set_xlim(widened(*axes.get_xlim()))
     legend(figure, handles, 3)
     return figure
 
@@ -93,15 +91,14 @@ def curves_figure(scores: Sequence[Score], d: int) -> Figure:
     for axes in both:
         axes.set_xlabel("round", fontsize=WORDS)
         axes.set_ylabel("accuracy, %", fontsize=WORDS)
-        axes.set_ylim(widened(axes.get_ylim()))
+        axes.set_ylim(widened(*axes.get_ylim()))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend(figure, handles, 3)
     return figure
 
 
-def widened(limits: tuple[float, float]) -> tuple[float, float]:
+def widened(low: float, high: float) -> tuple[float, float]:
     """The limits of an axis of percents, so far apart that noise does not look like a leap."""
-    low, high = limits
     more = max(SPAN - (high - low), 0.0) / 2
     return low - more, high + more
 

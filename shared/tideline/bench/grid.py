@@ -6,11 +6,11 @@ It loads no torch; tideline.bench.checks checks a grid against its methods and d
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict, cast
+from typing import cast
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import EMPTY, World, plain_world
@@ -20,8 +20,6 @@ from tideline.experiments.yaml_lines import write_yaml
 
 # What `base` may say of every cell's experiment; the rest of an experiment is the grid's own.
 BASE = ("config", "waiting", "reference", "checkpoint_every", "threads")
-# Keys that may hold one value instead of a list.
-LISTS = ("leave_out", "domains")
 MOST_SEEDS = 1000
 LONGEST = 60  # characters of a label
 DIGITS = 12  # of a digest in a name
@@ -92,7 +90,7 @@ def unfolded(given: Mapping[str, Plain]) -> dict[str, Plain]:
     methods = made.get("methods")
     if isinstance(methods, list):
         made["methods"] = [{"method": each} if isinstance(each, str) else each for each in methods]
-    for key in LISTS:
+    for key in ("leave_out", "domains"):
         value = made.get(key)
         if isinstance(value, (str, int)) and not isinstance(value, bool):
             made[key] = [value]
@@ -113,9 +111,9 @@ def check_methods(grid: Grid) -> None:
         if len(each.name) > LONGEST or not each.name.isprintable() or not slug(each.name):
             what = f"methods[{i}]: the label {each.name[:LONGEST]!r} cannot name a row and a folder"
             raise ConfigRefused(what, f"Write up to {LONGEST} letters and digits", path=f"methods[{i}].label")
-    counted = Counter(slug(each.name).lower() for each in grid.methods)
+    slugs = [slug(each.name).lower() for each in grid.methods]
     for i, each in enumerate(grid.methods):
-        if counted[slug(each.name).lower()] > 1:
+        if slugs.count(slugs[i]) > 1:
             what = f"methods[{i}]: there are two rows of the label {each.name}"
             raise ConfigRefused(what, "Give each a label of its own: {label: ..., method: ...}", path=f"methods[{i}]")
 
@@ -140,22 +138,6 @@ def check_once(name: str, values: Sequence[object]) -> None:
         raise ConfigRefused(f"{name} has {values[twice[0]]} twice", "Name each once", path=f"{name}[{twice[0]}]")
 
 
-class DealSection(TypedDict):
-    """A cell's `deal`."""
-
-    folder: str
-    leave_out: str
-    clients: int
-    domains: int
-    seed: int
-    share: float
-    shots: int
-
-
-def left_out(grid: Grid, sizes: Mapping[str, int]) -> tuple[str, ...]:
-    return grid.leave_out or tuple(sizes)
-
-
 def clients(grid: Grid, sizes: Mapping[str, int]) -> int:
     """The number of clients; default the number of source domains."""
     return len(sizes) - 1 if grid.clients is None else grid.clients
@@ -163,40 +145,19 @@ def clients(grid: Grid, sizes: Mapping[str, int]) -> int:
 
 def cells(grid: Grid, sizes: Mapping[str, int], data: str) -> Iterator[Cell]:
     """Every cell, seed by seed, so that what is done first can be compared. `data`: how an experiment finds the folder."""
-    for seed in grid.seeds:
-        for d in grid.domains:
-            for domain in left_out(grid, sizes):
-                for method in grid.methods:
-                    deal: DealSection = {
-                        "folder": data,
-                        "leave_out": domain,
-                        "clients": clients(grid, sizes),
-                        "domains": d,
-                        "seed": seed,
-                        "share": grid.share,
-                        "shots": grid.shots,
-                    }
-                    yield cell(grid, method, deal)
+    n = clients(grid, sizes)
+    for seed, d, domain, method in itertools.product(grid.seeds, grid.domains, grid.leave_out or tuple(sizes), grid.methods):
+        place: dict[str, Plain] = {"folder": data, "leave_out": domain, "clients": n, "domains": d, "seed": seed}
+        text = write_yaml(experiment_of(grid, method, {**place, "share": grid.share, "shots": grid.shots}))
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        # The digest of its experiment, so that no result can be taken for another's.
+        key = f"{slug(method.name)}-{slug(domain)[:LONGEST]}-d{d}-s{seed}-{digest[:DIGITS]}"
+        yield Cell(
+            label=method.name, method=method.method, leave_out=domain, domains=d, seed=seed, text=text, digest=digest, key=key
+        )
 
 
-def cell(grid: Grid, method: GridMethod, deal: DealSection) -> Cell:
-    """One cell. Its key holds the digest of its experiment, so that no result can be taken for another's."""
-    text = write_yaml(experiment_of(grid, method, deal))
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    domain, d, seed = deal["leave_out"], deal["domains"], deal["seed"]
-    return Cell(
-        label=method.name,
-        method=method.method,
-        leave_out=domain,
-        domains=d,
-        seed=seed,
-        text=text,
-        digest=digest,
-        key=f"{slug(method.name)}-{slug(domain)[:LONGEST]}-d{d}-s{seed}-{digest[:DIGITS]}",
-    )
-
-
-def experiment_of(grid: Grid, method: GridMethod, deal: DealSection) -> dict[str, Plain]:
+def experiment_of(grid: Grid, method: GridMethod, deal: Mapping[str, Plain]) -> dict[str, Plain]:
     """A cell's experiment, as plain data. One thread, unless the base says otherwise: cells run side by side."""
     base = {"threads": 1, **{key: value for key, value in grid.base.items() if key != "config"}}
     return {
@@ -205,7 +166,7 @@ def experiment_of(grid: Grid, method: GridMethod, deal: DealSection) -> dict[str
         **({"preset": method.preset} if method.preset else {}),
         "config": config_of(grid, method),
         "world": plain_world(grid.world),
-        "deal": plain({**deal}),
+        "deal": deal,
         "seed": deal["seed"],
         **plain(base),
     }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -20,8 +21,6 @@ METRICS = ("id", "ood")
 
 
 class Status(StrEnum):
-    """How far a cell is."""
-
     DONE = "done"
     FAILED = "failed"
     WAITING = "waiting"
@@ -100,19 +99,10 @@ def json_of(path: Path) -> dict[str, Plain] | None:
 
 def scored(cell: Cell, result: RunResult) -> Score:
     """The numbers of a completed run (docs/result.md)."""
-    last = {each["name"]: each["accuracy"] for each in result["clients"]}
+    own, unseen = means(result, {each["name"]: each["accuracy"] for each in result["clients"]})
     curve = tuple(Point(n, *means(result, shares)) for n, shares in by_round(result))
-    own, unseen = means(result, last)
-    return Score(
-        cell,
-        Status.DONE,
-        id=own,
-        ood=unseen,
-        state_digest=result["state_digest"],
-        seconds=result["seconds"],
-        rounds=result["rounds"],
-        curve=curve,
-    )
+    digest, seconds, rounds = result["state_digest"], result["seconds"], result["rounds"]
+    return Score(cell, Status.DONE, id=own, ood=unseen, state_digest=digest, seconds=seconds, rounds=rounds, curve=curve)
 
 
 def means(result: RunResult, accuracy: Mapping[str, float | None]) -> tuple[float | None, float | None]:
@@ -137,28 +127,22 @@ def by_round(result: RunResult) -> Iterator[tuple[int, dict[str, float]]]:
 
 
 def rows(scores: Sequence[Score]) -> list[Row]:
-    """A row for each method and d, in the grid's order."""
+    """A row for each method and d, in the grid's order. Over all left-out domains: the mean of each seed's, then over seeds."""
     labels, ds = (tuple(dict.fromkeys(values)) for values in zip(*((s.cell.label, s.cell.domains) for s in scores), strict=True))
-    return [row(label, d, [s for s in scores if (s.cell.label, s.cell.domains) == (label, d)]) for label in labels for d in ds]
+    made = []
+    for label, d in itertools.product(labels, ds):
+        own = [s for s in scores if (s.cell.label, s.cell.domains) == (label, d)]
+        names = dict.fromkeys(s.cell.leave_out for s in own)
+        each = {name: over_seeds([s for s in own if s.cell.leave_out == name]) for name in names}
+        made.append(Row(label, d, over_seeds(own), each))
+    return made
 
 
-def row(label: str, domains: int, scores: Sequence[Score]) -> Row:
-    """One method with d domains a client. Over all left-out domains: first the mean of a seed's, then over the seeds."""
-    names = tuple(dict.fromkeys(s.cell.leave_out for s in scores))
-    return Row(
-        label,
-        domains,
-        {metric: over_seeds(scores, metric) for metric in METRICS},
-        {name: {m: over_seeds([s for s in scores if s.cell.leave_out == name], m) for m in METRICS} for name in names},
-    )
-
-
-def over_seeds(scores: Iterable[Score], metric: str) -> Spread | None:
-    """The spread of a metric over seeds; a seed whose cells are not all done is left out."""
-    seeds: dict[int, list[float | None]] = {}
-    for score in scores:
-        seeds.setdefault(score.cell.seed, []).append(getattr(score, metric))
-    return spread([average(values) for values in seeds.values()])
+def over_seeds(scores: Sequence[Score]) -> dict[str, Spread | None]:
+    """The spread of each metric over seeds; a seed whose cells are not all done is left out."""
+    seeds = dict.fromkeys(s.cell.seed for s in scores)
+    values = {m: [average([getattr(s, m) for s in scores if s.cell.seed == seed]) for seed in seeds] for m in METRICS}
+    return {metric: spread(each) for metric, each in values.items()}
 
 
 def spread(values: Sequence[float | None]) -> Spread | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tideline.bench.scores import METRICS, Row, Score, Spread, Status, rows
 from tideline.client.output import replace_file
 
 Cell = str | float | None
-
+Lines = tuple[list[str], list[list[str]]]  # a header, and the lines below it
 RESULTS, CURVES, TABLE = "results.csv", "curves.csv", "table.md"
 COLUMNS = (
     *("label", "method", "left_out", "domains", "seed", "status", "id", "ood", "rounds", "seconds"),
@@ -63,24 +63,18 @@ def as_csv(lines: Iterable[Iterable[Cell]]) -> str:
 def markdown(scores: Sequence[Score], data: str) -> str:
     """The tables: over all left-out domains, then for each d each of them; and what failed."""
     made = rows(scores)
-    counted = {status: sum(s.status is status for s in scores) for status in Status}
-    counts = ", ".join(f"{n} {status.value}" for status, n in counted.items())
-    parts = [f"# Results\n\n{len(scores)} cells: {counts}. Data: SHA-256 `{data}`.\n\n{NOTE}", *sections(made)]
+    counts = ", ".join(f"{sum(s.status is status for s in scores)} {status.value}" for status in Status)
+    parts = [f"# Results\n\n{len(scores)} cells: {counts}. Data: SHA-256 `{data}`.\n\n{NOTE}"]
+    for heading, (header, lines) in (("All left-out domains", overall(made)), *singles(made)):
+        parts.append(f"## {heading}\n\n{piped(header, lines)}")
     failed = [[s.cell.words(), s.cause] for s in scores if s.status is Status.FAILED]
     if failed:
         parts.append("## Failed\n\n" + piped(["cell", "cause"], failed))
     return "\n".join(parts)
 
 
-def sections(made: Sequence[Row]) -> Iterator[str]:
-    """One table over all left-out domains, and one for each d."""
-    yield "## All left-out domains\n\n" + piped(*overall(made))
-    for d in dict.fromkeys(row.domains for row in made):
-        yield f"## Each left-out domain, d = {d}\n\n" + piped(*single(made, d))
-
-
-def overall(made: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Header and lines: a method a line, id and ood for each d."""
+def overall(made: Sequence[Row]) -> Lines:
+    """A method a line, id and ood for each d."""
     ds = list(dict.fromkeys(row.domains for row in made))
     by_place = {(row.label, row.domains): row for row in made}
     header = ["method", *(f"d = {d}, {metric}" for d in ds for metric in METRICS)]
@@ -88,12 +82,14 @@ def overall(made: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return header, [[label, *(percent(by_place[label, d].all[m]) for d in ds for m in METRICS)] for label in labels]
 
 
-def single(made: Sequence[Row], d: int) -> tuple[list[str], list[list[str]]]:
-    """Header and lines of one d: a method a line, id and ood for each left-out domain."""
-    own = [row for row in made if row.domains == d]
-    names = list(dict.fromkeys(name for row in own for name in row.each))
-    header = ["method", *(f"{name}, {metric}" for name in names for metric in METRICS)]
-    return header, [[row.label, *(percent(row.each[name][m]) for name in names for m in METRICS)] for row in own]
+def singles(made: Sequence[Row]) -> Iterator[tuple[str, Lines]]:
+    """For each d, under a heading: a method a line, id and ood for each left-out domain."""
+    for d in dict.fromkeys(row.domains for row in made):
+        own = [row for row in made if row.domains == d]
+        names = list(dict.fromkeys(name for row in own for name in row.each))
+        header = ["method", *(f"{name}, {metric}" for name in names for metric in METRICS)]
+        lines = [[row.label, *(percent(row.each[name][m]) for name in names for m in METRICS)] for row in own]
+        yield f"Each left-out domain, d = {d}", (header, lines)
 
 
 def percent(spread: Spread | None) -> str:
@@ -111,21 +107,9 @@ def piped(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 def as_plain(scores: Sequence[Score], data: str) -> dict[str, object]:
     """All results as JSON data. Accuracies are in 0..1."""
-    return {
-        "data_digest": data,
-        "cells": [facts(score) for score in scores],
-        "rows": [plain_row(row) for row in rows(scores)],
-    }
+    return {"data_digest": data, "cells": list(map(facts, scores)), "rows": list(map(plain_row, rows(scores)))}
 
 
 def plain_row(row: Row) -> dict[str, object]:
-    return {
-        "label": row.label,
-        "domains": row.domains,
-        **plain_spreads(row.all),
-        "left_out": {name: plain_spreads(each) for name, each in row.each.items()},
-    }
-
-
-def plain_spreads(spreads: Mapping[str, Spread | None]) -> dict[str, object]:
-    return {metric: None if each is None else asdict(each) for metric, each in spreads.items()}
+    plain = asdict(row)
+    return {"label": row.label, "domains": row.domains, **plain["all"], "left_out": plain["each"]}

@@ -17,15 +17,20 @@ from tideline.client.output import clean
 from tideline.core.errors import Cancelled, ChainBroken, FederationError, Refused, Stalled, StepFailed, Unreachable, problem
 
 DONE, ENDED_BADLY, REFUSED, UNREACHABLE, OTHER, UNSOUND, TAMPERED, INTERRUPTED, UNREAD = 0, 1, 2, 3, 4, 5, 6, 130, 141
-# The first row that fits has the code.
-CODES: tuple[tuple[tuple[type[FederationError], ...], int], ...] = (
-    ((StepFailed, Stalled, Cancelled), ENDED_BADLY),
-    ((Refused,), REFUSED),
-    ((Unreachable,), UNREACHABLE),
-    ((ChainBroken,), TAMPERED),
-    ((FederationError,), OTHER),
-)
+# The first kind that fits has the code.
+CODES: dict[type[FederationError], int] = {
+    **dict.fromkeys((StepFailed, Stalled, Cancelled), ENDED_BADLY),
+    Refused: REFUSED,
+    Unreachable: UNREACHABLE,
+    ChainBroken: TAMPERED,
+    FederationError: OTHER,
+}
 JSON_WANTED = "tideline.json"
+
+
+def group_of(words: str) -> typer.Typer:
+    """A group of commands. Plain help: rich would double the time that it takes."""
+    return typer.Typer(help=words, no_args_is_help=True, rich_markup_mode=None)
 
 
 class Guarded(TyperGroup):
@@ -53,9 +58,8 @@ def unexpected(error: Exception) -> FederationError:
     """The system's refusal, in its words; or a mistake of ours, whose traceback goes to stderr."""
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
-        return FederationError(
-            f"{place}{error.strerror or error}", "Check that the path is right, has room, and that you may use it"
-        )
+        todo = "Check that the path is right, has room, and that you may use it"
+        return FederationError(f"{place}{error.strerror or error}", todo)
     traceback.print_exception(error)
     return FederationError(f"The command failed with {type(error).__name__}", "Report it with the lines above")
 
@@ -81,22 +85,19 @@ def report(error: FederationError, as_json: bool) -> int:
 
 
 def code_of(error: FederationError) -> int:
-    return next(code for kinds, code in CODES if isinstance(error, kinds))
+    return next(code for kind, code in CODES.items() if isinstance(error, kind))
 
 
 def code_of_run(result: RunResult) -> int:
-    """The exit code of a run's result: 0 if it completed."""
     return DONE if result["status"] == "completed" else ENDED_BADLY
 
 
 def as_data(error: FederationError) -> dict[str, object]:
-    data = problem(error)
-    plain = {k: v if isinstance(v, (str, int, float, bool, type(None))) else str(v) for k, v in data["context"].items()}
-    return data | {"context": plain}
+    context = {k: v if isinstance(v, (str, int, float, type(None))) else str(v) for k, v in error.context.items() if k != "path"}
+    return problem(error) | {"context": context}
 
 
 def print_json(value: object) -> None:
-    """Print a value on stdout, for programs."""
     typer.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
 

@@ -64,10 +64,7 @@ def parameter(name: str, annotation: object, default: object = None) -> inspect.
 def grouped(
     options: Sequence[inspect.Parameter], build: Callable[[Options], T], last: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator that gives a command more options, before or after its own.
-
-    Their values arrive as one, made by `build`, as the command's first argument.
-    """
+    """A decorator that gives a command more options; what `build` makes of their values is the command's first argument."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
@@ -88,8 +85,6 @@ def grouped(
 
 
 def connector(options: Options) -> Connect:
-    """A function that connects to the coordinator that the options name."""
-
     def connect() -> Client:
         from tideline.client.http import Client, Endpoint
 
@@ -127,10 +122,7 @@ def settings_options(kind: type[Settings], environment: str = "", **defaults: ob
 
 
 def settings_given(kind: type[Settings], options: Options, environment: str = "") -> dict[str, Any]:
-    """The values of a settings class's fields that options or, where these say nothing, environment variables give.
-
-    Raises ConfigRefused, which names the option or the variable, for a value of another type or out of bounds.
-    """
+    """A settings class's values from options or else environment variables. Raises ConfigRefused, which names the one."""
     values: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         hint, place = base_of(kind, field.name), option_of(field.name)

@@ -52,26 +52,16 @@ def result_tables(result: RunResult) -> Iterator[Table]:
 
 
 def result_table(result: RunResult) -> Table:
-    """A line per site."""
+    from tideline.report.summary import generalized
+
     columns = ["site", "domain", "role", "samples", "source-only", "result", "bytes up", "bytes down", "failures"]
     rows = [site_row(result, client) for client in result["clients"]]
     if all(client["domain"] is None for client in result["clients"]):  # a coordinator does not know domains
-        columns, rows = drop_second(columns), [drop_second(row) for row in rows]
+        columns, *rows = ([first, *rest] for first, _, *rest in (columns, *rows))
     made = table(title(result), columns, rows, right=range(len(columns) - 6, len(columns) - 1))
-    made.caption = generalization(result)
+    if unseen := [f"{what}: {share(accuracy)}" for what, accuracy in generalized(result)]:
+        made.caption = Text("\n".join(unseen))
     return made
-
-
-def generalization(result: RunResult) -> Text | None:
-    """The lines below a run's sites, if some of them are unseen targets."""
-    from tideline.report.summary import generalized
-
-    lines = [f"{what}: {share(accuracy)}" for what, accuracy in generalized(result)]
-    return Text("\n".join(lines)) if lines else None
-
-
-def drop_second(row: list[str]) -> list[str]:
-    return [row[0], *row[2:]]
 
 
 def title(result: RunResult) -> str:
@@ -146,7 +136,6 @@ def runs_table(rows: Iterable[RunLine]) -> Table:
 
 
 def contract_table(clauses: Contract) -> Table:
-    """A contract, a line per clause."""
     columns = ("phase", "step", "field", "dims", "exposure", "audience")
     rows = ([c.phase, c.step, c.field, c.dims, c.exposure, ", ".join(sorted(c.audience))] for c in clauses)
     return table("", columns, rows)
@@ -174,11 +163,7 @@ def word(value: Plain) -> str:
 
 
 def table(
-    heading: str,
-    columns: Iterable[str],
-    rows: Iterable[Iterable[str]],
-    right: Iterable[int] = (),
-    whole: Iterable[str] = (),
+    heading: str, columns: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[int] = (), whole: Iterable[str] = ()
 ) -> Table:
     """A table of plain texts. right: the columns of numbers; whole: those that are never broken."""
     heading_text = Text(clean(heading)) if heading else None

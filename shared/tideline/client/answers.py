@@ -83,8 +83,6 @@ class Entry(TypedDict):
 
 
 class Mean(TypedDict):
-    """The mean accuracy of so many sites."""
-
     accuracy: float
     sites: int
 
@@ -112,8 +110,6 @@ class Awaited(TypedDict):
 
 
 class ClauseData(TypedDict):
-    """A clause of a contract."""
-
     phase: str
     step: str
     field: str
@@ -185,8 +181,6 @@ class Event(TypedDict):
 
 
 class RunLine(TypedDict):
-    """A run in one line."""
-
     id: str
     name: str
     method: str

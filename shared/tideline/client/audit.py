@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
 from urllib.parse import urlencode
 
 from tideline.client.http import Client
@@ -65,7 +65,8 @@ def verify(client: Client, forget: bool) -> Followed:
     if before is not None and tip.seq < before.seq:
         what = f"The log ends with entry {tip.seq}; on {day(before.at)} it had {before.seq} entries: it was cut off"
         raise ChainBroken(what, LATER, entry=tip.seq + 1, found=tip.hash, expected=before.hash)
-    walk(up_to(entries(client), tip.seq), tip, before)
+    for _ in checked(client, tip, before):
+        pass
     save(client.base_url, Verified(tip.seq, tip.hash, time.time()), forget)
     return Followed(tip, before)
 
@@ -81,37 +82,24 @@ def export(client: Client, out: Path) -> Tip:
     if out.exists() and not out.is_file():
         raise ConfigRefused(f"--out {out} is not a file", "Name a file, which is overwritten", path="--out")
     with new_private(out) as file:
-        walk(copied(up_to(entries(client), tip.seq), file), tip, None)
+        file.writelines(line_of(entry) + "\n" for entry in checked(client, tip))
     return tip
 
 
-def copied(rows: Iterable[Entry], file: TextIO) -> Iterator[Entry]:
-    """The entries, each written once its consumer has checked it and asks for the next."""
-    for entry in rows:
-        yield entry
-        file.write(line_of(entry) + "\n")
+def checked(client: Client, tip: Tip, before: Verified | None = None) -> Iterator[Entry]:
+    """A coordinator's entries up to a tip, each once the chain is whole so far. Raises ChainBroken.
 
-
-def up_to(rows: Iterable[Entry], last: int) -> Iterator[Entry]:
-    """The entries up to a number; newer ones are left to the next time."""
-    for entry in rows:
-        if entry.seq > last:
-            return
-        yield entry
-        if entry.seq == last:
-            return
-
-
-def walk(rows: Iterable[Entry], tip: Tip, before: Verified | None) -> None:
-    """Check a chain up to its tip, and that it has the entry that was verified before. Raises ChainBroken."""
+    before: an entry that the chain must have; newer ones than the tip are left to the next time.
+    """
     last = Tip()
-    for entry in rows:
+    for entry in itertools.takewhile(lambda each: each.seq <= tip.seq, entries(client)):
         check_next(last, entry)
         last = Tip(entry.seq, entry.hash)
         if before is not None and entry.seq == before.seq and last != before.tip:
             what = f"Entry {entry.seq} differs from that of {day(before.at)}: its hash was {before.hash[:12]}"
             what += f" and is {entry.hash[:12]}. It was rewritten, or one before it"
             raise ChainBroken(what, LATER, entry=entry.seq, found=entry.hash, expected=before.hash)
+        yield entry
     ends_at(last, tip)
 
 
@@ -149,9 +137,8 @@ def verified_logs() -> dict[str, Verified]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as cause:
-        raise IdentityRefused(
-            f"{path} cannot be read ({type(cause).__name__})", "Restore a copy of it, or delete it and verify the log again"
-        ) from None
+        what = f"{path} cannot be read ({type(cause).__name__})"
+        raise IdentityRefused(what, "Restore a copy of it, or delete it and verify the log again") from None
 
 
 def save(url: str, verified: Verified, forget: bool = False) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +24,7 @@ from tideline.engine.coordinator.enrolment import check_client_name
 CA_DAYS, LEAF_DAYS = 3650, 397
 EARLY = timedelta(hours=1)  # clocks differ
 MARK = "Tideline development authority"  # the organisation in what we made
+UNCHANGED = "Choose another --out; nothing was changed"
 Key = ec.EllipticCurvePrivateKey
 
 
@@ -29,8 +32,7 @@ def issue_coordinator(folder: Path, hosts: Sequence[str]) -> dict[str, str]:
     """The authority, made if it is missing, and a new certificate of the coordinator. Raises Refused, ConfigRefused."""
     names = [subject_alternative(host) for host in hosts]
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    ca, ca_key = authority(folder)
-    return leaf(folder, "coordinator", names, (ca, ca_key), ExtendedKeyUsageOID.SERVER_AUTH)
+    return leaf(folder, "coordinator", names, authority(folder), ExtendedKeyUsageOID.SERVER_AUTH)
 
 
 def issue_client(folder: Path, name: str) -> dict[str, str]:
@@ -48,9 +50,7 @@ def authority(folder: Path) -> tuple[x509.Certificate, Key]:
     cert_path, key_path = folder / "ca.pem", folder / "ca.key"
     if not cert_path.exists() and not key_path.exists():
         return new_authority(folder)
-    foreign = Refused(
-        f"{cert_path} and {key_path} are no authority that `tideline tls` made", "Choose another --out; nothing was changed"
-    )
+    foreign = Refused(f"{cert_path} and {key_path} are no authority that `tideline tls` made", UNCHANGED)
     try:
         cert = x509.load_pem_x509_certificate(cert_path.read_bytes())
         key = load_pem_private_key(key_path.read_bytes(), None)
@@ -66,9 +66,7 @@ def authority(folder: Path) -> tuple[x509.Certificate, Key]:
 def new_authority(folder: Path) -> tuple[x509.Certificate, Key]:
     """An authority of its own name; the files are written, the key first. Raises Refused where others' files are."""
     if (folder / "coordinator.pem").exists() or (folder / "coordinator.key").exists():
-        raise Refused(
-            f"{folder} holds a coordinator's certificate of another authority", "Choose another --out; nothing was changed"
-        )
+        raise Refused(f"{folder} holds a coordinator's certificate of another authority", UNCHANGED)
     key = ec.generate_private_key(ec.SECP256R1())
     name = named(f"Tideline {os.urandom(4).hex()}")
     usage = x509.KeyUsage(*(False,) * 5, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False)
@@ -110,8 +108,7 @@ def check_own(cert_path: Path, key_path: Path, by: x509.Certificate) -> None:
     try:
         x509.load_pem_x509_certificates(cert_path.read_bytes())[0].verify_directly_issued_by(by)
     except (ValueError, TypeError, InvalidSignature):
-        what = f"{cert_path} was not made by the authority beside it"
-        raise Refused(what, "Choose another --out; nothing was changed") from None
+        raise Refused(f"{cert_path} was not made by the authority beside it", UNCHANGED) from None
 
 
 def begun(subject: x509.Name, issuer: x509.Name, key: Key, days: int) -> x509.CertificateBuilder:
@@ -139,12 +136,9 @@ def ours(cert: x509.Certificate) -> bool:
 
 def subject_alternative(host: str) -> x509.GeneralName:
     """A host as a certificate names it. Raises ConfigRefused."""
-    try:
+    with contextlib.suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(host.strip("[]")))
-    except ValueError:
-        pass
-    good = host and len(host) <= 253 and all(c.isascii() and (c.isalnum() or c in ".-*") for c in host)
-    if not good:
+    if not re.fullmatch(r"[A-Za-z0-9.*-]{1,253}", host):
         raise ConfigRefused(f"--host {host!r} is no name and no IP address", "Give it without a port or a scheme", path="host")
     return x509.DNSName(host)
 

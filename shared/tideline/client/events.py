@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tideline.client.answers import Event, EventData
+from tideline.client.output import counted
 from tideline.core.errors import ConfigRefused
 from tideline.core.notes import KINDS, Level
 from tideline.core.settings import nearest
@@ -15,7 +16,7 @@ NOTE = "note"
 # Notes whose words the reply to the order has, too.
 ANSWERED = ("step_failed", "declined", "data_unreadable", "device_missing")
 ALARMING = {"failed": Level.ERROR, "stalled": Level.ERROR, "held_up": Level.WARNING, "late": Level.WARNING}
-WEIGHTS = {level.value: weight for weight, level in enumerate(Level)}
+LEVELS = [level.value for level in Level]  # from the lowest
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,9 @@ class Happening:
 def happening(event: Event) -> Happening:
     """An event of the HTTP API, in words."""
     kind, data = str(event["kind"]), event["data"]
-    client = str(data.get("client", ""))
-    place = f", {data['phase']} {data['round']}" if client and "phase" in data else ""
-    where = f"{client}{place}" if client else "run"
-    at, level = float(event.get("at", 0.0)), level_of(kind, data)
-    return Happening(at=at, level=level, client=client, where=where, what=words_of(kind, data))
+    client, at = str(data.get("client", "")), float(event.get("at", 0.0))
+    where = f"{client}, {data['phase']} {data['round']}" if client and "phase" in data else client or "run"
+    return Happening(at=at, level=level_of(kind, data), client=client, where=where, what=words_of(kind, data))
 
 
 def level_of(kind: str, data: EventData) -> str:
@@ -51,7 +50,7 @@ def level_of(kind: str, data: EventData) -> str:
         return ALARMING.get(kind, Level.INFO).value
     known = KINDS.get(str(data.get("note")))
     level = known.level.value if known else str(data.get("level"))
-    return level if level in WEIGHTS else Level.INFO.value
+    return level if level in LEVELS else Level.INFO.value
 
 
 def words_of(kind: str, data: EventData) -> str:
@@ -63,27 +62,15 @@ def words_of(kind: str, data: EventData) -> str:
         numbers = ", ".join(f"{name} {value:.4g}" for name, value in sorted(data.get("metrics", {}).items()))
         return f"{kind}{': ' if numbers else ''}{numbers}"
     if kind == "closed":
-        replies = data["replies"]
-        line = f"closed {data['phase']} {data['round']} with {replies} {'reply' if replies == 1 else 'replies'}"
+        line = f"closed {data['phase']} {data['round']} with {counted(data['replies'], 'reply', 'replies')}"
         return line + without(data.get("without") or {})
     why = data.get("cause") or data.get("why") or ""
     return f"{kind.replace('_', ' ')}{': ' if why else ''}{why}"
 
 
-@dataclass(frozen=True)
-class EventFilter:
-    """Which events to show: those of one client, or of all; from a level on."""
-
-    client: str | None
-    least: int
-
-    @classmethod
-    def read(cls, client: str | None, level: str) -> EventFilter:
-        """From options. Raises ConfigRefused."""
-        if level not in WEIGHTS:
-            guess = nearest(level, list(WEIGHTS))
-            raise ConfigRefused(f"--level is {level!r}", f"Use one of: {', '.join(WEIGHTS)}{guess}", path="--level")
-        return cls(client, WEIGHTS[level])
-
-    def admits(self, event: Happening) -> bool:
-        return WEIGHTS[event.level] >= self.least and self.client in (None, event.client)
+def levels_from(level: str) -> list[str]:
+    """A level and those above it. Raises ConfigRefused."""
+    if level not in LEVELS:
+        todo = f"Use one of: {', '.join(LEVELS)}{nearest(level, LEVELS)}"
+        raise ConfigRefused(f"--level is {level!r}", todo, path="--level")
+    return LEVELS[LEVELS.index(level) :]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TypedDict, cast
@@ -57,8 +57,7 @@ def export_remote(client: Client, run: str, out: Path) -> Exported:
 
         @contextlib.contextmanager
         def fetched(digest: Digest, size: int) -> Iterator[memoryview]:
-            upload = parts.upload(digest, sizes.get(digest, size))
-            with contextlib.closing(upload):
+            with contextlib.closing(parts.upload(digest, sizes.get(digest, size))) as upload:
                 for chunk in client.download(f"/parts/{digest}?run={run}"):
                     upload.write(chunk)
                 upload.commit()
@@ -75,7 +74,8 @@ def export(open_part: OpenPart, root: Digest, size: int, out: Path) -> Exported:
     with open_part(root, size) as view:
         header = layout.parse(view)
         tensors, values = flatten(layout.structure(header), header)
-        head, order = layout.build({n: (t.dtype, t.shape) for n, t in tensors.items()}, notes(root, values))
+        notes = {"tideline.state": root, "tideline.values": json.dumps(values, sort_keys=True)}
+        head, order = layout.build({name: (each.dtype, each.shape) for name, each in tensors.items()}, notes)
         try:
             with temporary.open("wb") as file:
                 file.write(head)
@@ -85,10 +85,6 @@ def export(open_part: OpenPart, root: Digest, size: int, out: Path) -> Exported:
         finally:
             temporary.unlink(missing_ok=True)
     return {"file": str(out), "tensors": len(order), "bytes": out.stat().st_size, "state_digest": root, "values": values}
-
-
-def notes(root: Digest, values: Mapping[str, Plain]) -> dict[str, str]:
-    return {"tideline.state": root, "tideline.values": json.dumps(values, sort_keys=True)}
 
 
 def flatten(tree: Plain, header: layout.Header) -> tuple[dict[str, layout.Entry | Large], dict[str, Plain]]:
@@ -118,8 +114,6 @@ def copy(tensor: layout.Entry | Large, root: memoryview, header: layout.Header, 
         part = layout.parse(view)
         entry = part.entries.get(PART_NAME)
         if entry is None or (entry.dtype, entry.shape) != (tensor.dtype, tensor.shape):
-            raise errors.PartMismatch(
-                f"Part {tensor.digest[:12]} is not the tensor that its root names",
-                "Export again; if it stays, the store is damaged",
-            )
+            what = f"Part {tensor.digest[:12]} is not the tensor that its root names"
+            raise errors.PartMismatch(what, "Export again; if it stays, the store is damaged")
         file.write(view[part.data_start :])

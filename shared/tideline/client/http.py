@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import ssl
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -52,20 +51,19 @@ PAUSE_SECONDS = 1.0
 # The run service's words for its list of runs, which a command shows.
 LISTED = "See the list of runs"
 UNKNOWN = "Check that it runs, and with `tideline run list` what was done, before you try again"
+START = "Start one with `tideline coordinator`, or say where it is with --url or --home"
 DISTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 AWAY = (502, 503, 504)
+RESERVED = ("path", "self", "what", "todo", "kind")  # of an error's context; `path` stands beside it
 ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-
-
 T = TypeVar("T")
 
 
 class UnknownError(FederationError):
-    """An error of a kind that this version does not know."""
+    """An error of a kind that this version does not know, under the coordinator's name for it."""
 
     @property
     def kind(self) -> str:
-        """The coordinator's name for it."""
         return str(self.context["kind"])
 
 
@@ -111,7 +109,7 @@ class Client:
 
     def get(self, path: str, patience: float = 0.0) -> Any:
         """The JSON at a path. patience: seconds for which an unreachable coordinator is asked again."""
-        return patiently(lambda: self._call("GET", path), patience)
+        return patiently(lambda: self._json(self._ask("GET", path)), patience)
 
     def post(self, path: str, body: Any = None, patience: httpx.Timeout = TIMEOUT) -> Any:
         """Ask for a change, done once: a request that may have been lost is sent again under the same key, for a while."""
@@ -123,8 +121,7 @@ class Client:
 
     def run(self, run: str, patience: float = 0.0) -> RunResult:
         """A run's result, or as much as there is of it."""
-        result: RunResult = self.get(f"/runs/{run}", patience)
-        return result
+        return cast("RunResult", self.get(f"/runs/{run}", patience))
 
     def upload_weights(self, digest: str, size: int, content: Callable[[], Iterator[bytes]]) -> None:
         """Upload weights, unless they are there. Raises ConfigRefused for more bytes than the coordinator accepts.
@@ -137,17 +134,12 @@ class Client:
             return
         except NotFound as error:
             check_limit(self.base_url, size, error.context.get("limit"))
-        self._insist(lambda: self._put(path, size, content()))
-
-    def _put(self, path: str, size: int, content: Iterator[bytes]) -> None:
         headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
-        with self._reached():
-            response = self._http.put(self.base_url + path, content=content, headers=headers, timeout=UPLOAD_TIMEOUT)
-        self._check(response)
+        self._insist(lambda: self._ask("PUT", path, content=content(), headers=headers, timeout=UPLOAD_TIMEOUT))
 
     def _change(self, method: str, path: str, body: Any, patience: httpx.Timeout = TIMEOUT) -> Any:
         key = {"Idempotency-Key": str(uuid.uuid4())}
-        return self._insist(functools.partial(self._call, method, path, body, key, patience))
+        return self._insist(lambda: self._json(self._ask(method, path, json=body, headers=key, timeout=patience)))
 
     def _insist(self, ask: Callable[[], T]) -> T:
         """The response to a request that may be repeated; it is repeated for a while where none came."""
@@ -200,17 +192,14 @@ class Client:
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         return f"{parts.scheme}://{self._grpc or f'{host}:{GRPC_PORT}'}"
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
-        patience: httpx.Timeout = TIMEOUT,
-    ) -> Any:
+    def _ask(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """The coordinator's response, if it is no error. more: as httpx has it."""
         with self._reached():
-            response = self._http.request(method, self.base_url + path, json=body, headers=headers, timeout=patience)
+            response = self._http.request(method, self.base_url + path, **more)
         self._check(response)
+        return response
+
+    def _json(self, response: httpx.Response) -> Any:
         try:
             return response.json()
         except ValueError:
@@ -221,7 +210,8 @@ class Client:
         if API not in response.headers and response.status_code not in AWAY:
             with self._reached():
                 raise without_api(self.base_url, self._http.get(self.base_url + "/health"))
-        check_api(response, self.base_url)
+        if (api := response.headers.get(API, str(SPOKEN))) != str(SPOKEN):
+            raise other_version(self.base_url, response.headers.get(VERSION, "of unknown version"), api)
         check_status(response, self.base_url)
 
     @contextmanager
@@ -230,9 +220,8 @@ class Client:
             yield
         except (httpx.TransportError, httpx.StreamError, httpx.InvalidURL) as cause:
             words = str(cause) or type(cause).__name__
-            raise Unreachable(
-                f"No coordinator answers at {self.base_url} (from {self._source}): {words}", remedy(words), url=self.base_url
-            ) from None
+            what = f"No coordinator answers at {self.base_url} (from {self._source}): {words}"
+            raise Unreachable(what, remedy(words), url=self.base_url) from None
 
 
 def patiently(ask: Callable[[], T], patience: float) -> T:
@@ -247,6 +236,11 @@ def patiently(ask: Callable[[], T], patience: float) -> T:
             time.sleep(PAUSE_SECONDS)
 
 
+def may_pass(error: FederationError) -> bool:
+    """Whether waiting may help."""
+    return DISTRUSTED not in error.what
+
+
 def check_limit(url: str, size: int, limit: Any) -> None:
     """Raises ConfigRefused for weights of more bytes than the coordinator accepts. limit: None if it accepts none."""
     if not isinstance(limit, int):
@@ -256,16 +250,11 @@ def check_limit(url: str, size: int, limit: Any) -> None:
         raise ConfigRefused(what, "Start it with a larger --weights-limit", path="weights")
 
 
-def may_pass(error: FederationError) -> bool:
-    """Whether waiting may help."""
-    return DISTRUSTED not in error.what
-
-
 def remedy(words: str) -> str:
     """What to do about a connection that failed with this message."""
     if DISTRUSTED in words:
         return "Name the coordinator's certificate with --ca, and call it by a name that the certificate has"
-    return "Start one with `tideline coordinator`, or say where it is with --url or --home"
+    return START
 
 
 def with_only_login(endpoint: Endpoint, home: Path) -> Endpoint:
@@ -287,10 +276,7 @@ def find(endpoint: Endpoint, home: Path) -> tuple[str, str | None, str]:
         http, grpc = str.strip(addresses["http"]), str.strip(addresses["grpc"])
         return reachable(http), reachable(f"//{grpc}")[2:], str(path)
     except FileNotFoundError:
-        raise Unreachable(
-            f"No coordinator has run with the home {home}: there is no {path.name}",
-            "Start one with `tideline coordinator`, or say where it is with --url or --home",
-        ) from None
+        raise Unreachable(f"No coordinator has run with the home {home}: there is no {path.name}", START) from None
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise Refused(f"{path} cannot be read ({type(cause).__name__})", "Give --url, or start the coordinator again") from None
 
@@ -307,14 +293,11 @@ def reachable(url: str) -> str:
 
 def host_of(url: str) -> str:
     """The host of a URL. Raises ConfigRefused if it is not one."""
-    try:
+    with suppress(ValueError):
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
-        raise ConfigRefused(f"{url!r} is not an address", "Write it as http://HOST:PORT", path="url")
-    return parts.hostname or ""
+        if parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0:
+            return parts.hostname
+    raise ConfigRefused(f"{url!r} is not an address", "Write it as http://HOST:PORT", path="url")
 
 
 def is_loopback(host: str) -> bool:
@@ -328,9 +311,8 @@ def read_key(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as cause:
-        raise IdentityRefused(
-            f"The key {path} cannot be read: {cause.strerror}", "Give --api-key or TIDELINE_API_KEY, or ask its owner"
-        ) from None
+        what = f"The key {path} cannot be read: {cause.strerror}"
+        raise IdentityRefused(what, "Give --api-key or TIDELINE_API_KEY, or ask its owner") from None
 
 
 def ssl_context(ca: Path | None) -> ssl.SSLContext | bool:
@@ -351,54 +333,36 @@ def check_status(response: httpx.Response, url: str) -> None:
         response.read()
         problem = response.json()
         kind, what, todo = str(problem["kind"]), str(problem["detail"]), str(problem["todo"])
-        context = {str(k): v for k, v in dict(problem.get("context") or {}).items() if k != "path"}
+        context = {str(k): v for k, v in dict(problem.get("context") or {}).items() if k not in RESERVED}
     except (ValueError, KeyError, TypeError):
         if response.status_code not in AWAY:
             raise stranger(url) from None
         what = f"The proxy before the coordinator at {url} answers {response.status_code}"
         raise Unreachable(what, "Check that the coordinator runs", url=url) from None
     if response.status_code == httpx.codes.UNAUTHORIZED:
-        todo = (
-            "Log in with `tideline login`, or give --api-key or TIDELINE_API_KEY; the coordinator's own key is in HOME/admin.key"
-        )
+        todo = "Log in with `tideline login`, or give --api-key or TIDELINE_API_KEY"
+        todo += "; the coordinator's own key is in HOME/admin.key"
     context |= {"path": problem["path"]} if problem.get("path") else {}
-    raise rebuilt(kind, what, todo.replace(LISTED, "See `tideline run list`"), context)
-
-
-def rebuilt(kind: str, what: str, todo: str, context: Mapping[str, Any]) -> FederationError:
-    """The coordinator's error, of its own class if this version knows it."""
-    free = {k: v for k, v in context.items() if k not in ("self", "what", "todo", "kind")}
-    error = from_plain({"kind": kind, "what": what, "todo": todo, "context": free})
-    return error if error.kind == kind else UnknownError(what, todo, **free, kind=kind)
-
-
-def check_api(response: httpx.Response, url: str) -> None:
-    """Raises VersionRefused for a coordinator whose API is not ours."""
-    api = response.headers.get(API, str(SPOKEN))
-    if api != str(SPOKEN):
-        raise other_version(url, response.headers.get(VERSION, "of unknown version"), api)
+    todo = todo.replace(LISTED, "See `tideline run list`")
+    error = from_plain({"kind": kind, "what": what, "todo": todo, "context": context})
+    raise error if error.kind == kind else UnknownError(what, todo, **context, kind=kind)
 
 
 def without_api(url: str, health: httpx.Response) -> FederationError:
     """The error for a response without an API version: an older coordinator's, if /health says so, or a stranger's."""
-    try:
+    with suppress(ValueError, KeyError, TypeError):
         facts = health.json()
         if facts["status"] == "ok" and isinstance(facts["version"], str):
             return other_version(url, facts["version"], "1")
-    except (ValueError, KeyError, TypeError):
-        pass
     return stranger(url)
 
 
 def other_version(url: str, version: str, api: str) -> VersionRefused:
-    """The refusal of a coordinator whose API is not ours."""
     newer = api.isdecimal() and len(api) < 9 and int(api) > SPOKEN
-    return VersionRefused(
-        f"The coordinator at {url} is tideline {version[:40]} and speaks API {api[:20]}; "
-        f"this is tideline {__version__}, which speaks API {SPOKEN}",
-        "Upgrade this tideline" if newer else "Upgrade the coordinator, or use the tideline of its version",
-        url=url,
-    )
+    what = f"The coordinator at {url} is tideline {version[:40]} and speaks API {api[:20]}"
+    what += f"; this is tideline {__version__}, which speaks API {SPOKEN}"
+    todo = "Upgrade this tideline" if newer else "Upgrade the coordinator, or use the tideline of its version"
+    return VersionRefused(what, todo, url=url)
 
 
 def stranger(url: str) -> Malformed:

@@ -45,9 +45,8 @@ def logins() -> dict[str, Login]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as cause:
-        raise IdentityRefused(
-            f"The keys in {path} cannot be read ({type(cause).__name__})", "Correct the file, or delete it and log in again"
-        ) from None
+        what = f"The keys in {path} cannot be read ({type(cause).__name__})"
+        raise IdentityRefused(what, "Correct the file, or delete it and log in again") from None
 
 
 def check_private(path: Path, facts: os.stat_result) -> None:
@@ -55,10 +54,8 @@ def check_private(path: Path, facts: os.stat_result) -> None:
     if facts.st_uid != os.geteuid():
         raise IdentityRefused(f"The keys in {path} belong to another user", "Delete the file, or set XDG_CONFIG_HOME")
     if facts.st_mode & 0o077:
-        raise IdentityRefused(
-            f"The keys in {path} can be read by others (mode {facts.st_mode & 0o777:04o})",
-            f"chmod 600 {path}; if somebody may have read them, revoke the keys and log in again",
-        )
+        what = f"The keys in {path} can be read by others (mode {facts.st_mode & 0o777:04o})"
+        raise IdentityRefused(what, f"chmod 600 {path}; if somebody may have read them, revoke the keys and log in again")
 
 
 def save(url: str, login: Login) -> None:
@@ -87,7 +84,6 @@ def change(how: Callable[[Mapping[str, Login]], Mapping[str, Login]]) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Lock a private file for the block."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with path.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tideline.client.answers import ClosedRound, Event, EventData, RunResult
@@ -63,10 +62,8 @@ class Tally:
         self.waits = result.get("waits_for") or ""
         self.silent = silences(result)
         match = WAITS.fullmatch(self.waits)
-        self.asked = int(match[2]) if match else None
-        self.awaited = set(match[3].split(", ")) if match else set()
-        for point in result["curve"]:
-            self.accuracy[point["client"]] = point["accuracy"]
+        self.asked, self.awaited = (int(match[2]), set(match[3].split(", "))) if match else (None, set())
+        self.accuracy |= {point["client"]: point["accuracy"] for point in result["curve"]}
         for phase in result["phases"]:
             name, number = phase["name"], phase["round"]
             points = {p["client"]: p["accuracy"] for p in result["curve"] if (p["phase"], p["round"]) == (name, number)}
@@ -77,7 +74,10 @@ class Tally:
         """Add an event; what is new, in lines."""
         kind, data = event["kind"], event["data"]
         if "client" in data:
-            self.reply(kind, data)
+            if kind in REPLIES and data["cursor"] == self.cursor:
+                self.awaited.discard(data["client"])
+                if "accuracy" in data.get("metrics", {}):
+                    self.fresh[data["client"]] = self.accuracy[data["client"]] = data["metrics"]["accuracy"]
             line = happening(event)
             # A failed step has a line for the reply, and so none for its note.
             wrong = line.level != "info" and data.get("note") not in ANSWERED
@@ -89,32 +89,20 @@ class Tally:
         elif "cause" in data:
             yield from self.turn(kind, data["cause"])
 
-    def reply(self, kind: str, data: EventData) -> None:
-        """Add a site's reply or failure."""
-        if kind not in REPLIES or data["cursor"] != self.cursor:
-            return
-        self.awaited.discard(data["client"])
-        if "accuracy" in data.get("metrics", {}):
-            self.fresh[data["client"]] = self.accuracy[data["client"]] = data["metrics"]["accuracy"]
-
     def close(self, closed: ClosedRound | EventData, phase: str, points: Mapping[str, float]) -> Iterator[str]:
         """The line of a closed round, once."""
         number, replies = closed["round"], closed["replies"]
         if (phase, number) in self.shown:
             return
         self.shown.add((phase, number))
-        self.last = f"{phase} {number}" if phase != "join" else "sites gathered"
+        self.last, self.fresh = f"{phase} {number}" if phase != "join" else "sites gathered", {}
         scores = f", accuracy {accuracies(points)}" if points else ""
         marks = "".join(f"; {word} {', '.join(names)}" for word, names in (closed.get("marks") or {}).items())
-        left = without(closed.get("without", {}))
-        yield f"{self.last}: {counted(replies, 'reply', 'replies')}{left}{scores}{marks}"
-        self.fresh = {}
+        yield f"{self.last}: {counted(replies, 'reply', 'replies')}{without(closed.get('without', {}))}{scores}{marks}"
 
     def turn(self, status: str, cause: str) -> Iterator[str]:
-        if status == self.status:
-            return
         before, self.status = self.status, status
-        if status not in ("waiting", "running") or before == "stalled":
+        if status != before and (status not in OPEN or before == "stalled"):
             yield f"{status}: {cause}" if cause else status
 
 
@@ -153,16 +141,14 @@ class Watcher:
             self._progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._progress is not None:
             self._progress.stop()
 
     def show(self, result: RunResult) -> None:
-        """Show what is new in a result."""
         self._show(self.tally.see(result))
 
     def event(self, event: Event) -> None:
-        """Show an event."""
         self._show(self.tally.event(event))
 
     def _show(self, lines: Iterator[str]) -> None:

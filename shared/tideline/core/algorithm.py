@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections import Counter
+import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -91,9 +92,6 @@ class Algorithm(Generic[C, S, M]):
         """The sizes of named dims: the method's, and those that the world was given."""
         return {**self.sizes(config, world), **world.sizes}
 
-    def casting(self, n: int) -> tuple[Role, ...]:
-        return casting(self.cast, n)
-
 
 def casting(cast: Sequence[R], n: int) -> tuple[R, ...]:
     middle = cast[1:-1] or cast[:1]
@@ -106,47 +104,27 @@ AnyAlgorithm: TypeAlias = Algorithm[Any, Any, Any]
 
 def contract(algorithm: Algorithm[C, S, M], config: C) -> Contract:
     """Every field and metric that any phase's replies hold, in the order of the plan, without repeats."""
-    seen: dict[Clause, None] = {}
-    for phase in algorithm.plan(config):
-        seen.update(dict.fromkeys(clauses(phase)))
-    return tuple(seen)
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(map(clauses, algorithm.plan(config)))))
 
 
 def clauses(phase: Phase[C, S]) -> Iterator[Clause]:
     step = phase.step
     if step is None:
         return
+    place = phase.name, step.name
     for leaf in leaves(step.gives):
         assert leaf.exposure is not None
-        yield Clause(
-            phase=phase.name,
-            step=step.name,
-            field=leaf.path,
-            dims=leaf.dims,
-            exposure=leaf.exposure,
-            audience=leaf.audience,
-            doc=leaf.doc,
-        )
+        yield Clause(*place, leaf.path, leaf.dims, exposure=leaf.exposure, audience=leaf.audience, doc=leaf.doc)
     for name in step.metrics:
         yield Clause(
-            phase=phase.name,
-            step=step.name,
-            field=f"metrics.{name}",
-            dims="",
-            exposure=Exposure.METRIC,
-            audience=TO_COORDINATOR,
-            doc="one number per reply",
+            *place, f"metrics.{name}", dims="", exposure=Exposure.METRIC, audience=TO_COORDINATOR, doc="one number per reply"
         )
 
 
 def rounds_of(plan: Plan[C, S]) -> tuple[int, ...]:
     """For each place in a plan, 1 + the number of earlier phases of the same name."""
-    seen: Counter[str] = Counter()
-    rounds = []
-    for phase in plan:
-        seen[phase.name] += 1
-        rounds.append(seen[phase.name])
-    return tuple(rounds)
+    count: defaultdict[str, Iterator[int]] = defaultdict(lambda: itertools.count(1))
+    return tuple(next(count[phase.name]) for phase in plan)
 
 
 def round_of(plan: Plan[C, S], cursor: int) -> int:

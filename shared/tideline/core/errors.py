@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 
 class FederationError(Exception):
@@ -139,7 +138,7 @@ TYPE = "urn:tideline:error:"
 INCIDENT = "urn:tideline:incident:"
 
 
-def problem(error: FederationError, kind: str | None = None) -> dict[str, Any]:
+def problem(error: FederationError, kind: str | None = None) -> dict[str, object]:
     """The members of an error's document. `path` is the dotted place of what is wrong; `context` may hold any values."""
     context = dict(error.context)
     path = context.pop("path", None)

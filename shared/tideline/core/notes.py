@@ -17,6 +17,7 @@ from tideline.core.run import EMPTY
 LARGEST = 1e15
 ERROR = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")  # the name of an error's class
 DEVICE = re.compile(r"[a-z]{1,16}(:[0-9]{1,3})?")
+WHY = {"error": ERROR}
 
 
 class Level(StrEnum):
@@ -63,14 +64,10 @@ KINDS: Mapping[str, Kind] = {
         ("megabytes",),
         when="less than 1 GB is free when a step begins",
     ),
-    "step_failed": Kind(
-        Level.ERROR, "failed after {seconds:.1f} s: {error}", ("seconds",), {"error": ERROR}, when="a step failed"
-    ),
-    "declined": Kind(
-        Level.ERROR, "was not allowed to by its owner: {error}", (), {"error": ERROR}, when="role or policy forbid an order"
-    ),
+    "step_failed": Kind(Level.ERROR, "failed after {seconds:.1f} s: {error}", ("seconds",), WHY, when="a step failed"),
+    "declined": Kind(Level.ERROR, "was not allowed to by its owner: {error}", (), WHY, when="role or policy forbid an order"),
     "data_unreadable": Kind(
-        Level.ERROR, "cannot use its data: {error}", (), {"error": ERROR}, when="the site's data cannot be used for the run"
+        Level.ERROR, "cannot use its data: {error}", (), WHY, when="the site's data cannot be used for the run"
     ),
     "device_missing": Kind(
         Level.ERROR, "has no {device}, which its owner asked for", (), {"device": DEVICE}, when="`--device` is not there"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from tideline.core.record import is_record, specs
@@ -49,16 +50,11 @@ class Turn(Generic[C_co]):
         return self.labelled(Role.SOURCE)
 
 
-class Replies(Mapping[ClientId, G], Generic[G]):
-    """The answers of one exchange: iterated in sorted client order, each decoded when it is looked at."""
+class Lazy(Mapping[ClientId, G], Generic[G]):
+    """Values by client, iterated in sorted order, each made when it is looked at."""
 
-    def __init__(
-        self,
-        load: Mapping[ClientId, Callable[[], G]],
-        metrics: Mapping[ClientId, Mapping[str, float]] = EMPTY,
-    ) -> None:
+    def __init__(self, load: Mapping[ClientId, Callable[[], G]]) -> None:
         self._load = load
-        self.metrics = metrics
 
     def __getitem__(self, client: ClientId) -> G:
         return self._load[client]()
@@ -70,26 +66,19 @@ class Replies(Mapping[ClientId, G], Generic[G]):
         return len(self._load)
 
 
-class Each(Mapping[ClientId, G], Generic[G]):
-    """What an `ask` gives that has a message of its own for each client: each made when it is looked at, so that one is held.
+class Replies(Lazy[G]):
+    """The answers of one exchange, each decoded when it is looked at."""
 
-    make(client) gives the same message each time. The kernel looks at each once.
-    """
+    def __init__(self, load: Mapping[ClientId, Callable[[], G]], metrics: Mapping[ClientId, Mapping[str, float]] = EMPTY) -> None:
+        super().__init__(load)
+        self.metrics = metrics
+
+
+class Each(Lazy[G]):
+    """What an `ask` gives that has a message of its own for each client: make(client), each made when it is looked at."""
 
     def __init__(self, clients: Iterable[ClientId], make: Callable[[ClientId], G]) -> None:
-        self._clients = tuple(sorted(clients))
-        self._make = make
-
-    def __getitem__(self, client: ClientId) -> G:
-        if client not in self._clients:
-            raise KeyError(client)
-        return self._make(client)
-
-    def __iter__(self) -> Iterator[ClientId]:
-        return iter(self._clients)
-
-    def __len__(self) -> int:
-        return len(self._clients)
+        super().__init__({client: partial(make, client) for client in clients})
 
 
 def to(

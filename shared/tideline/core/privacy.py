@@ -11,6 +11,7 @@ from typing import Any
 
 from tideline.core.errors import ContractRefused
 from tideline.core.run import Digest
+from tideline.core.settings import Plain, plain
 
 
 class Exposure(StrEnum):
@@ -71,13 +72,8 @@ def refused(contract: Contract, policy: Policy) -> Contract:
     return tuple(c for c in contract if not c.audience or any((c.exposure, a) not in policy for a in c.audience))
 
 
-def to_json(contract: Contract) -> list[dict[str, Any]]:
-    keys = ("phase", "step", "field", "dims")
-    return [
-        {k: getattr(c, k) for k in keys}
-        | {"exposure": c.exposure.value, "audience": sorted(a.value for a in c.audience), "doc": c.doc}
-        for c in contract
-    ]
+def to_json(contract: Contract) -> list[dict[str, Plain]]:
+    return list(map(plain, contract))
 
 
 def from_json(clauses: Iterable[Mapping[str, Any]]) -> Contract:

@@ -18,18 +18,25 @@ import functools
 import types
 import typing
 from collections.abc import Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeGuard, TypeVar
 
 from tideline.core.errors import FederationError
-from tideline.core.handle import Handle
+from tideline.core.handle import AnyHandle, Handle
 from tideline.core.privacy import TO_COORDINATOR, TO_PEERS, Audience, Exposure
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     Weights = Mapping[str, Tensor]
+    Value: TypeAlias = (
+        "bool | int | float | str | Tensor | Weights | AnyHandle | Record | Mapping[str, Value] | tuple[Value, ...] | None"
+    )
 else:
     Weights = Mapping
+
+    class Value:
+        """What a field may hold."""
+
 
 T = TypeVar("T")
 DEEPEST = 32
@@ -82,7 +89,7 @@ class Kind:
 
     what: str
     of: Kind | None = None
-    type: type[Any] | None = None
+    type: type[Any] = object
 
     @property
     def inner(self) -> Kind:
@@ -96,10 +103,10 @@ class Spec:
 
     name: str
     kind: Kind
-    dims: str
-    exposure: Exposure | None
-    audience: frozenset[Audience]
-    doc: str
+    dims: str = ""
+    exposure: Exposure | None = None
+    audience: frozenset[Audience] = TO_COORDINATOR
+    doc: str = ""
     low: float | None = None
 
 
@@ -120,10 +127,8 @@ def resolved(kind: Any) -> tuple[Spec, ...]:
     made = []
     for f in dataclasses.fields(kind):
         where = f"{kind.__name__}.{f.name}"
-        meta: Mapping[str, Any] = f.metadata or {"dims": "", "exposure": None, "audience": TO_COORDINATOR, "doc": ""}
-        what = resolve(hints[f.name], where)
-        check_dims(meta["dims"].split(), what, where)
-        made.append(Spec(f.name, what, **meta))
+        made.append(spec := Spec(f.name, resolve(hints[f.name], where), **f.metadata))
+        check_dims(spec.dims.split(), spec.kind, where)
     return tuple(made)
 
 
@@ -192,10 +197,8 @@ def leaf(spec: Spec, kind: Kind, path: str) -> Iterator[Leaf]:
     elif kind.what == "optional":
         yield from leaf(spec, kind.inner, path)
     elif kind.what == "handle":
-        assert kind.type is not None
         yield from (dataclasses.replace(each, sealed=True) for each in unsealed(kind.type, path))
     elif kind.what == "record" and spec.exposure is None:
-        assert kind.type is not None
         yield from leaves(kind.type, path + ".")
     else:
         yield Leaf(path=path, dims=spec.dims, exposure=spec.exposure, audience=spec.audience, doc=spec.doc)
@@ -212,16 +215,12 @@ def require_exposures(kind: type[Any]) -> None:
     """A reply type with a field that does not say what it exposes, or that names the wrong readers, does not load."""
     for each in leaves(kind):
         if each.exposure is None:
-            raise Undeclarable(
-                f"{kind.__name__}.{each.path} may leave a site but does not say what it exposes",
-                'Declare it: field("dims", Exposure...., doc="...")',
-            )
+            todo = 'Declare it: field("dims", Exposure...., doc="...")'
+            raise Undeclarable(f"{kind.__name__}.{each.path} may leave a site but does not say what it exposes", todo)
         if not each.audience:
             what = f"{kind.__name__}.{each.path} may leave a site but reaches nobody, so no policy could refuse it"
             raise Undeclarable(what, "Declare its audience, or leave the field out")
         if each.sealed != (each.audience == TO_PEERS):
             who = "is sealed, so nobody but peers can read it" if each.sealed else "is not sealed, so the coordinator reads it"
-            raise Undeclarable(
-                f"{kind.__name__}.{each.path} {who}, and its audience says otherwise",
-                "Declare audience=TO_PEERS for what lies in a Handle's record, and nowhere else",
-            )
+            todo = "Declare audience=TO_PEERS for what lies in a Handle's record, and nowhere else"
+            raise Undeclarable(f"{kind.__name__}.{each.path} {who}, and its audience says otherwise", todo)

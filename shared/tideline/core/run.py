@@ -90,7 +90,6 @@ Roster = tuple[Member, ...]
 
 
 def described(roster: Roster) -> str:
-    """The members with their roles, for errors."""
     return ", ".join(f"{m.id} ({m.role.value}{'' if m.labelled else ', no labels'})" for m in roster)
 
 

@@ -69,7 +69,8 @@ def parse(kind: type[T], given: Mapping[str, Any], where: str = "") -> T:
     fields = {f.name: f for f in dataclasses.fields(kind) if f.init}  # type: ignore[arg-type]
     for key in given:
         if key not in fields:
-            raise unknown(join(where, str(key)), str(key), sorted(fields))
+            path, todo = join(where, str(key)), f"Use one of: {', '.join(sorted(fields))}{nearest(str(key), sorted(fields))}"
+            raise ConfigRefused(f"{path} is not a known setting", todo, path=path)
     values = {name: read(hints[name], given[name], join(where, name), fields[name].metadata) for name in given}
     for name, f in fields.items():
         if name not in values and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
@@ -79,7 +80,7 @@ def parse(kind: type[T], given: Mapping[str, Any], where: str = "") -> T:
 
 
 @functools.cache
-def hints_of(kind: Any) -> Mapping[str, Any]:
+def hints_of(kind: Hashable) -> Mapping[str, Any]:
     """The types of a dataclass's fields, worked out once: to evaluate them takes longer than all the rest."""
     return types.MappingProxyType(typing.get_type_hints(kind))
 
@@ -182,10 +183,6 @@ def show(value: Any) -> str:
     except ValueError:
         return "a whole number of thousands of digits"
     return shown if len(shown) <= 80 else shown[:77] + "..."
-
-
-def unknown(path: str, key: str, allowed: list[str]) -> ConfigRefused:
-    return ConfigRefused(f"{path} is not a known setting", f"Use one of: {', '.join(allowed)}{nearest(key, allowed)}", path=path)
 
 
 def nearest(word: str, words: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from tideline.core.record import Record, require_exposures
 from tideline.core.run import EMPTY, ClientId, Role, World
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Generator, Tensor
 
 
 class View(StrEnum):
@@ -54,9 +54,6 @@ class Data:
     def labelled(self) -> bool:
         return self.y is not None
 
-
-if TYPE_CHECKING:
-    from torch import Generator
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -153,16 +150,13 @@ class Step(Generic[T_in, M, G, C]):
 AnyStep: TypeAlias = Step[Any, Any, Any, Any]
 
 
-class Stepping(Protocol):
-    """Makes a Step of a function."""
-
-    def __call__(self, run: Callable[[T_in, M, Site[C]], Outcome[G, M]]) -> Step[T_in, M, G, C]: ...
+Run: TypeAlias = Callable[[T_in, M, Site[C]], Outcome[G, M]]
 
 
-def step(*, metrics: tuple[str, ...] = (), view: View = View.TRAIN) -> Stepping:
+def step(*, metrics: tuple[str, ...] = (), view: View = View.TRAIN) -> Callable[[Run[T_in, M, C, G]], Step[T_in, M, G, C]]:
     """Make a Step of `def name(order: O, memory: M, site: Site[C]) -> Outcome[G, M]`: its types are read from its annotations."""
 
-    def made(run: Callable[[T_in, M, Site[C]], Outcome[G, M]]) -> Step[T_in, M, G, C]:
+    def made(run: Run[T_in, M, C, G]) -> Step[T_in, M, G, C]:
         # A site's config may be known to type checkers alone: it is no part of what is sent and kept.
         first = next(name for name in run.__annotations__ if name != "return")
         said = SimpleNamespace(__annotations__={name: run.__annotations__[name] for name in (first, "return")})

@@ -61,11 +61,8 @@ def read_token(text: str) -> Token:
         cut = DIGEST_BYTES if trust is Trust.PINNED else 0
         addresses = tuple(each for each in rest[cut:].decode().split(",") if each)
     except (binascii.Error, ValueError):
-        raise ConfigRefused(
-            "The token is not whole, or was changed on its way",
-            f"Copy all of it, from {PREFIX} on, or ask for a new one: tideline invite",
-            path="token",
-        ) from None
+        todo = f"Copy all of it, from {PREFIX} on, or ask for a new one: tideline invite"
+        raise ConfigRefused("The token is not whole, or was changed on its way", todo, path="token") from None
     return Token(encoded[:SECRET_CHARS], addresses, trust, rest[:cut])
 
 

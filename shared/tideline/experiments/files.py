@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tideline.core.errors import ConfigRefused, DataRefused, Refused
+from tideline.core.settings import Plain
 from tideline.engine.model.experiment import DIGEST
 from tideline.experiments.yaml_lines import MAX_VALUES, Document, read_yaml, refuse
 
@@ -41,7 +43,7 @@ class ExperimentText:
             return error
         place = self.place(str(path))
         file, _, line = place.rpartition(":")
-        where: dict[str, Any] = {"file": file, "line": int(line)} if line.isdecimal() else {}
+        where = {"file": file, "line": int(line)} if line.isdecimal() else {}
         return type(error)(f"{place}: {error.what}", error.todo, **{**error.context, **where})
 
     def place(self, path: str) -> str:
@@ -49,6 +51,13 @@ class ExperimentText:
         while path and path not in self.places:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.places[path] if path else self.name
+
+    def folder(self, named: str, path: str) -> Path:
+        """The folder that a dotted path names, seen from the experiment's file. Raises ConfigRefused."""
+        found = Path(self.name).parent / Path(named).expanduser()
+        if not found.is_dir():
+            raise ConfigRefused(f"{path}: there is no folder {found}", "Correct the path", path=path)
+        return found
 
     @property
     def weights_file(self) -> Path | None:
@@ -65,10 +74,7 @@ class ExperimentText:
 
     def changed(self, settings: Iterable[str]) -> ExperimentText:
         """With the values of --set. Raises ConfigRefused."""
-        made = self
-        for setting in settings:
-            made = made.overridden(setting)
-        return made
+        return functools.reduce(ExperimentText.overridden, settings, self)
 
     def overridden(self, setting: str) -> ExperimentText:
         """With one KEY=VALUE; the value is YAML, so that lists and mappings can be given too."""
@@ -83,7 +89,7 @@ class ExperimentText:
         return replace(self, value=put(self.value, steps, given, place), places={**places, path: place})
 
 
-def put(old: Any, steps: list[str], value: Any, place: str) -> dict[str, Any]:
+def put(old: Plain, steps: list[str], value: Plain, place: str) -> dict[str, Plain]:
     """A mapping with one value in it changed; the old one stays as it is."""
     if not isinstance(old, dict):
         raise ConfigRefused(f"{place}: there is no mapping to put {steps[0]!r} into", "Set the whole value instead")
@@ -93,10 +99,7 @@ def put(old: Any, steps: list[str], value: Any, place: str) -> dict[str, Any]:
 
 
 def read_file(
-    path: Path,
-    what: str = "an experiment",
-    todo: str = "Write keys and values, such as `method: fedavg`",
-    large: bool = False,
+    path: Path, what: str = "an experiment", todo: str = "Write keys and values, such as `method: fedavg`", large: bool = False
 ) -> ExperimentText:
     """An experiment file, YAML or, by its name, JSON. Raises ConfigRefused with the line of what is wrong.
 

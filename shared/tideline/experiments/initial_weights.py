@@ -8,10 +8,8 @@ from pathlib import Path
 from torch import Tensor
 
 from tideline import nets
-from tideline.archive import layout
-from tideline.archive.checks import DTYPE_NAMES
 from tideline.archive.parts import Buffer, digest_of
-from tideline.archive.writer import raw
+from tideline.archive.writer import file_of
 from tideline.client.http import Client
 from tideline.client.output import warn
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
@@ -42,9 +40,7 @@ def packed(text: ExperimentText, file: Path) -> Sequence[Buffer]:
     experiment = read_experiment(text.value)
     world = world_in(text.value.get("world", {}))
     nets.check(world)
-    weights = weights_for(world, experiment, file)
-    head, order = layout.build({name: (DTYPE_NAMES[w.dtype], tuple(w.shape)) for name, w in weights.items()}, {})
-    return [head, *(raw(weights[name]) for name in order)]
+    return file_of(weights_for(world, experiment, file), {})
 
 
 def weights_for(world: World, experiment: Experiment, file: Path) -> Mapping[str, Tensor]:
@@ -57,9 +53,8 @@ def weights_for(world: World, experiment: Experiment, file: Path) -> Mapping[str
         weights = with_backbone(world, weights, experiment.seed)
     except (ConfigRefused, DataRefused) as error:
         raise ConfigRefused(error.what, error.todo, path="weights") from error
-    warn(
-        f"Note: {file} contains only a backbone; bottleneck and classifier are drawn from the seed, and the run has to train them"
-    )
+    drawn = "bottleneck and classifier are drawn from the seed, and the run has to train them"
+    warn(f"Note: {file} contains only a backbone; {drawn}")
     return weights
 
 

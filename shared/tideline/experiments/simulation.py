@@ -6,19 +6,20 @@ import contextlib
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-from tideline.client.answers import RunResult
+from tideline.client.answers import Event, RunResult
 from tideline.client.export import export
 from tideline.client.output import make_folder, replace_file
 from tideline.client.watching import Watcher
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.privacy import DEFAULT_POLICY, Policy
-from tideline.core.run import Digest, Role, RunId, World
+from tideline.core.run import Role, RunId, World
+from tideline.core.settings import plain
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.experiment import DealData, Experiment, SiteSource, read_experiment
 from tideline.engine.model.runs import Status
@@ -28,7 +29,7 @@ from tideline.experiments.initial_weights import packed
 from tideline.learning.datasets import digits
 from tideline.learning.formats.folder import find, read_folder
 from tideline.learning.formats.holdings import Holdings
-from tideline.learning.partition.dealt_folder import Sites, read_dealt, rule_in, sites_of
+from tideline.learning.partition.folders import Sites, read_dealt, rule_in, sites_of
 from tideline.report.maps import last_groups
 
 SETS = {"digits": digits.write_site}
@@ -41,7 +42,6 @@ class Folder:
     path: Path
 
     def __call__(self, world: World, role: Role) -> Holdings:
-        """Read the folder as an agent would."""
         return read_folder(self.path, world, role)
 
     @property
@@ -81,8 +81,6 @@ class DealtTable:
 
 @dataclass(frozen=True)
 class DealtSite:
-    """One site of a deal."""
-
     table: DealtTable
     name: str
 
@@ -114,8 +112,8 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
     if out is not None:
         make_folder(out)
     # Roles stand in `data`, or follow from `deal`; what the run service reports of the roster has their place.
-    mirrored = {f"roster.{name}": text.place(f"data.{name}" if dealt is None else "deal") for name in roster}
-    mirrored["roster"] = text.place("data" if dealt is None else "deal")
+    mirrored = {"roster": text.place("data" if dealt is None else "deal")}
+    mirrored |= {f"roster.{name}": text.place(f"data.{name}" if dealt is None else "deal") for name in roster}
     placed = ExperimentText(text.name, {**text.value, "roster": roster}, {**mirrored, **text.places})
     with tempfile.TemporaryDirectory(prefix="tideline-") as scratch:
         with placed.located():
@@ -131,7 +129,9 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Ope
     with text.located():
         run = federation.start(with_initial_weights(text, federation).value)
     with Watcher() as watcher:
-        watcher.show(cast("RunResult", federation.run(run, lambda event: watcher.event(cast("Event", plain(event))))))
+        watcher.show(seen(federation, run))
+        federation.run(run, lambda event: watcher.event(cast("Event", plain(event))))
+        watcher.show(seen(federation, run))
     result = cast("RunResult", result_of(federation.journal, run, federation.clock.now(), history=True))
     # The simulation's clock stands still between deadlines; you want to know how long you waited.
     result["seconds"] = time.monotonic() - begun
@@ -139,6 +139,12 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Ope
     if out is not None:
         write(federation, run, result, out)
     return result
+
+
+def seen(federation: Federation, run: RunId) -> RunResult:
+    """A run as the watcher sees it."""
+    row, result = federation.run_service.find(run), result_of(federation.journal, run, federation.clock.now())
+    return cast("RunResult", {**result, "plan_length": len(row.plan), "cursor": row.cursor})
 
 
 def with_initial_weights(text: ExperimentText, federation: Federation) -> ExperimentText:
@@ -149,12 +155,6 @@ def with_initial_weights(text: ExperimentText, federation: Federation) -> Experi
         what = "weights names a file by its digest, and a simulation has none that were uploaded"
         raise ConfigRefused(what, "Name the file itself", path="weights")
     return text
-
-
-def progress(federation: Federation, run: RunId) -> dict[str, int]:
-    """How far a run is, for the watcher."""
-    row = federation.run_service.find(run)
-    return {"plan_length": len(row.plan), "cursor": row.cursor}
 
 
 def check_sites(experiment: Experiment) -> None:
@@ -169,8 +169,8 @@ def check_sites(experiment: Experiment) -> None:
 
 def roster_of(experiment: Experiment, dealt: Mapping[str, DealtSite] | None = None) -> dict[str, str]:
     """Who takes part: the sites of `data` or `deal`, in their roles. Raises ConfigRefused where something else is said, too."""
-    roster = {name: site.role.value for name, site in experiment.data.items()}
-    roster |= {name: site.role.value for name, site in (dealt or {}).items()}
+    sites: Mapping[str, SiteSource | DealtSite] = experiment.data if dealt is None else dealt
+    roster = {name: site.role.value for name, site in sites.items()}
     named = "data" if dealt is None else "deal"
     if experiment.select:
         raise ConfigRefused("select has no meaning in a simulation", f"Leave it out; {named} names the sites", path="select")
@@ -185,13 +185,9 @@ def folder_of(name: str, site: SiteSource, text: ExperimentText, scratch: Path) 
     if bool(site.folder) == bool(site.dataset):
         raise ConfigRefused(f"{place} needs either folder or dataset", "Give one of the two", path=place)
     if site.folder:
-        path = Path(text.name).parent / Path(site.folder).expanduser()
-        if not path.is_dir():
-            raise ConfigRefused(f"{place}.folder: there is no folder {path}", "Correct the path", path=f"{place}.folder")
-        return Folder(path)
+        return Folder(text.folder(site.folder, f"{place}.folder"))
     if site.dataset not in SETS:
-        known = ", ".join(SETS)
-        raise ConfigRefused(f"{place}.dataset is {site.dataset!r}", f"Use one of: {known}", path=f"{place}.dataset")
+        raise ConfigRefused(f"{place}.dataset is {site.dataset!r}", f"Use one of: {', '.join(SETS)}", path=f"{place}.dataset")
     try:
         SETS[site.dataset](scratch, site.domain, site.part, site.parts, site.rows)
     except ConfigRefused as error:
@@ -203,29 +199,16 @@ def folder_of(name: str, site: SiteSource, text: ExperimentText, scratch: Path) 
 def write(federation: Federation, run: RunId, result: RunResult, out: Path) -> None:
     """result.json and, where there is one, state.safetensors."""
     if federation.run_service.find(run).status is Status.COMPLETED:
-        write_state(federation, run, out / "state.safetensors")
+        root, size = federation.journal.rounds(run)[-1].state[0]
+        export(lambda digest, _: contextlib.nullcontext(federation.parts.view(digest)), root, size, out / "state.safetensors")
     # Last, and whole or not at all: with it everything is there.
     replace_file(out / "result.json", json.dumps(result, indent=2) + "\n")
 
 
-def write_state(federation: Federation, run: RunId, path: Path) -> None:
-    root, size = federation.journal.rounds(run)[-1].state[0]
-
-    @contextlib.contextmanager
-    def held(digest: Digest, size: int) -> Iterator[memoryview]:
-        yield federation.parts.view(digest)
-
-    export(held, root, size, path)
-
-
 def dealt_sites(given: DealData, text: ExperimentText) -> dict[str, DealtSite]:
     """The sites of a deal. Raises ConfigRefused, with `context["path"]`, for what cannot be dealt; DataRefused."""
-    path = Path(text.name).parent / Path(given.folder).expanduser()
-    if not path.is_dir():
-        raise ConfigRefused(f"deal.folder: there is no folder {path}", "Correct the path", path="deal.folder")
-    said = {
-        f.name: value for f in fields(given) if f.name not in ("folder", "rule") and (value := getattr(given, f.name)) is not None
-    }
+    path = text.folder(given.folder, "deal.folder")
+    said = {name: value for name, value in vars(given).items() if name not in ("folder", "rule") and value is not None}
     try:
         table = DealtTable(path, sites_of(path, rule_in(given.rule, said)))
     except ConfigRefused as error:

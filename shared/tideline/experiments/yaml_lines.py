@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from tideline.core.errors import ConfigRefused
+from tideline.core.settings import Plain
 
 MAX_VALUES = 20_000
 MAX_ALIASES = 100
@@ -32,7 +33,7 @@ SCHEMA = (
 class Document:
     """Plain data, and the line at which each of its dotted paths stands."""
 
-    value: Any
+    value: Plain
     lines: dict[str, int]
 
 
@@ -63,7 +64,6 @@ def in_words(cause: yaml.MarkedYAMLError) -> tuple[str, str]:
 
 
 def refuse(name: str, line: int, what: str, todo: str) -> ConfigRefused:
-    """The refusal of one line."""
     return ConfigRefused(f"{name}:{line}: {what}", todo, file=name, line=line)
 
 
@@ -76,7 +76,7 @@ class Composer(yaml.SafeLoader):
         super().__init__(text)
         self.file, self.seen, self.deep, self.aliases = name, 0, 0, 0
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """One node, if there are not too many of them."""
         event = self.peek_event()  # type: ignore[no-untyped-call]
         line = event.start_mark.line + 1
@@ -95,25 +95,22 @@ class Composer(yaml.SafeLoader):
             self.deep -= 1
 
 
-for kind, pattern, firsts in SCHEMA:
-    Composer.add_implicit_resolver(PREFIX + kind, re.compile(pattern), list(firsts))
-
-
 class Writer(yaml.SafeDumper):
     """PyYAML's writer with the same idea of what is a number, so that texts which look like one are quoted."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own protocol
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: Plain) -> bool:
         """Everything is written out where it stands."""
         return True
 
 
 for kind, pattern, firsts in SCHEMA:
-    Writer.add_implicit_resolver(PREFIX + kind, re.compile(pattern), list(firsts))
+    for each in (Composer, Writer):
+        each.add_implicit_resolver(PREFIX + kind, re.compile(pattern), list(firsts))
 
 
-def write_yaml(value: Any) -> str:
+def write_yaml(value: Plain) -> str:
     """Plain data as one YAML document that `read_yaml` reads as the same; keys in their order."""
     return yaml.dump(value, Dumper=Writer, sort_keys=False, width=120)
 
@@ -125,8 +122,7 @@ class Reader:
         self.file, self.seen = name, 0
         self.lines: dict[str, int] = {}
 
-    def value(self, node: Any, path: str, depth: int) -> Any:
-        """One value."""
+    def value(self, node: yaml.Node, path: str, depth: int) -> Plain:
         line = node.start_mark.line + 1
         self.lines.setdefault(path, line)
         self.seen += 1
@@ -140,9 +136,9 @@ class Reader:
             return [self.value(each, f"{path}[{i}]", depth + 1) for i, each in enumerate(node.value)]
         return self.mapping(node, path, depth)
 
-    def mapping(self, node: Any, path: str, depth: int) -> dict[str, Any]:
+    def mapping(self, node: yaml.Node, path: str, depth: int) -> dict[str, Plain]:
         """A mapping with each key once. Keys are texts as they stand, so that a site may be called `no` or `1`."""
-        found: dict[str, Any] = {}
+        found: dict[str, Plain] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
@@ -154,9 +150,8 @@ class Reader:
             found[key.value] = self.value(value, place, depth + 1)
         return found
 
-    def scalar(self, node: Any, line: int) -> Any:
-        """A text, a number, a truth value or nothing."""
-        text = node.value
+    def scalar(self, node: yaml.ScalarNode, line: int) -> Plain:
+        text = str(node.value)
         match node.tag.removeprefix(PREFIX):
             case "null":
                 return None
@@ -182,5 +177,4 @@ def whole(digits: str) -> int:
 
 
 def too_deep(name: str, line: int) -> ConfigRefused:
-    """The refusal of deep nesting."""
     return refuse(name, line, f"values are nested more than {MAX_DEPTH} deep", "No experiment needs that")

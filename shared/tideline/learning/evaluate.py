@@ -49,11 +49,6 @@ class Histogram:
     wrong: Tensor = field(f"{BINS}", Exposure.COUNT, low=0, doc="held-out rows predicted wrong, by confidence")
 
 
-def alone(order: T) -> Sequence[T]:
-    """An order that holds one thing to predict with, itself."""
-    return (order,)
-
-
 def evaluate(
     offer: Offer[S, C, T],
     predict: Predict[Q, M, C],
@@ -63,7 +58,7 @@ def evaluate(
     name: str = "score",
     metrics: tuple[str, ...] = ("accuracy",),
     confidence: bool = False,
-    each: Several[T, Q] = alone,  # type: ignore[assignment]
+    each: Several[T, Q] = lambda order: (order,),  # type: ignore[assignment,return-value]
 ) -> Phase[C, S]:
     """A phase that scores each asked client's held-out rows.
 
@@ -72,34 +67,22 @@ def evaluate(
     reports nothing. With `confidence` the calibration error `ece` and the histogram of confidences are reported as well,
     from logits or logarithms of probabilities. If an order holds several models, `each` gives them, and their mean is reported.
     """
-    if confidence:
-        return with_confidence(offer, predict, takes, keeps, name, metrics, each)
 
     def score(order: T, memory: M, site: Site[C]) -> Outcome[Nothing, M]:
         values = [value for one in each(order) if (value := accuracy(predict, one, memory, site)) is not None]
         value = sum(values) / len(values) if values else None
         return Outcome(Nothing(), memory, {} if value is None else dict.fromkeys(metrics, value))
 
-    step = Step(name=name, run=score, takes=takes, keeps=keeps, gives=Nothing, metrics=metrics, view=View.HELD_OUT)
-    return Phase(name, step, ask=offer, fold=unchanged)
-
-
-def with_confidence(
-    offer: Offer[S, C, T],
-    predict: Predict[Q, M, C],
-    takes: type[T],
-    keeps: type[M],
-    name: str,
-    metrics: tuple[str, ...],
-    each: Several[T, Q],
-) -> Phase[C, S]:
-
-    def score(order: T, memory: M, site: Site[C]) -> Outcome[Histogram, M]:
+    def score_in_bins(order: T, memory: M, site: Site[C]) -> Outcome[Histogram, M]:
         found = sum((tallied(predict, one, memory, site) for one in each(order)), nothing())
         return Outcome(Histogram(found.right, found.wrong), memory, metrics_of(found, metrics))
 
-    step = Step(name=name, run=score, takes=takes, keeps=keeps, gives=Histogram, metrics=(*metrics, "ece"), view=View.HELD_OUT)
-    return Phase(name, step, ask=offer, fold=histograms)
+    if confidence:
+        run, reported = score_in_bins, (*metrics, "ece")
+        binned = Step(name=name, run=run, takes=takes, keeps=keeps, gives=Histogram, metrics=reported, view=View.HELD_OUT)
+        return Phase(name, binned, ask=offer, fold=histograms)
+    step = Step(name=name, run=score, takes=takes, keeps=keeps, gives=Nothing, metrics=metrics, view=View.HELD_OUT)
+    return Phase(name, step, ask=offer, fold=unchanged)
 
 
 def metrics_of(found: Tally, metrics: tuple[str, ...]) -> dict[str, float]:
@@ -165,10 +148,7 @@ def confused(
     takes: type[T] = Nothing,  # type: ignore[assignment]
     keeps: type[M] = Nothing,  # type: ignore[assignment]
 ) -> Phase[C, S]:
-    """A phase in which each asked client counts its held-out rows by label and prediction.
-
-    offer and predict: as in `evaluate`. A site without labels to score by sends zeros.
-    """
+    """A phase in which each asked client counts held-out rows by label and prediction, as in `evaluate`; zeros without labels."""
 
     def count(order: T, memory: M, site: Site[C]) -> Outcome[Confusion, M]:
         K = site.world.classes
@@ -177,19 +157,14 @@ def confused(
             counts += torch.bincount(y * K + out.argmax(1), minlength=K * K)
         return Outcome(Confusion(counts.view(K, K)), memory)
 
-    return Phase(
-        CONFUSION_NAME,
-        Step(name=CONFUSION_NAME, run=count, takes=takes, keeps=keeps, gives=Confusion, metrics=(), view=View.HELD_OUT),
-        ask=offer,
-        fold=fold_confusion,
-    )
+    step = Step(name=CONFUSION_NAME, run=count, takes=takes, keeps=keeps, gives=Confusion, metrics=(), view=View.HELD_OUT)
+    return Phase(CONFUSION_NAME, step, ask=offer, fold=fold_confusion)
 
 
 def fold_confusion(state: S, replies: Replies[Confusion], turn: Turn[C]) -> S | Folded[S]:
     """The state unchanged, and a table for each site that had rows and for all of them together."""
-    found = {str(site): reply.counts.double() for site, reply in replies.items()}
-    seen = {site: counts for site, counts in found.items() if float(counts.sum())}
-    tables = {f"{CONFUSION_NAME} of {site}": counts for site, counts in seen.items()} if fits(len(seen) + 1, turn.world) else {}
+    seen = {f"{CONFUSION_NAME} of {site}": r.counts.double() for site, r in replies.items() if int(r.counts.sum())}
+    tables = dict(seen) if fits(len(seen) + 1, turn.world) else {}
     if len(seen) > 1 and fits(1, turn.world):
         tables[OF_ALL] = torch.stack(list(seen.values())).sum(0)
     return Folded(state, tables={name: table(counts, turn.world) for name, counts in tables.items()}) if tables else state
@@ -207,8 +182,8 @@ def class_names(world: World) -> tuple[str, ...]:
 def table(counts: Tensor, world: World) -> Table:
     """A row for each class, a column for each that its rows were taken for."""
     names = class_names(world)
-    values = tuple(tuple(map(float, row)) for row in counts.tolist())
-    return Table(tuple(f"is {name}" for name in names), tuple(f"taken for {name}" for name in names), values)
+    rows, columns = (tuple(f"{words} {name}" for name in names) for words in ("is", "taken for"))
+    return Table(rows, columns, tuple(map(tuple, counts.tolist())))
 
 
 @record
@@ -219,27 +194,16 @@ class Classes:
 
 
 def label_shift(offer: Offer[S, C, Nothing], predict: Predict[Nothing, M, C], *, keeps: type[M]) -> Phase[C, S]:
-    """A phase in which each asked client counts its training rows by class.
-
-    offer and predict: as in `evaluate`; predict is asked for rows without labels alone.
-    """
+    """A phase in which each asked client counts its training rows by class; `predict` is asked for rows without labels alone."""
 
     def count(order: Nothing, memory: M, site: Site[C]) -> Outcome[Classes, M]:
-        K = site.world.classes
-        return Outcome(Classes(torch.bincount(labels_of(order, memory, site), minlength=K)), memory)
+        y = site.data.y
+        if y is None:
+            y = torch.cat([predict(order, memory, site, x).argmax(1).cpu() for x in torch.split(site.data.x, ROWS)])
+        return Outcome(Classes(torch.bincount(y, minlength=site.world.classes)), memory)
 
-    def labels_of(order: Nothing, memory: M, site: Site[C]) -> Tensor:
-        if site.data.y is not None:
-            return site.data.y
-        parts = (predict(order, memory, site, x).argmax(1).cpu() for x in torch.split(site.data.x, ROWS))
-        return torch.cat(tuple(parts))
-
-    return Phase(
-        SHIFT_NAME,
-        Step(name=SHIFT_NAME, run=count, takes=Nothing, keeps=keeps, gives=Classes, metrics=()),
-        ask=offer,
-        fold=fold_shift,
-    )
+    step = Step(name=SHIFT_NAME, run=count, takes=Nothing, keeps=keeps, gives=Classes, metrics=())
+    return Phase(SHIFT_NAME, step, ask=offer, fold=fold_shift)
 
 
 def fold_shift(state: S, replies: Replies[Classes], turn: Turn[C]) -> S | Folded[S]:
@@ -251,13 +215,10 @@ def fold_shift(state: S, replies: Replies[Classes], turn: Turn[C]) -> S | Folded
         return state
     everywhere = torch.stack([counts[name] for name in sources]).sum(0)
     taught = {name: p[name] for name in sources} | {TOGETHER: everywhere / everywhere.sum()}
-    here = {name: p[name] for name in (*sources, *targets)}
-    return Folded(state, tables={SHARES: shares(here, turn.world), SHIFT: far(taught, p, targets)})
-
-
-def shares(p: Mapping[str, Tensor], world: World) -> Table:
-    values = torch.stack(list(p.values()), dim=1)
-    return Table(class_names(world), tuple(p), tuple(map(tuple, values.tolist())))
+    here = (*sources, *targets)
+    shares = torch.stack([p[name] for name in here], dim=1)
+    each = Table(class_names(turn.world), here, tuple(map(tuple, shares.tolist())))
+    return Folded(state, tables={SHARES: each, SHIFT: far(taught, p, targets)})
 
 
 def far(taught: Mapping[str, Tensor], p: Mapping[str, Tensor], targets: list[str]) -> Table:

@@ -41,10 +41,7 @@ def batches(n: int, size: int, rng: Generator, least: int = 2) -> Iterator[Tenso
 
 @contextmanager
 def uncounted(net: nn.Module) -> Iterator[None]:
-    """Leave batch norm's counters of batches as they are found.
-
-    Nothing is computed from them, and they would tell everybody who gets the network how many rows it was trained on.
-    """
+    """Leave batch norm's counters as they are: nothing is computed from them, and they would show how many rows there were."""
     found = {name: b.clone() for name, b in net.named_buffers() if not b.is_floating_point()}
     yield
     for name, b in net.named_buffers():
@@ -147,12 +144,7 @@ def normed(net: nn.Module) -> list[_BatchNorm]:
 
 
 def remeasure(
-    net: nn.Module,
-    x: Tensor,
-    batch: int,
-    rng: Generator,
-    device: str = "cpu",
-    tick: Callable[[float], None] = no_tick,
+    net: nn.Module, x: Tensor, batch: int, rng: Generator, device: str = "cpu", tick: Callable[[float], None] = no_tick
 ) -> None:
     """Running means and variances become averages over one pass of the rows x (n, *inputs), in place; nothing else changes.
 

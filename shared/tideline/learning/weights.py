@@ -60,8 +60,7 @@ def opened(file: Path) -> object:
     try:
         if file.suffix == SUFFIX:
             return load_file(file)
-        loaded: object = torch.load(file, map_location="cpu", weights_only=True, mmap=mappable(file))
-        return loaded
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mappable(file))
     except OSError:
         raise
     except Exception as error:
@@ -124,10 +123,7 @@ def check_tensor(name: str, tensor: Tensor) -> None:
 
 
 def differences(world: World, weights: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """A sentence for each name that is missing, has another shape or is unknown, in the network's order; none if all fit.
-
-    Raises ConfigRefused for a world without a network.
-    """
+    """A sentence for each name that is missing, misshapen or unknown, in the network's order. ConfigRefused for no network."""
     return tuple(compare(nets.template(world), weights, f"this world has {world.classes} classes"))
 
 

@@ -12,9 +12,8 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
 from tideline.core.settings import nearest
 from tideline.nets.bottleneck import KINDS, LeNetBN, ResNet
-from tideline.nets.digits import Digits
 from tideline.nets.prototypes import Prototype
-from tideline.nets.small import MLP, ConvNet, InceptionNet, LeNet
+from tideline.nets.small import MLP, ConvNet, Digits, InceptionNet, LeNet
 
 Build = Callable[[World], nn.Module]
 ROWS = 512  # rows that pass through a network at once, at most
@@ -36,12 +35,8 @@ NETS: Mapping[str, Build] = {
 def build(world: World) -> nn.Module:
     """The world's network, initialised from torch's global generator. Raises ConfigRefused."""
     if world.model not in NETS:
-        known = sorted(NETS)
-        raise ConfigRefused(
-            f"world.model is {world.model!r}; there is no such network",
-            f"Use one of: {', '.join(known)}{nearest(world.model, known)}",
-            path="world.model",
-        )
+        known, what = sorted(NETS), f"world.model is {world.model!r}; there is no such network"
+        raise ConfigRefused(what, f"Use one of: {', '.join(known)}{nearest(world.model, known)}", path="world.model")
     return NETS[world.model](world)
 
 
@@ -56,12 +51,9 @@ def template(world: World, made: Build = build) -> dict[str, Tensor]:
         with torch.device("meta"):
             return dict(made(world).state_dict())
     except (RuntimeError, TypeError, OverflowError) as cause:
-        raise ConfigRefused(
-            f"world.inputs {list(world.inputs)} and {world.classes} classes are more than {world.model} can be built for"
-            f" ({type(cause).__name__})",
-            "Write the shape of one sample, such as [1, 28, 28]",
-            path="world",
-        ) from None
+        what = f"world.inputs {list(world.inputs)} and {world.classes} classes are more than {world.model} can be built for"
+        todo = "Write the shape of one sample, such as [1, 28, 28]"
+        raise ConfigRefused(f"{what} ({type(cause).__name__})", todo, path="world") from None
 
 
 def weights_of(net: nn.Module) -> dict[str, Tensor]:
@@ -105,10 +97,7 @@ def known_prototype(inputs: tuple[int, ...], classes: int, model: str, sizes: tu
 
 
 def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu", made: Build = build) -> nn.Module:
-    """The world's network with these weights: built without storage, then filled, so that no model is held twice.
-
-    made: what builds it, for a network that is made of the world's.
-    """
+    """The world's network with these weights, built by `made` without storage and then filled, so that no model is held twice."""
     if made is build and (net := prototype(world).filled(weights, device)) is not None:
         return net
     with torch.device("meta"):

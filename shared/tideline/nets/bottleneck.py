@@ -40,13 +40,10 @@ class Bottlenecked(Net):
     """
 
     def __init__(self, backbone: nn.Module, d: int, q: int, classes: int, *, normed: bool = False) -> None:
-        features = nn.Sequential(OrderedDict(backbone=backbone, bottleneck=bottleneck(d, q)))
+        bottleneck = OrderedDict(linear=nn.Linear(d, q), norm=nn.BatchNorm1d(q), dropout=nn.Dropout(DROPOUT))
+        features = nn.Sequential(OrderedDict(backbone=backbone, bottleneck=nn.Sequential(bottleneck)))
         g = nn.Linear(q, classes)
         super().__init__(features, weight_norm(g) if normed else g)
-
-
-def bottleneck(d: int, q: int) -> nn.Sequential:
-    return nn.Sequential(OrderedDict(linear=nn.Linear(d, q), norm=nn.BatchNorm1d(q), dropout=nn.Dropout(DROPOUT)))
 
 
 class LeNetBN(Bottlenecked):

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from tideline import nets
 from tideline.core.run import World
-from tideline.nets.digits import narrowing
+from tideline.nets.small import narrowing
 
 SLOPE = 0.2  # of LeakyReLU below zero
 SMALL = 128  # features up to which hidden layers are those of the small network

@@ -39,10 +39,7 @@ def class_vectors(net: nn.Module) -> Tensor:
 
 
 def first_layer(weights: Mapping[str, Tensor]) -> str:
-    """The name of the first layer, such as `features.backbone.conv1`. Raises ConfigRefused where there is none.
-
-    Layers are counted as papers count them: those with a matrix or a kernel, norms not among them.
-    """
+    """The first layer with a matrix or a kernel, as papers count, such as `features.backbone.conv1`. Raises ConfigRefused."""
     return counted(weights, min, "first")
 
 
@@ -62,22 +59,18 @@ def layer(weights: Mapping[str, Tensor], name: str, path: str = "") -> Tensor:
 
 
 def check_layer(weights: Mapping[str, Tensor], name: str, path: str = "") -> list[str]:
-    """The parameters that `layer` joins; of a template too. Raises ConfigRefused for a name that fits none."""
-    names = names_of(weights, name)
+    """The parameters that `layer` joins, in their order; of a template too. Raises ConfigRefused for a name that fits none."""
+    if name == "all":
+        names = parameters(backbone_of(weights))
+    else:
+        named = {"first": first_layer, "last": last_layer}.get(name, lambda _: name)(weights)
+        names = [each for each in parameters(weights) if each.startswith(f"{named}.")]
     if not names:
         known = ["all", "first", "last", *known_layers(weights)]
         more = f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
         todo = f"Use one of: {', '.join(known[:SHOWN])}{more}{nearest(name, known)}"
         raise ConfigRefused(f"{path or 'The layer'} is {name!r}; the network has no such layer", todo, path=path)
     return names
-
-
-def names_of(weights: Mapping[str, Tensor], name: str) -> list[str]:
-    """The parameters that a layer's name stands for, in the order of their names."""
-    if name == "all":
-        return parameters(backbone_of(weights))
-    named = {"first": first_layer, "last": last_layer}.get(name, lambda _: name)(weights)
-    return [each for each in parameters(weights) if each.startswith(f"{named}.")]
 
 
 def norms(weights: Mapping[str, Tensor]) -> list[str]:

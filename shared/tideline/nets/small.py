@@ -11,6 +11,7 @@ that it prints between the modules.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from itertools import pairwise
 from typing import Self
 
@@ -25,6 +26,8 @@ LENET_INPUTS = "Write inputs: [1, 28, 28], or use model: mlp for features"
 CONVNET_LEAST = 16
 DROPOUT = 0.5
 CONVNET_INPUTS = "Write inputs: [1, 28, 28], or use model: lenet for smaller images, mlp for features"
+DIGITS_LEAST = 16
+DIGITS_INPUTS = "Write inputs: [3, 32, 32], or use model: lenet for smaller images, mlp for features"
 INCEPTION_LEAST = 8
 INCEPTION_INPUTS = "Write inputs: [3, 32, 32]"
 ADDED = 32 + 64 + 16  # channels that a module puts beside its input's
@@ -37,12 +40,8 @@ def image_shape(world: World, least: int, todo: str, channels: int | None = None
     """Channels, height and width of a world of images, of `least` pixels each way or more. Raises ConfigRefused for others."""
     inputs = world.inputs
     if len(inputs) != 3 or min(inputs[1:]) < least or channels not in (None, inputs[0]):
-        takes = f"{channels} channels" if channels else "channels"
-        raise ConfigRefused(
-            f"world.inputs is {list(inputs)}; {world.model} takes images: {takes}, height, width, of {least} pixels or more",
-            todo,
-            path="world.inputs",
-        )
+        takes = f"images: {f'{channels} channels' if channels else 'channels'}, height, width, of {least} pixels or more"
+        raise ConfigRefused(f"world.inputs is {list(inputs)}; {world.model} takes {takes}", todo, path="world.inputs")
     return inputs[0], inputs[1], inputs[2]
 
 
@@ -155,3 +154,49 @@ class InceptionNet(Net):
         """For a world of images. Raises ConfigRefused for others."""
         channels, _, _ = image_shape(world, INCEPTION_LEAST, INCEPTION_INPUTS)
         return cls(channels, world.classes)
+
+
+class Digits(Net):
+    """x: (n, c, h, w) -> logits (n, classes), by way of f_conv (n, q) and f (n, d).
+
+    Peng, Huang, Zhu, Saenko, "Federated Adversarial Domain Adaptation", ICLR 2020 (arXiv 1911.02054). `features` is made of
+    `body`, whose output f_conv all domains' own features are split off from, and of `head`, whose output f is what domains share.
+    `small` is that of Wang et al. (IEEE TCCN 2024). Numbers of G: 31 785 408 of 3 x 32 x 32, and 800 590.
+    """
+
+    def __init__(self, body: nn.Sequential, head: nn.Sequential, d: int, classes: int) -> None:
+        super().__init__(nn.Sequential(OrderedDict(body=body, head=head)), nn.Linear(d, classes))
+
+    @classmethod
+    def whole(cls, world: World) -> Self:
+        """Three convolutions of 64, 64 and 128 maps, layers of 3072 and 2048. Raises ConfigRefused for a world of no images."""
+        channels, height, width = image_shape(world, DIGITS_LEAST, DIGITS_INPUTS)
+        blocks = (*convolved(channels, 64), pool(), *convolved(64, 64), pool(), *convolved(64, 128), nn.Flatten())
+        q = 128 * halved(halved(height)) * halved(halved(width))
+        return cls(nn.Sequential(*blocks), narrowing(q, 3072, 2048), 2048, world.classes)
+
+    @classmethod
+    def small(cls, world: World) -> Self:
+        """Two convolutions of 10 and 20 maps, layers of 200 and 50. Raises ConfigRefused for a world of no images."""
+        channels, height, width = image_shape(world, DIGITS_LEAST, DIGITS_INPUTS)
+        blocks = (*convolved(channels, 10), pool(), *convolved(10, 20), nn.Flatten())
+        q = 20 * halved(height) * halved(width)
+        return cls(nn.Sequential(*blocks), narrowing(q, 200, 50), 50, world.classes)
+
+
+def convolved(channels: int, maps: int) -> tuple[nn.Module, ...]:
+    return nn.Conv2d(channels, maps, 5, padding=2), nn.BatchNorm2d(maps), nn.ReLU()
+
+
+def pool() -> nn.Module:
+    return nn.MaxPool2d(3, stride=2, padding=1)
+
+
+def halved(pixels: int) -> int:
+    """What that leaves of a side: 16 of 32."""
+    return (pixels + 1) // 2
+
+
+def narrowing(q: int, h: int, d: int) -> nn.Sequential:
+    first = (nn.Linear(q, h), nn.BatchNorm1d(h), nn.ReLU(), nn.Dropout(DROPOUT))
+    return nn.Sequential(*first, nn.Linear(h, d), nn.BatchNorm1d(d), nn.ReLU())

@@ -12,12 +12,13 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
 from tideline.core.errors import ConfigRefused
+from tideline.core.settings import Plain
 from tideline.numerics.links import bounds as formulas
 from tideline.numerics.links import link_problem
 from tideline.numerics.links.bounds import Bools, Complexity, Floats, Measured, Unfit
@@ -40,34 +41,26 @@ TODO: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Bounded:
-    """Bounds S (N,) and T (N, N), and whether d was uneven."""
-
-    S: Floats
-    T: Floats
-    uneven: bool = False
-
-
-def plan_links(given: Mapping[str, Any]) -> dict[str, Any]:
+def plan_links(given: Mapping[str, Plain]) -> dict[str, Plain]:
     """The plan for a request, both as plain data. Raises ConfigRefused with `context["path"]` and the devices' names."""
     request = read_links(given)
     until = time.monotonic() + request.seconds
     with in_names(request):
         problem, uneven = problem_of(request)
     plan = solved(problem, request, until)
-    rows = list(swept(problem, request, until))
-    flags = (*plan.flags, *(["uneven"] * uneven), *(["unswept"] * (len(rows) < len(request.sweep))))
-    return answer_of(request, problem, replace(plan, flags=flags)) | {"sweep": with_saved(rows)}
+    plans = list(swept(problem, request, until))
+    flags = (*plan.flags, *(["uneven"] * uneven), *(["unswept"] * (len(plans) < len(request.sweep))))
+    sweep = [cost(phi, other, saved=plans[0][1].links - other.links) for phi, other in plans]
+    return answer_of(request, problem, replace(plan, flags=flags)) | {"sweep": sweep}
 
 
 def problem_of(request: LinksRequest) -> tuple[Problem, bool]:
     """(P), and whether d was uneven, so that means were taken. Raises Unfit."""
     K = energies(request)
-    bounded = bounds(request, np.isfinite(K))
+    S, T, uneven = bounds(request, np.isfinite(K))
     phi = Phi(weight(request.phi.source), weight(request.phi.target), weight(request.phi.energy))
     mode: link_problem.EnergyMode = "linear" if request.energy_mode == "linear" else "ratio"
-    return Problem(S=bounded.S, T=bounded.T, K=K, phi=phi, pinned=np.array(request.pinned), energy_mode=mode), bounded.uneven
+    return Problem(S=S, T=T, K=K, phi=phi, pinned=np.array(request.pinned), energy_mode=mode), uneven
 
 
 def weight(phi: float) -> float:
@@ -95,21 +88,21 @@ def check_energies(K: Floats, rate: Floats) -> None:
         raise ConfigRefused(what, "Give null where there is no link", path=path)
 
 
-def bounds(request: LinksRequest, linked: Bools) -> Bounded:
-    """S and T, given or worked out; linked (N, N): where there may be a link. Raises Unfit."""
+def bounds(request: LinksRequest, linked: Bools) -> tuple[Floats, Floats, bool]:
+    """S (N,) and T (N, N), given or worked out, and whether d was uneven. linked (N, N): where a link may be. Raises Unfit."""
     T = without(matrix(request.T, np.nan), linked) if request.T else None
     if request.devices[0].S is not None:
         assert T is not None
-        return Bounded(column(request, "S"), T)
+        return column(request, "S"), T, False
     error, count = column(request, "error"), column(request, "count")
     complexity = cast(Complexity, request.complexity)  # it has been checked
     if T is not None:
         rad = formulas.rademacher(count, complexity)
-        return Bounded(formulas.source_bound(error, rad, formulas.confidence(count, request.delta)), T)
+        return formulas.source_bound(error, rad, formulas.confidence(count, request.delta)), T, False
     d = without(matrix(request.d, np.nan), linked | linked.T)
     of = Measured(error, count, column(request, "labelled"), d)
     S, T = formulas.bounds(of, delta=request.delta, complexity=complexity, divergence_scale=request.divergence_scale)
-    return Bounded(S, T, of.uneven)
+    return S, T, of.uneven
 
 
 def column(request: LinksRequest, key: str) -> Floats:
@@ -189,22 +182,21 @@ def approximated(problem: Problem, until: float) -> Plan:
     return signomial.sca(problem, time_limit=max(until - time.monotonic(), 0.0))
 
 
-def swept(problem: Problem, request: LinksRequest, until: float) -> Iterator[dict[str, Any]]:
-    """The cost of plans at other phi_E, the smallest first, as long as there is time."""
+def swept(problem: Problem, request: LinksRequest, until: float) -> Iterator[tuple[float, Plan]]:
+    """Plans at other phi_E, the smallest first, as long as there is time."""
     for phi in sorted(request.sweep):
         if time.monotonic() >= until:
             return
-        plan = solved(replace(problem, phi=replace(problem.phi, energy=weight(phi))), request, until)
-        sources = int((plan.psi == 0).sum())
-        yield {"phi_energy": phi, "joules": plan.energy, "links": plan.links, "sources": sources, "status": plan.status}
+        yield phi, solved(replace(problem, phi=replace(problem.phi, energy=weight(phi))), request, until)
 
 
-def with_saved(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with the number of links that each saves against the first."""
-    return [row | {"saved": rows[0]["links"] - row["links"]} for row in rows]
+def cost(phi: float, plan: Plan, saved: int) -> dict[str, Plain]:
+    """What a plan of the sweep costs; saved: links, against the first."""
+    found = {"phi_energy": phi, "joules": plan.energy, "links": plan.links, "sources": int((plan.psi == 0).sum())}
+    return {**found, "status": plan.status, "saved": saved}
 
 
-def answer_of(request: LinksRequest, problem: Problem, plan: Plan) -> dict[str, Any]:
+def answer_of(request: LinksRequest, problem: Problem, plan: Plan) -> dict[str, Plain]:
     """A plan with names; matrices in the order of the devices, null on the diagonal and where there is no link."""
     names = request.names
     psi = {name: "target" if each else "source" for name, each in zip(names, plan.psi.tolist(), strict=True)}

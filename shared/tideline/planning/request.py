@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.settings import parse, setting
+from tideline.core.settings import Plain, parse, setting
 
 MOST = {"exact": 200, "sca": 40}  # devices that a solver is given
 MOST_SWEPT = 32
@@ -84,7 +83,7 @@ class LinksRequest:
         return tuple(device.labelled == 0 or device.name in self.pins for device in self.devices)
 
 
-def read_links(given: Mapping[str, Any]) -> LinksRequest:
+def read_links(given: Mapping[str, Plain]) -> LinksRequest:
     """The request, checked without formulas. Raises ConfigRefused with the path and the device's name."""
     with naming_devices(names_in(given)):
         request = parse(LinksRequest, given)
@@ -96,7 +95,7 @@ def read_links(given: Mapping[str, Any]) -> LinksRequest:
     return request
 
 
-def names_in(given: Any) -> tuple[str, ...]:
+def names_in(given: Plain) -> tuple[str, ...]:
     """The devices' names in an unchecked request; an empty one for each device without a name."""
     devices = given.get("devices") if isinstance(given, Mapping) else None
     found = [each.get("name") if isinstance(each, Mapping) else None for each in devices] if isinstance(devices, list) else []
@@ -127,13 +126,9 @@ def check_devices(request: LinksRequest) -> None:
     """Names, numbers of devices, and pins. Raises ConfigRefused."""
     most = MOST[request.solver]
     if not 2 <= len(request.devices) <= most:
-        todo = (
-            "Name at least two"
-            if len(request.devices) < 2
-            else f"Name fewer{', or use the solver exact' * (most == MOST['sca'])}"
-        )
+        fewer = f"Name fewer{', or use the solver exact' * (most == MOST['sca'])}"
         what = f"devices names {len(request.devices)}; the solver {request.solver} takes 2 to {most}"
-        raise ConfigRefused(what, todo, path="devices")
+        raise ConfigRefused(what, "Name at least two" if len(request.devices) < 2 else fewer, path="devices")
     for i, name in enumerate(request.names):
         if not (0 < len(name) <= LONGEST and name.isprintable()):
             what = f"devices[{i}].name is no text of 1 to {LONGEST} characters that can be shown on a line"

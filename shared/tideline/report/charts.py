@@ -82,9 +82,8 @@ class Curves:
         whose = f"the mean of {counted(len(who), kind)}" if len(who) > 1 else f"the {kind}"
         if first == last:
             return f"{self.title}: a mark for each site; {whose} has {ends}."
-        places = [f" at {self.x} {xs.copy().pop()}" if len(xs) == 1 else " at first" for xs in (first, last)]
-        places[1] = places[1].replace("first", "last")
-        return f"{self.title}: a line for each site; {whose} has {begins}{places[0]} and {ends}{places[1]}."
+        at = [f"{self.x} {min(xs)}" if len(xs) == 1 else word for xs, word in ((first, "first"), (last, "last"))]
+        return f"{self.title}: a line for each site; {whose} has {begins} at {at[0]} and {ends} at {at[1]}."
 
     def words(self, y: float) -> str:
         return f"{100 * y:.1f}\u00a0%" if self.share else f"{y:.3g}"
@@ -150,11 +149,9 @@ def accuracy_charts(result: RunResult) -> tuple[Curves | Bars, ...]:
         return (scored_once(result, list(phases.values())[-1]),)
     made = []
     for name in often:
-        values = [(p["client"], p["round"], p["accuracy"]) for p in phases[name]]
-        in_phase = f" in phase {name}" if len(often) > 1 else ""
-        lines = lines_of(result, values)
-        file = f"accuracy{'-' + name if in_phase else ''}"
-        made.append(Curves(name=file, title=f"Accuracy{in_phase}", x="round", at="round", y="accuracy", lines=lines))
+        lines = lines_of(result, ((p["client"], p["round"], p["accuracy"]) for p in phases[name]))
+        file, title = (f"accuracy-{name}", f"Accuracy in phase {name}") if len(often) > 1 else ("accuracy", "Accuracy")
+        made.append(Curves(name=file, title=title, x="round", at="round", y="accuracy", lines=lines))
     return tuple(made)
 
 
@@ -179,7 +176,8 @@ def metric_charts(result: RunResult) -> tuple[Curves, ...]:
         members = {name for family in families(metrics).values() for name in family.values()}
         for metric, values in metrics.items():
             lines = lines_of(result, values)
-            if metric not in members and metric not in ALWAYS and any(changes(line.points) for line in lines):
+            changed = any(len({y for _, y in line.points}) > 1 for line in lines)
+            if changed and metric not in members and metric not in ALWAYS:
                 name, title = f"{phase}-{metric}", f"{metric} in phase {phase}"
                 made.append(Curves(name=name, title=title, x="round", at="round", y=metric, lines=lines))
     return tuple(made)
@@ -190,12 +188,9 @@ def family_charts(result: RunResult) -> tuple[Curves, ...]:
     made = []
     for phase, metrics in by_phase(result).items():
         for prefix, members in families(metrics).items():
-            values = [
-                (client, number, value)
-                for number, metric in members.items()
-                for client, (_, value) in newest(metrics[metric]).items()
-            ]
-            name, title, lines = f"{phase}-{prefix}", f"{prefix}_N in phase {phase}", lines_of(result, values)
+            newest = [(n, sorted(metrics[metric], key=lambda each: each[1])) for n, metric in members.items()]
+            lines = lines_of(result, ((client, n, value) for n, values in newest for client, _, value in values))
+            name, title = f"{phase}-{prefix}", f"{prefix}_N in phase {phase}"
             made.append(Curves(name=name, title=title, x="number", at=f"N in {prefix}_N", y=prefix, lines=lines))
     return tuple(made)
 
@@ -218,14 +213,6 @@ def families(names: Iterable[str]) -> dict[str, dict[int, str]]:
         if member := MEMBER.fullmatch(name):
             members[member[1]][int(member[2])] = name
     return {prefix: dict(sorted(names.items())) for prefix, names in members.items() if len(names) > 1}
-
-
-def newest(values: Iterable[tuple[str, int, float]]) -> dict[str, tuple[int, float]]:
-    return {client: (r, value) for client, r, value in sorted(values, key=lambda each: each[1])}
-
-
-def changes(points: Points) -> bool:
-    return len({y for _, y in points}) > 1
 
 
 def lines_of(result: RunResult, values: Iterable[tuple[str, int, float]]) -> tuple[Line, ...]:

@@ -5,7 +5,7 @@ Of a result this knows the tables of scorings with confidences (core.phase.RIGHT
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tideline.client.answers import ClosedRound, RunResult, SiteResult, TableData
@@ -87,8 +87,8 @@ def histograms_in(closed: ClosedRound) -> tuple[str, ...]:
     return (RIGHT, WRONG) if same else ()
 
 
-def counts_by_site(result: RunResult) -> dict[str, tuple[Counts, Counts]]:
-    """Right and wrong of each site that had rows, of the last round of each phase; of a site's phases the last."""
+def counted_sites(result: RunResult) -> list[tuple[SiteResult, Counts, Counts]]:
+    """Each site that had rows, its right and its wrong, of the last round of each phase; of a site's phases the last."""
     last: dict[str, dict[str, TableData]] = {}
     for closed in result.get("phases") or ():
         if histograms_in(closed):
@@ -99,30 +99,19 @@ def counts_by_site(result: RunResult) -> dict[str, tuple[Counts, Counts]]:
         right, wrong = ([tuple(map(round, line)) for line in tables[side]["values"]] for side in (RIGHT, WRONG))
         lines = zip(tables[RIGHT]["rows"], right, wrong, strict=True)
         counts |= {site: (r, w) for site, r, w in lines if sum(r) + sum(w)}
-    return counts
+    return [(c, *counts[c["name"]]) for c in result["clients"] if c["name"] in counts]
 
 
 def confidences(result: RunResult) -> tuple[Confidences, ...]:
     """The sites that are not targets together, and the targets together, on one scale."""
-    counts = counts_by_site(result)
-    groups = {target: [c for c in scored(result, counts) if (c["role"] == "target") is target] for target in (False, True)}
-    made = [
-        Confidences(f"confidence-{'targets' if target else 'sites'}", title(result, target, len(who)), *summed(counts, who), 0.0)
-        for target, who in groups.items()
-        if who
-    ]
+    found, made = counted_sites(result), []
+    for target, name in ((False, "confidence-sites"), (True, "confidence-targets")):
+        who = [(right, wrong) for c, right, wrong in found if (c["role"] == "target") is target]
+        if who:
+            right, wrong = (tuple(map(sum, zip(*counts, strict=True))) for counts in zip(*who, strict=True))
+            made.append(Confidences(name=name, title=title(result, target, len(who)), right=right, wrong=wrong, top=0.0))
     top = max((share for each in made for side in (each.right, each.wrong) for share in each.shares(side)), default=0.0)
     return tuple(replace(each, top=top) for each in made)
-
-
-def scored(result: RunResult, counts: Mapping[str, object]) -> list[SiteResult]:
-    return [c for c in result["clients"] if c["name"] in counts]
-
-
-def summed(counts: Mapping[str, tuple[Counts, Counts]], who: Iterable[SiteResult]) -> tuple[Counts, Counts]:
-    """The predictions of several sites together, right and wrong."""
-    right, wrong = zip(*(counts[c["name"]] for c in who), strict=True)
-    return tuple(map(sum, zip(*right, strict=True))), tuple(map(sum, zip(*wrong, strict=True)))
 
 
 def title(result: RunResult, target: bool, count: int) -> str:
@@ -135,11 +124,8 @@ def title(result: RunResult, target: bool, count: int) -> str:
 
 def calibration(result: RunResult) -> Calibration | None:
     """A line for each site that has confidences; None if none has."""
-    counts = counts_by_site(result)
     rows = []
-    for c in scored(result, counts):
-        right, wrong = map(sum, counts[c["name"]])
-        error = (c.get("metrics") or {}).get(ECE)
-        n = right + wrong
-        rows.append(Calibrated(site=c["name"], role=c["role"], predictions=n, right=right / n, error=error))
+    for c, right, wrong in counted_sites(result):
+        n, error = sum(right) + sum(wrong), (c.get("metrics") or {}).get(ECE)
+        rows.append(Calibrated(site=c["name"], role=c["role"], predictions=n, right=sum(right) / n, error=error))
     return Calibration(tuple(rows)) if rows else None

@@ -49,12 +49,10 @@ WIDE = 1000.0  # what spans more than this is drawn on a logarithmic scale
 
 def charts(result: RunResult) -> tuple[Chart, ...]:
     """Everything that is drawn of a result (docs/result.md)."""
-    sent = traffic(result)
-    groups = cluster_map(result)
-    scored = (*accuracy_charts(result), *score_bars(result))
-    maps = (*((groups,) if groups else ()), *(each for _, drawn in table_charts(result) for each in drawn))
-    metrics = (*metric_charts(result), *family_charts(result), *confidences(result))
-    return (*scored, *metrics, *maps, *((sent,) if sent else ()))
+    drawn: list[Chart | None] = [*accuracy_charts(result), *score_bars(result), *metric_charts(result), *family_charts(result)]
+    tables = (each for _, charts in table_charts(result) for each in charts)
+    drawn += [*confidences(result), cluster_map(result), *tables, traffic(result)]
+    return tuple(chart for chart in drawn if chart is not None)
 
 
 def write_figures(result: RunResult, folder: Path) -> list[Path]:
@@ -63,15 +61,14 @@ def write_figures(result: RunResult, folder: Path) -> list[Path]:
     The calibration of each site is numbers alone, without a picture.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    written, calibrated = [], calibration(result)
-    for name, chart in named((*charts(result), *((calibrated,) if calibrated else ()))):
-        picture, numbers = folder / f"{name}.png", folder / f"{name}.csv"
+    written = []
+    for name, chart in named((*charts(result), *filter(None, [calibration(result)]))):
         if not isinstance(chart, Calibration):
-            picture.write_bytes(png(chart))
-            written.append(picture)
-        with numbers.open("w", encoding="utf-8", newline="") as file:
+            written.append(folder / f"{name}.png")
+            written[-1].write_bytes(png(chart))
+        written.append(folder / f"{name}.csv")
+        with written[-1].open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(chart.numbers())
-        written.append(numbers)
     return written
 
 
@@ -206,8 +203,7 @@ def styled(lines: tuple[Line, ...], most: int) -> Iterator[tuple[Line, str, Styl
     targets = sum(line.target for line in lines)
     for line in lines:
         style: Style = {"linewidth": 2.4, "zorder": 3} if line.target else {"linestyle": "--", "linewidth": 1.4}
-        if not line.role:  # no site
-            style = {"linewidth": 1.8}
+        style = style if line.role else {"linewidth": 1.8}  # no site
         if len(lines) <= most or (line.target and targets <= most):
             yield line, line.label, style | style_of(line.place)
         else:
@@ -270,8 +266,7 @@ def draw_traffic(figure: Figure, axes: Axes, chart: Traffic) -> None:
         ("to a site", -0.2, [row.down for row in chart.rows], COLOURS[0], ""),
         ("from a site", 0.2, [row.up for row in chart.rows], COLOURS[4], "//"),
     ):
-        bars = axes.barh([i + shift for i in at], sizes, 0.38, color=colour, hatch=hatch, edgecolor="white")
-        handles[words] = bars
+        handles[words] = bars = axes.barh([i + shift for i in at], sizes, 0.38, color=colour, hatch=hatch, edgecolor="white")
         axes.bar_label(bars, [size(round(n)) for n in sizes], padding=3, fontsize=WORDS - 1)
     axes.set_yticks(list(at), [row.phase for row in chart.rows], parse_math=False)
     axes.invert_yaxis()

@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tideline.client.answers import RunResult, TableData
 from tideline.report.charts import Curves, Line, label
 from tideline.report.confidences import histograms_in
 from tideline.report.graphs import LINKS, Graph, graphs, is_graph, shown_by_arrows
-from tideline.report.maps import TITLE, HeatMap, Rounds, arranged, file_of, heat_maps, picked, title_of
+from tideline.report.maps import TITLE, HeatMap, Rounds, arranged, cells_of, file_of, heat_maps, picked, title_of
 from tideline.report.style import Row, cut
 
 MOST_TABLES = 12  # tables that are drawn
@@ -77,9 +77,8 @@ class Series(Tabled):
 
     def seen(self) -> str:
         first, last = self.numbered[0], self.numbered[-1]
-        ends = ", ".join(
-            f"{cut(line.site)} from {self.words(line.points[0][1])} to {self.words(line.points[-1][1])}" for line in self.drawn
-        )
+        values = ((cut(line.site), self.words(line.points[0][1]), self.words(line.points[-1][1])) for line in self.drawn)
+        ends = ", ".join(f"{name} from {begins} to {ends}" for name, begins, ends in values)
         return f"{self.title}: over {self.at}, from {first:g} to {last:g}: {ends}."
 
     def numbers(self) -> Iterator[Row]:
@@ -128,8 +127,8 @@ def column(result: RunResult, phase: str, name: str, rounds: Rounds) -> Column:
     """A table of one column. Rows that are all sites are ordered by group and name, and look as in every chart."""
     points: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     for number, table in rounds:
-        for row, line in zip(table["rows"], table["values"], strict=True):
-            points[row].append((number, line[0]))
+        for row, _, value in cells_of(table):
+            points[row].append((number, value))
     rows, (head,) = list(points), rounds[0][1]["columns"]
     sites = {c["name"]: (c["role"], label(c), place) for place, c in enumerate(result["clients"])}
     known = sites if set(rows) <= set(sites) else {row: ("", row, place) for place, row in enumerate(rows)}
@@ -143,14 +142,9 @@ def column(result: RunResult, phase: str, name: str, rounds: Rounds) -> Column:
 
 
 def numbered(table: TableData) -> bool:
-    """Whether a table's rows are ascending numbers, or the columns of its only row."""
-    return ascending(table["columns"] if len(table["rows"]) == 1 else table["rows"])
-
-
-def ascending(names: Sequence[str]) -> bool:
-    """Whether all of two or more names are numbers, each larger than the one before."""
+    """Whether a table's rows, or the columns of its only row, are two or more ascending numbers."""
     try:
-        values = [float(name) for name in names]
+        values = [float(name) for name in (table["columns"] if len(table["rows"]) == 1 else table["rows"])]
     except ValueError:
         return False
     return len(values) > 1 and all(map(math.isfinite, values)) and all(a < b for a, b in itertools.pairwise(values))

@@ -4,6 +4,7 @@ senders to the left and receivers to the right, with an arrow for each weight; o
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tideline.client.answers import ClosedRound, LinkPlan, RunResult, TableData
 from tideline.client.output import counted
-from tideline.report.maps import Rounds, beside, file_of, natural, order_of, picked, title_of
+from tideline.report.maps import Rounds, beside, cells_of, file_of, natural, order_of, picked, title_of
 from tideline.report.style import COLOURS, INK, WORDS, Row, cut
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ class Graph:
         return not {node.name for node in self.senders} & {node.name for node in self.receivers}
 
     @property
+    def worded(self) -> bool:
+        """Whether arrows have words beside them."""
+        return len(self.links) <= MOST_WORDED
+
+    @property
     def nodes(self) -> tuple[Node, ...]:
         return tuple(dict.fromkeys((*self.senders, *self.receivers)))
 
@@ -99,28 +105,14 @@ def is_graph(table: TableData) -> bool:
 def costs_in(closed: ClosedRound) -> dict[str, float]:
     """`A to B` -> joules, from a round's table of links; empty if there is none."""
     table = (closed.get("tables") or {}).get(LINKS)
-    if table is None or JOULES not in table["columns"]:
-        return {}
-    at = table["columns"].index(JOULES)
-    return {row: line[at] for row, line in zip(table["rows"], table["values"], strict=True)}
+    return {row: value for row, column, value in cells_of(table) if column == JOULES} if table else {}
 
 
 def shown_by_arrows(closed: ClosedRound) -> bool:
     """Whether a round's table of links has only numbers that stand beside the arrows of another."""
-    arrows = {
-        called(row, column)
-        for table in (closed.get("tables") or {}).values()
-        if is_graph(table)
-        for row, line in zip(table["rows"], table["values"], strict=True)
-        for column, value in zip(table["columns"], line, strict=True)
-        if value > 0
-    }
-    return bool(costs_in(closed)) and costs_in(closed).keys() <= arrows
-
-
-def called(sender: str, receiver: str) -> str:
-    """A link's name in a table of links."""
-    return f"{sender} to {receiver}"
+    costs, drawn = costs_in(closed), filter(is_graph, (closed.get("tables") or {}).values())
+    arrows = {f"{row} to {column}" for table in drawn for row, column, value in cells_of(table) if value > 0}
+    return bool(costs) and costs.keys() <= arrows
 
 
 def graphs(result: RunResult, phase: str, name: str, rounds: Rounds) -> tuple[Graph, ...]:
@@ -128,13 +120,9 @@ def graphs(result: RunResult, phase: str, name: str, rounds: Rounds) -> tuple[Gr
     chosen = picked(rounds)
     costs = {closed["round"]: costs_in(closed) for closed in result["phases"] if closed["name"] == phase}
     nodes = nodes_of(result, [name for _, table in chosen for name in (*table["rows"], *table["columns"])])
+    title = title_of(phase, name)
     return tuple(
-        laid_out(
-            file_of(phase, name, number),
-            f"{title_of(phase, name)}, round {number}",
-            nodes,
-            links_in(table, costs.get(number, {})),
-        )
+        laid_out(file_of(phase, name, number), f"{title}, round {number}", nodes, links_in(table, costs.get(number, {})))
         for number, table in chosen
     )
 
@@ -150,12 +138,8 @@ def nodes_of(result: RunResult, names: Iterable[str]) -> tuple[Node, ...]:
 
 def links_in(table: TableData, costs: Mapping[str, float]) -> tuple[Link, ...]:
     """The weights above zero; a device sends nothing to itself."""
-    return tuple(
-        Link(row, column, value, costs.get(called(row, column)))
-        for row, line in zip(table["rows"], table["values"], strict=True)
-        for column, value in zip(table["columns"], line, strict=True)
-        if value > 0 and row != column
-    )
+    sent = ((row, column, value) for row, column, value in cells_of(table) if value > 0 and row != column)
+    return tuple(Link(row, column, value, costs.get(f"{row} to {column}")) for row, column, value in sent)
 
 
 def laid_out(name: str, title: str, nodes: Sequence[Node], links: tuple[Link, ...]) -> Graph:
@@ -187,21 +171,14 @@ def rows_of(graph: Graph) -> int:
     return max(len(graph.senders), sum(slots(graph).values()))
 
 
-def worded(graph: Graph) -> bool:
-    return len(graph.links) <= MOST_WORDED
-
-
 def slots(graph: Graph) -> dict[str, int]:
     """The rows that each receiver has: one for each of its arrows, if these have words."""
-    return {node.name: max(len(graph.incoming(node.name)), 1) if worded(graph) else 1 for node in graph.receivers}
+    return {node.name: max(len(graph.incoming(node.name)), 1) if graph.worded else 1 for node in graph.receivers}
 
 
 def draw_graph(axes: Axes, graph: Graph) -> None:
     axes.set_axis_off()
-    if graph.two_sided:
-        draw_sides(axes, graph)
-    else:
-        draw_circle(axes, graph)
+    draw_sides(axes, graph) if graph.two_sided else draw_circle(axes, graph)
 
 
 def draw_sides(axes: Axes, graph: Graph) -> None:
@@ -216,26 +193,22 @@ def draw_sides(axes: Axes, graph: Graph) -> None:
     for node in graph.senders:
         axes.text(LEFT - 0.03, starts[node.name], node.label, ha="right", va="center", fontsize=WORDS - 1, parse_math=False)
         axes.plot(LEFT, starts[node.name], "o", markersize=7, color=colours[node.name], zorder=3)
-    for node, ends in receivers(graph, rows):
+    wanted = slots(graph)
+    places = iter(spread(sum(wanted.values()), rows))
+    for node in graph.receivers:
+        ends = list(itertools.islice(places, wanted[node.name]))
         middle = sum(ends) / len(ends)
         axes.plot([RIGHT, RIGHT], [ends[0] - 0.32, ends[-1] + 0.32], linewidth=4, color=INK, solid_capstyle="butt", zorder=3)
         axes.text(RIGHT + 0.03, middle, node.label, ha="left", va="center", fontsize=WORDS - 1, parse_math=False)
-        for link, end in zip(graph.incoming(node.name), ends if worded(graph) else ends * len(graph.links), strict=False):
-            arrow(axes, (LEFT + 0.012, starts[link.sender]), (TIP if worded(graph) else RIGHT - 0.015, end), link, colours)
-            if worded(graph):
+        for link, end in zip(graph.incoming(node.name), ends if graph.worded else ends * len(graph.links), strict=False):
+            arrow(axes, (LEFT + 0.012, starts[link.sender]), (TIP if graph.worded else RIGHT - 0.015, end), link, colours)
+            if graph.worded:
                 axes.text(TIP + 0.01, end, link.words, ha="left", va="center", fontsize=WORDS - 2.5, color=INK)
 
 
 def spread(count: int, rows: int) -> list[float]:
     """Where so many stand in so many rows, evenly."""
     return [(i + 0.5) * rows / count - 0.5 for i in range(count)]
-
-
-def receivers(graph: Graph, rows: int) -> Iterator[tuple[Node, list[float]]]:
-    wanted = slots(graph)
-    places = iter(spread(sum(wanted.values()), rows))
-    for node in graph.receivers:
-        yield node, [next(places) for _ in range(wanted[node.name])]
 
 
 def colours_of(graph: Graph) -> dict[str, str]:
@@ -246,24 +219,20 @@ def arrow(
     axes: Axes, start: tuple[float, float], end: tuple[float, float], link: Link, colours: dict[str, str], bend: float = 0.0
 ) -> None:
     """An arrow of its sender's colour, the wider the more it weighs."""
-    style = {
-        "arrowstyle": "-|>,head_width=0.22,head_length=0.4",
-        "connectionstyle": f"arc3,rad={bend}",
-        "shrinkA": 0,
-        "shrinkB": 0,
-    }
-    width = THIN + (THICK - THIN) * min(link.weight, 1.0)
-    drawn = style | {"color": colours[link.sender], "linewidth": width, "alpha": 0.35 + 0.6 * min(link.weight, 1.0)}
-    axes.annotate("", xy=end, xytext=start, arrowprops=drawn, zorder=2)
+    weight = min(link.weight, 1.0)
+    shape = {"arrowstyle": "-|>,head_width=0.22,head_length=0.4", "connectionstyle": f"arc3,rad={bend}"}
+    style = {"color": colours[link.sender], "linewidth": THIN + (THICK - THIN) * weight, "alpha": 0.35 + 0.6 * weight}
+    axes.annotate("", xy=end, xytext=start, arrowprops=shape | style | {"shrinkA": 0, "shrinkB": 0}, zorder=2)
 
 
 def draw_circle(axes: Axes, graph: Graph) -> None:
-    """All in a circle, the first on top; the words of an arrow stand nearer to its end."""
+    """All in a circle, clockwise, the first on top; the words of an arrow stand nearer to its end."""
     axes.set_xlim(-1.6, 1.6)
     axes.set_ylim(-1.35, 1.35)
     axes.set_aspect("equal")
     nodes, colours = graph.nodes, colours_of(graph)
-    at = {node.name: point(i / len(nodes)) for i, node in enumerate(nodes)}
+    turns = {node.name: 2 * math.pi * (i / len(nodes)) for i, node in enumerate(nodes)}
+    at = {name: (math.sin(turn), math.cos(turn)) for name, turn in turns.items()}
     for node in nodes:
         x, y = at[node.name]
         axes.plot(x, y, "o", markersize=8, color=colours[node.name], zorder=3)
@@ -272,13 +241,8 @@ def draw_circle(axes: Axes, graph: Graph) -> None:
     for link in graph.links:
         (x0, y0), (x1, y1) = at[link.sender], at[link.receiver]
         arrow(axes, (x0, y0), (x0 + 0.95 * (x1 - x0), y0 + 0.95 * (y1 - y0)), link, colours, bend=0.12)
-        if worded(graph):
+        if graph.worded:
             # Beside its arrow, which bends to the right of its way: so both ways between two have words of their own.
             x, y = x0 + 0.62 * (x1 - x0) + 0.06 * (y1 - y0), y0 + 0.62 * (y1 - y0) - 0.06 * (x1 - x0)
             box = {"facecolor": "white", "edgecolor": "none", "pad": 0.4, "alpha": 0.8}
             axes.text(x, y, link.words, ha="center", va="center", fontsize=WORDS - 4, color=INK, bbox=box)
-
-
-def point(turn: float) -> tuple[float, float]:
-    """A point on the circle, clockwise from its top, by its share of a turn."""
-    return math.sin(2 * math.pi * turn), math.cos(2 * math.pi * turn)

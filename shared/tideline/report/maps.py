@@ -45,10 +45,6 @@ class Member:
     domain: str | None
     groups: tuple[str | None, ...]
 
-    @property
-    def label(self) -> str:
-        return beside(self.site, self.domain)
-
 
 @dataclass(frozen=True)
 class ClusterMap:
@@ -110,20 +106,17 @@ class HeatMap:
 
 def cluster_map(result: RunResult) -> ClusterMap | None:
     """The map of a result's groups; None if no round has any."""
-    grouped = [(closed, sites) for closed in result.get("phases") or () if (sites := closed.get("groups"))]
+    grouped = [(closed, by_site(sites)) for closed in result.get("phases") or () if (sites := closed.get("groups"))]
     if not grouped:
         return None
-    each = [(closed, by_site(sites)) for closed, sites in grouped]
-    changed = [each[0], *(b for a, b in itertools.pairwise(each) if a[1] != b[1])]
+    changed = [grouped[0], *(b for a, b in itertools.pairwise(grouped) if a[1] != b[1])]
     several = len({closed["name"] for closed, _ in grouped}) > 1
     rounds = tuple(f"{closed['name']} {closed['round']}" if several else str(closed["round"]) for closed, _ in changed)
     names = {group for _, groups in changed for group in groups.values()}
-    members = (Member(c["name"], c["domain"], tuple(g.get(c["name"]) for _, g in changed)) for c in result["clients"])
-    place = order_of(result)
-    rows = tuple(sorted(members, key=lambda row: place[row.site]))
-    groups = result.get("groups")
-    agreement = groups["adjusted_rand_index"] if groups else None
-    return ClusterMap(tuple(sorted(names, key=natural)), rounds, rows, agreement)
+    place, groups = order_of(result), result.get("groups")
+    clients = sorted(result["clients"], key=lambda client: place[client["name"]])
+    rows = tuple(Member(c["name"], c["domain"], tuple(g.get(c["name"]) for _, g in changed)) for c in clients)
+    return ClusterMap(tuple(sorted(names, key=natural)), rounds, rows, groups["adjusted_rand_index"] if groups else None)
 
 
 def by_site(groups: Mapping[str, Iterable[str]]) -> dict[str, str]:
@@ -159,12 +152,17 @@ def title_of(phase: str, name: str) -> str:
     return f"{cut(name, TITLE)} in phase {cut(phase, TITLE)}"
 
 
+def cells_of(table: TableData) -> Iterator[tuple[str, str, float]]:
+    """(row, column, value) of each cell."""
+    for row, line in zip(table["rows"], table["values"], strict=True):
+        yield from ((row, column, value) for column, value in zip(table["columns"], line, strict=True))
+
+
 def heat_maps(result: RunResult, phase: str, name: str, rounds: Rounds) -> tuple[HeatMap, ...]:
     """The first, the middle and the last of a table's rounds, in the same colours."""
     chosen = picked(rounds)
-    values = [value for _, table in chosen for line in table["values"] for value in line]
-    low, high = limits(values)
-    return tuple(heat_map(result, phase, name, number, table, low, high) for number, table in chosen)
+    ends = limits([value for _, table in chosen for line in table["values"] for value in line])
+    return tuple(heat_map(result, phase, name, number, table, *ends) for number, table in chosen)
 
 
 def picked(rounds: Rounds) -> Rounds:
@@ -172,9 +170,8 @@ def picked(rounds: Rounds) -> Rounds:
     return [rounds[i] for i in sorted({0, len(rounds) // 2, len(rounds) - 1})]
 
 
-def limits(values: Iterable[float]) -> tuple[float, float]:
+def limits(values: Sequence[float]) -> tuple[float, float]:
     """What the ends of the colours mean: the least and the largest value, or as far below zero as above where there are both."""
-    values = list(values)
     low, high = min(values), max(values)
     if low < 0 < high:
         return -max(-low, high), max(-low, high)
@@ -203,9 +200,8 @@ def heat_map(result: RunResult, phase: str, name: str, number: int, table: Table
 def arranged(result: RunResult, names: Sequence[str]) -> list[int]:
     """The order of rows or columns, as places among their names."""
     place = order_of(result)
-    if not set(names) <= set(place):
-        return list(range(len(names)))
-    return sorted(range(len(names)), key=lambda i: place[names[i]])
+    known = set(names) <= set(place)
+    return sorted(range(len(names)), key=lambda i: place[names[i]] if known else i)
 
 
 def beside(site: str, domain: str | None) -> str:
@@ -238,13 +234,12 @@ def draw_groups(axes: Axes, chart: ClusterMap) -> dict[str, Patch]:
     if len(shown) <= MOST_NAMED:
         texts = [["–" if group is None else codes[group] for group in line] for line in shown]
         write(axes, texts, shades, WORDS - 1)
-    frame(axes, [row.label for row in chart.rows], [chart.rounds[i] for i in chart.drawn])
-    last = [row.groups[-1] for row in chart.rows]
-    edges(axes, len(chart.rows), len(chart.drawn), [i for i in range(1, len(last)) if last[i - 1] != last[i]])
+    frame(axes, [beside(row.site, row.domain) for row in chart.rows], [chart.rounds[i] for i in chart.drawn])
+    cuts = [i for i, (a, b) in enumerate(itertools.pairwise(chart.rows), 1) if a.groups[-1] != b.groups[-1]]
+    edges(axes, len(chart.rows), len(chart.drawn), cuts)
     axes.set_xlim(-0.5, max(len(chart.drawn), LEAST_WIDE) - 0.5)
     axes.set_xlabel("round: the first with groups, and those in which they changed", fontsize=WORDS - 1, loc="left")
-    named = chart.groups if len(chart.groups) <= LEGEND else ()
-    return {cut(group): Patch(color=colours[group]) for group in named}
+    return {cut(group): Patch(color=colours[group]) for group in chart.groups if len(chart.groups) <= LEGEND}
 
 
 def colours_of(groups: Sequence[str]) -> dict[str, str | Colour]:
@@ -259,9 +254,8 @@ def colours_of(groups: Sequence[str]) -> dict[str, str | Colour]:
 def codes_of(groups: Sequence[str]) -> dict[str, str]:
     """A group's name as it stands in a cell: without the words with which all of them begin."""
     words = [group.split(" ") for group in groups]
-    shared = sum(
-        1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, zip(*(each[:-1] for each in words), strict=False))
-    )
+    columns = zip(*(each[:-1] for each in words), strict=False)
+    shared = sum(1 for _ in itertools.takewhile(lambda column: len(set(column)) == 1, columns))
     return {group: cut(" ".join(each[shared:]), CODE) for group, each in zip(groups, words, strict=True)}
 
 
@@ -273,7 +267,8 @@ def draw_heat(figure: Figure, axes: Axes, chart: HeatMap) -> None:
     scale, colours = Normalize(chart.low, chart.high), colormaps[BOTH_WAYS if chart.low < 0 < chart.high else ONE_WAY]
     drawn = axes.imshow(chart.values, aspect="auto", interpolation="nearest", norm=scale, cmap=colours)
     texts = written(chart.values)
-    points = fitting(texts)
+    longest = max(len(text) for line in texts for text in line)
+    points = min(WORDS - 1, ROOM * POINTS / (len(chart.columns) * (longest + 1) * LETTER))
     if points >= SMALL and len(texts) <= MOST_NUMBERED:
         write(axes, texts, [[colours(scale(value))[:3] for value in line] for line in chart.values], points)
     else:
@@ -282,19 +277,13 @@ def draw_heat(figure: Figure, axes: Axes, chart: HeatMap) -> None:
     edges(axes, len(chart.rows), len(chart.columns), chart.cuts)
 
 
-def written(values: Iterable[Iterable[float]]) -> list[list[str]]:
-    lines = [list(line) for line in values]
-    largest = max(abs(value) for line in lines for value in line)
+def written(values: Sequence[Sequence[float]]) -> list[list[str]]:
+    flat = [float(value) for line in values for value in line]
+    largest = max(map(abs, flat))
     style = "{:.2f}" if 0.05 <= largest < 1000 else "{:.1e}"
-    if largest < 1e6 and all(value.is_integer() for line in lines for value in map(float, line)):
+    if largest < 1e6 and all(value.is_integer() for value in flat):
         style = "{:.0f}"
-    return [[style.format(value) for value in line] for line in lines]
-
-
-def fitting(texts: Sequence[Sequence[str]]) -> float:
-    """The points that the letters of a cell may have."""
-    longest = max(len(text) for line in texts for text in line)
-    return min(WORDS - 1, ROOM * POINTS / (len(texts[0]) * (longest + 1) * LETTER))
+    return [[style.format(value) for value in line] for line in values]
 
 
 def write(axes: Axes, texts: Sequence[Sequence[str]], shades: Sequence[Sequence[Colour]], points: float) -> None:

@@ -43,10 +43,7 @@ figure { margin: 0; max-width: 40rem; } img { width: 100%; display: block; } fig
 .tag { color: #51606f; font-size: 0.9em; } footer { margin-top: 2.5rem; border-top: 1px solid #d5dde5; padding-top: 0.6rem; }
 .charts + .wide { margin-top: 1rem; } @media (max-width: 32rem) { th, td { font-size: 0.85rem; padding: 0.3rem 0.25rem; } }
 """
-HEADS = (
-    *(("site", ""), ("domain", ""), ("role", ""), ("training rows", "n"), ("source-only", "n"), ("result", "n")),
-    *(("sent", "n"), ("received", "n"), ("failures", "n")),
-)
+META = "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
 RESULT, PAGE, FIGURES = "result.json", "report.html", "figures"
 AUDIENCES = {"coordinator": "the coordinator", "peers": "other sites"}
 # What the charts of a heading are.
@@ -70,10 +67,7 @@ def write_report(result: RunResult, path: Path, pictures: Mapping[str, Path] = E
         *(contract(result), footer(result)),
     )
     body = "\n".join(filter(None, parts))
-    head = (
-        "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>Tideline: {escape(result['name'])}</title><style>{STYLE}</style>"
-    )
+    head = f"{META}<title>Tideline: {escape(result['name'])}</title><style>{STYLE}</style>"
     path.write_text(f"<!doctype html>\n<html lang='en'><head>{head}</head>\n<body>\n{body}\n</body></html>\n", encoding="utf-8")
 
 
@@ -186,22 +180,19 @@ def site_table(result: RunResult) -> str:
         "<p class='facts'>Result and source-only are accuracies on held-out rows. Source-only: the model of the"
         " labelled sites alone. A target's labels (shaded) are used for this score and for nothing else.</p>"
     )
-    return f"<h2>Sites</h2>{wide_table(HEADS, map(site_line, result['clients']))}{note}"
+    numbers = ("training rows", "source-only", "result", "sent", "received", "failures")
+    heads = [*((words, "") for words in ("site", "domain", "role")), *((words, "n") for words in numbers)]
+    return f"<h2>Sites</h2>{wide_table(heads, map(site_line, result['clients']))}{note}"
 
 
 def site_line(client: SiteResult) -> str:
     cells = (
-        ("", client["name"]),
-        ("", client["domain"] or ""),
-        ("", client["role"]),
+        *(("", client["name"]), ("", client["domain"] or ""), ("", client["role"])),
         ("n", "–" if client["samples"] is None else f"{client['samples']:,}"),
-        ("n", percent(client["source_only"])),
-        ("n result", percent(client["accuracy"])),
-        ("n", size(client["bytes_up"])),
-        ("n", size(client["bytes_down"])),
-        ("n", str(len(client["failures"]))),
+        *(("n", percent(client["source_only"])), ("n result", percent(client["accuracy"]))),
+        *(("n", size(client["bytes_up"])), ("n", size(client["bytes_down"])), ("n", str(len(client["failures"])))),
     )
-    row = "".join(f"<td class='{c}'>{escape(v)}</td>" for c, v in cells)
+    row = "".join(f"<td class='{kind}'>{escape(words)}</td>" for kind, words in cells)
     return f"<tr class='{escape(client['role'])}'>{row}</tr>"
 
 
@@ -251,8 +242,8 @@ def grouped(result: RunResult) -> str:
     cells = ((row.site, row.domain or "–", *(row.groups[i] or "–" for i in groups.drawn)) for row in groups.rows)
     lines = (f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in cells)
     note = "A column for the first round with groups, and one for each in which they changed"
-    cut = len(shown) < len(groups.rounds)
-    note += f"; {len(shown)} of {len(groups.rounds)}, all of them are in figures/groups.csv." if cut else "."
+    all_shown = len(shown) == len(groups.rounds)
+    note += "." if all_shown else f"; {len(shown)} of {len(groups.rounds)}, all of them are in figures/groups.csv."
     fit = ""
     if groups.agreement is not None:
         scale = "1 is the same partition; as many sites put together by chance have about 0"
@@ -300,15 +291,10 @@ def traffic_table(result: RunResult) -> str:
         return ""
     heads = [("phase", ""), ("to a site", "n"), ("from a site", "n")]
     heads += [("as a share of sending the model", "n metric")] if table.model else []
-    lines = (
-        line_of(
-            row.phase,
-            f"{row.exchanges:,} {'exchange' if row.exchanges == 1 else 'exchanges'}",
-            "",
-            [size(round(row.down)), size(round(row.up))] + ([] if row.share is None else [percent(row.share)]),
-        )
-        for row in table.rows
-    )
+    lines = []
+    for row in table.rows:
+        cells = [size(round(row.down)), size(round(row.up)), *([] if row.share is None else [percent(row.share)])]
+        lines.append(line_of(row.phase, f"{row.exchanges:,} {'exchange' if row.exchanges == 1 else 'exchanges'}", "", cells))
     note = "Means for one asked client and one exchange, failed attempts included; what a client has already is not sent again."
     if table.model:
         note += f" 100\u00a0% is what the first exchange of the phase {escape(table.model)} took, there and back."

@@ -52,7 +52,8 @@ def figure_of(drawn: list[Cloud], title: str) -> Figure:
         marks[f"{name} ({len(points)})"] = axes.scatter([], [], c="0.3", **style)  # colours stand for classes, not for clouds
     axes.set_title(title, fontsize=WORDS + 2, loc="left", parse_math=False)
     axes.set(xlabel=f"{AXES[0]} (a projection of all points to two dimensions)", ylabel=AXES[1], xticks=[], yticks=[])
-    figure.supxlabel(meaning(drawn), fontsize=WORDS)
+    meanings = [MEANING[name] for name, _, classes in drawn if classes is not None and name in MEANING]
+    figure.supxlabel(f"Coloured are {', '.join(meanings)}" if meanings else "", fontsize=WORDS)
     axes.legend(list(marks.values()), list(marks), frameon=False, fontsize=WORDS)
     if 0 < len(colours) <= NAMED:
         swatches = [axes.scatter([], [], marker="s", s=40, color=colour) for colour in colours.values()]
@@ -60,21 +61,14 @@ def figure_of(drawn: list[Cloud], title: str) -> Figure:
     return figure
 
 
-def meaning(drawn: list[Cloud]) -> str:
-    """What the colours of the clouds mean, if that is known."""
-    meanings = [MEANING[name] for name, _, classes in drawn if classes is not None and name in MEANING]
-    return f"Coloured are {', '.join(meanings)}" if meanings else ""
-
-
 def colours_of(drawn: list[Cloud]) -> dict[int, tuple[float, float, float, float]]:
     """A colour for each class that any cloud has, the same in all of them."""
     from matplotlib import colormaps
 
     found = sorted({c for _, _, classes in drawn if classes is not None for c in classes.tolist()})
-    few = "tab10" if len(found) <= 10 else "tab20"
-    if len(found) <= NAMED:
-        return {c: colormaps[few](i) for i, c in enumerate(found)}
-    return {c: colormaps["turbo"](i / (len(found) - 1)) for i, c in enumerate(found)}
+    if len(found) > NAMED:
+        return {c: colormaps["turbo"](i / (len(found) - 1)) for i, c in enumerate(found)}
+    return {c: colormaps["tab10" if len(found) <= 10 else "tab20"](i) for i, c in enumerate(found)}
 
 
 def write_points(arrays: Mapping[str, Tensor], out: Path) -> None:

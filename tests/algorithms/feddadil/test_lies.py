@@ -12,10 +12,11 @@ from tests.algorithms.lies import Change, refused_alone, reported
 from tests.engine.toys import until
 from tests.laws.stage import Stage
 from tests.synthetic import experiment
-from tideline.algorithms.feddadil import Config, client, feddadil
+from tideline.algorithms.feddadil import Config, feddadil
 from tideline.archive.reader import decode
 from tideline.core.run import ClientId, World
 from tideline.engine.model.orders import Order
+from tideline.numerics.aggregation.averaging import on_simplex
 
 BERT = ClientId("bert")
 PLAN = {"encoder_rounds": 0, "head_rounds": 2, "rounds": 1}
@@ -101,4 +102,4 @@ def test_sizes_that_no_order_tells() -> None:
 def test_labels_of_zeros_are_any_label() -> None:
     """A row that sums to nothing says nothing; every other one is as it was."""
     y = torch.tensor([[0.0, 0.0], [0.25, 0.25], [0.0, 2.0]])
-    assert client.on_simplex(y).tolist() == [[0.5, 0.5], [0.5, 0.5], [0.0, 1.0]]
+    assert on_simplex(y).tolist() == [[0.5, 0.5], [0.5, 0.5], [0.0, 1.0]]

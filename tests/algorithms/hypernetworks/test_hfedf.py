@@ -16,9 +16,8 @@ from tests.synthetic import NAMES, SimSite, blobs, experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.hfedf import Config, Draw, autoencoder, embed, hfedf
-from tideline.algorithms.hypernetworks import State
-from tideline.algorithms.hypernetworks.server import begin, embeddings
-from tideline.algorithms.hypernetworks.server import phi as state_dict
+from tideline.algorithms.hypernetworks import State, begin, embeddings
+from tideline.algorithms.hypernetworks import phi as state_dict
 from tideline.core.algorithm import resolve
 from tideline.core.phase import Turn
 from tideline.core.record import Nothing

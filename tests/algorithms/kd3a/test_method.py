@@ -28,8 +28,8 @@ from tests.engine.toys import until
 from tests.laws.values import raw
 from tests.synthetic import FEATURES, blobs, experiment
 from tideline import nets
-from tideline.algorithms.kd3a import KD3A, Model, classifier, client, kd3a, smoothed
-from tideline.algorithms.kd3a.client import State
+from tideline.algorithms import kd3a as method
+from tideline.algorithms.kd3a import KD3A, Model, State, classifier, kd3a, smoothed
 from tideline.algorithms.source_free.family import Mine
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused, RosterRefused
@@ -122,8 +122,8 @@ def test_a_source_whose_labels_are_wrong_weighs_least(focus: str) -> None:
 def test_how_much_of_a_sure_liar_a_focus_leaves() -> None:
     """Two agree and a third, as sure, contradicts: Shapley values leave it what it would be worth alone, a sixth of all."""
     p = torch.eye(3)[torch.tensor([[0, 1, 2, 0], [0, 1, 2, 0], [1, 2, 0, 1]])]
-    assert client.focus(p, 0.9, KD3A()).tolist() == pytest.approx([10 / 3, 10 / 3, 4 / 3])
-    assert client.focus(p, 0.9, KD3A(focus="paper")).tolist() == pytest.approx([4.0, 4.0, 0.0])
+    assert method.focus(p, 0.9, KD3A()).tolist() == pytest.approx([10 / 3, 10 / 3, 4 / 3])
+    assert method.focus(p, 0.9, KD3A(focus="paper")).tolist() == pytest.approx([4.0, 4.0, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -155,9 +155,9 @@ def test_local_classifiers_go_on_where_they_were() -> None:
     memory = Mine({}, {"classifier.weight": torch.ones(3, 64), "classifier.bias": torch.zeros(3)})
     w = nets.weights_of(nets.build(WORLD))
     c = KD3A(heads="local")
-    assert same(client.own_head(w, memory, at(c)), memory.g)
-    assert client.own_head(w, Mine({}, {}), at(c)) is w
-    assert client.own_head(w, memory, at(KD3A())) is w
+    assert same(method.own_head(w, memory, at(c)), memory.g)
+    assert method.own_head(w, Mine({}, {}), at(c)) is w
+    assert method.own_head(w, memory, at(KD3A())) is w
 
 
 def test_counts_leave_only_where_they_are_used() -> None:
@@ -189,10 +189,10 @@ def test_one_source_gets_what_the_target_leaves() -> None:
 def test_gate_and_rate_over_the_rounds() -> None:
     """The gate rises in a straight line, the rate falls as half a cosine."""
     c = KD3A(rounds=11, rate=0.1)
-    assert [client.gate_of(c, r) for r in (1, 6, 11)] == pytest.approx([0.9, 0.925, 0.95])
-    assert client.gate_of(KD3A(rounds=1), 1) == 0.9
-    assert [client.rate_of(c, r) for r in (1, 12)] == pytest.approx([0.1, 0.0])
-    assert client.rate_of(KD3A(rounds=2, rate=0.1), 2) == pytest.approx(0.05)
+    assert [method.gate_of(c, r) for r in (1, 6, 11)] == pytest.approx([0.9, 0.925, 0.95])
+    assert method.gate_of(KD3A(rounds=1), 1) == 0.9
+    assert [method.rate_of(c, r) for r in (1, 12)] == pytest.approx([0.1, 0.0])
+    assert method.rate_of(KD3A(rounds=2, rate=0.1), 2) == pytest.approx(0.05)
 
 
 def test_smoothing() -> None:
@@ -214,9 +214,9 @@ def test_exact_up_to_six_sources() -> None:
         top, label = p[:S].max(2)
         return lambda T: knowledge.quality(top[list(T)], label[list(T)], 3, 0.6)
 
-    assert torch.equal(client.focus(p[:6], 0.6, KD3A()), shapley(quality(6), 6))
-    assert torch.equal(client.focus(p, 0.6, KD3A()), leave_one_out(quality(7), 7))
-    assert torch.equal(client.focus(p[:3], 0.6, KD3A(focus="paper")), leave_one_out(quality(3), 3))
+    assert torch.equal(method.focus(p[:6], 0.6, KD3A()), shapley(quality(6), 6))
+    assert torch.equal(method.focus(p, 0.6, KD3A()), leave_one_out(quality(7), 7))
+    assert torch.equal(method.focus(p[:3], 0.6, KD3A(focus="paper")), leave_one_out(quality(3), 3))
 
 
 class Known(nn.Module):
@@ -232,7 +232,7 @@ def test_rows_are_mixed_in_pairs() -> None:
     rng = torch.Generator().manual_seed(2)
     agreed = knowledge.vote((4 * torch.randn(3, 9, 3, generator=rng)).softmax(2), 0.8)
     x, rows = torch.randn(5, 3, generator=rng), torch.tensor([8, 0, 3, 5, 1])
-    found = client.mixed(agreed, at(KD3A(), seed=7))(Known(), x, rows)
+    found = method.mixed(agreed, at(KD3A(), seed=7))(Known(), x, rows)
     same_rng = torch.Generator().manual_seed(7)
     order = torch.randperm(5, generator=same_rng)
     l_ = float(torch.rand(3, generator=same_rng).median())
@@ -248,7 +248,7 @@ def test_distillation_as_it_is_printed() -> None:
     rng = torch.Generator().manual_seed(2)
     agreed = knowledge.vote((3 * torch.randn(3, 9, 3, generator=rng)).softmax(2), 0.8)
     x, rows = torch.randn(9, 3, generator=rng), torch.arange(9)
-    found = client.as_printed(agreed)(Known(), x, rows)
+    found = method.as_printed(agreed)(Known(), x, rows)
     weight = torch.where(agreed.sure, agreed.support.float(), torch.tensor(0.001))
     divergence = (agreed.mean * (agreed.mean.log() - x.log_softmax(1))).sum(1)
     torch.testing.assert_close(found, (weight * divergence).mean())
@@ -367,7 +367,7 @@ def test_a_model_that_gives_no_numbers_has_no_vote() -> None:
     stage.play(run, lambda orders: [o for o in orders if o.phase in ("train", "distil") and o.round == 1])
     (_, reply) = sent(stage, run, "distil")["dora", 1]
     p = torch.stack([torch.full((4, 3), torch.nan), torch.eye(3)[[0, 1, 2, 0]]])
-    assert client.focus(knowledge.finite(p), 0.5, KD3A()).tolist() == pytest.approx([0.0, 4.0])
+    assert method.focus(knowledge.finite(p), 0.5, KD3A()).tolist() == pytest.approx([0.0, 4.0])
     assert bool(torch.isfinite(reply.a).all()) and float(reply.a.sum()) == pytest.approx(1)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tideline import nets
-from tideline.algorithms.source_free import begun, method, score_own, source
-from tideline.algorithms.source_free.family import DEMO, TINY, EndCounts, Mine, Model, Source
+from tideline.algorithms.source_free import SCORE_OWN, begun, method, source
+from tideline.algorithms.source_free.family import DEMO, TINY, EndCounts, Mine, Model, Source, of_source
 from tideline.core.algorithm import Algorithm
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan, to
@@ -42,25 +42,21 @@ def measure(order: Model, memory: Mine, site: Site[AdaBN]) -> Outcome[Nothing, M
 def plan(c: AdaBN) -> Plan[AdaBN, Model]:
     """The source model, its score, one pass at each target."""
     work: Phase[AdaBN, Model] = Phase("measure", measure, ask=to(Role.TARGET, Model))
-    grade: Phase[AdaBN, Model] = Phase("score", score_own, ask=to(Role.TARGET, Model))
-    return (*begun(c, source.ALONE.take_source), *(work,) * c.rounds, grade, *source.end_counts(c, source.predict_own, Mine))
+    return (*begun(c, source.ALONE.take_source), *(work,) * c.rounds, SCORE_OWN, *source.end_counts(c, source.predict_own, Mine))
 
 
 def check_normed(config: AdaBN, world: World, roster: Roster) -> None:
     """Raises ConfigRefused for a network without batch norm below its classifier."""
     if not layers.norms(layers.backbone_of(nets.template(world))):
-        raise ConfigRefused(
-            f"world.model is {world.model}, which has no batch norm whose statistics could be a target's own",
-            "Use a network with batch norm, such as lenet_bn or resnet18 (docs/networks.md), or the method source_model",
-            path="world.model",
-        )
+        what = f"world.model is {world.model}, which has no batch norm whose statistics could be a target's own"
+        todo = "Use a network with batch norm, such as lenet_bn or resnet18 (docs/networks.md), or the method source_model"
+        raise ConfigRefused(what, todo, path="world.model")
 
 
 CLAIMS = (
     "A target sends nothing but metrics; what batch norm measures on its rows stays with it.",
     "Not claimed: that a model which its owner takes out tells nothing of rows. It holds means and variances of their features.",
 )
-TAUGHT = {name: value for name, value in DEMO.items() if name.startswith("source_")}
 
 adabn: Algorithm[AdaBN, Model, Mine] = method(
     "adabn",
@@ -72,8 +68,8 @@ adabn: Algorithm[AdaBN, Model, Mine] = method(
     check=check_normed,
     claims=CLAIMS,
     presets={
-        "tiny": {name: value for name, value in TINY.items() if name.startswith("source_")},
-        "demo": TAUGHT,
-        "digits": {**TAUGHT, "source_rounds": 10, "source_epochs": 1, "source_rate": 0.03},
+        "tiny": of_source(TINY),
+        "demo": of_source(DEMO),
+        "digits": {**of_source(DEMO), "source_rounds": 10, "source_epochs": 1, "source_rate": 0.03},
     },
 )

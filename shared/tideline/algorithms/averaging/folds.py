@@ -60,23 +60,15 @@ def models(replies: Replies[Update]) -> Each[Weights]:
 def check(config: FedAvg) -> None:
     """Raises ConfigRefused for settings that the rule has no use for, or lacks."""
     if config.byzantine and config.robust in ("none", "clip"):
-        raise ConfigRefused(
-            f"config.byzantine is {config.byzantine}, but config.robust is {config.robust}, which counts no wrong sites",
-            "Leave byzantine out, or set robust to median, trimmed_mean, krum or multi_krum",
-            path="config.byzantine",
-        )
+        what = f"config.byzantine is {config.byzantine}, but config.robust is {config.robust}, which counts no wrong sites"
+        todo = "Leave byzantine out, or set robust to median, trimmed_mean, krum or multi_krum"
+        raise ConfigRefused(what, todo, path="config.byzantine")
     if not config.byzantine and config.robust in ("trimmed_mean", "krum", "multi_krum"):
-        raise ConfigRefused(
-            f"config.robust is {config.robust}, but config.byzantine is 0, so that it would bear no wrong site",
-            "Set byzantine to the number of sites that may be wrong",
-            path="config.byzantine",
-        )
+        what = f"config.robust is {config.robust}, but config.byzantine is 0, so that it would bear no wrong site"
+        raise ConfigRefused(what, "Set byzantine to the number of sites that may be wrong", path="config.byzantine")
     if config.clip_norm and config.robust != "clip":
-        raise ConfigRefused(
-            f"config.clip_norm is {config.clip_norm:g}, but config.robust is {config.robust}, which clips nothing",
-            "Leave clip_norm out, or set robust to clip",
-            path="config.clip_norm",
-        )
+        what = f"config.clip_norm is {config.clip_norm:g}, but config.robust is {config.robust}, which clips nothing"
+        raise ConfigRefused(what, "Leave clip_norm out, or set robust to clip", path="config.clip_norm")
 
 
 def floor(config: FedAvg) -> tuple[int | None, str]:
@@ -90,11 +82,8 @@ def check_number(config: FedAvg, n: int) -> None:
     """Raises RosterRefused where fewer than the rule needs can train."""
     least, needs = floor(config)
     if least is not None and n < least:
-        raise RosterRefused(
-            f"{needs} needs the models of {least} sites; {n} of the roster can train",
-            "Add labelled sites, lower byzantine, or choose another rule",
-            path="config.byzantine",
-        )
+        what = f"{needs} needs the models of {least} sites; {n} of the roster can train"
+        raise RosterRefused(what, "Add labelled sites, lower byzantine, or choose another rule", path="config.byzantine")
 
 
 def notes(config: FedAvg, world: World) -> tuple[str, ...]:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
+from tideline.core.step import Outcome, Site, Step
+
+C = TypeVar("C")
+G = TypeVar("G")
+H = TypeVar("H")
+M = TypeVar("M")
+T = TypeVar("T")
 
 
 @record
@@ -37,3 +47,15 @@ class Update(Trained):
 @record
 class State(Model):
     """What the coordinator knows: w."""
+
+
+def counted(plain: Step[T, M, G, C], gives: type[H]) -> Step[T, M, H, C]:
+    """A step that sends what `plain` does and, as `samples`, how many training rows there are. gives: the type of its replies."""
+    made: Callable[..., H] = gives
+
+    def run(order: T, memory: M, site: Site[C]) -> Outcome[H, M]:
+        done = plain.run(order, memory, site)
+        return Outcome(made(**vars(done.message), samples=len(site.data)), done.memory, done.metrics)
+
+    name, takes, keeps = f"{plain.name}_counted", plain.takes, plain.keeps
+    return Step(name=name, run=run, takes=takes, keeps=keeps, gives=gives, metrics=plain.metrics, view=plain.view)

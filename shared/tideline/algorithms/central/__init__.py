@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor
 
 from tideline import nets
-from tideline.algorithms.averaging import PRESETS, Training, learners, needs_teachers, predict, scored
+from tideline.algorithms.averaging import PRESETS, Training, at_random, learners, needs_teachers, predict, scored
 from tideline.algorithms.averaging.messages import Model
 from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import StepFailed
@@ -84,10 +84,6 @@ def pool(order: Nothing, memory: Nothing, site: Site[Central]) -> Outcome[Rows, 
 # At the coordinator
 
 
-def begin(config: Central, world: World, roster: Roster, rng: Generator) -> State:
-    return State(nets.weights_of(nets.build(world)), {}, 0)
-
-
 def begin_from(config: Central, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
     return State(weights, {}, 0)
 
@@ -97,10 +93,8 @@ def gather(state: State, replies: Replies[Rows], turn: Turn[Central]) -> Folded[
     rows: dict[str, Held] = {k: Held(given.x, given.y) for k, given in replies.items() if usable(given, turn)}
     n = sum(len(given.y) for given in rows.values())
     if n < LEAST:
-        raise StepFailed(
-            f"{n} labelled rows were gathered that can be learnt from; training needs {LEAST}",
-            "Look at what the sites' data folders hold: tideline data check",
-        )
+        what = f"{n} labelled rows were gathered that can be learnt from; training needs {LEAST}"
+        raise StepFailed(what, "Look at what the sites' data folders hold: tideline data check")
     return Folded(replace(state, rows=rows), marked({"left out": (k for k in replies if k not in rows)}))
 
 
@@ -160,11 +154,6 @@ def fits(config: Central, world: World, roster: Roster) -> None:
     needs_teachers(config, roster)
 
 
-def fits_initial_weights(config: Central, world: World, roster: Roster) -> None:
-    """The same; but initial weights may be scored, in no rounds, where no client has labels."""
-    return fits(config, world, roster) if config.rounds else nets.check(world)
-
-
 def sizes(config: Central, world: World) -> Mapping[str, int]:
     """A row is as long as the world says."""
     return {"inputs": math.prod(world.inputs)}
@@ -190,12 +179,15 @@ central: Algorithm[Central, State, Nothing] = Algorithm(
     summary="One model, trained at the coordinator on the labelled sites' rows, which leave them",
     config=Central,
     state=State,
-    begin=begin,
+    begin=at_random(begin_from),
     plan=plan,
     fits=fits,
     presets=PRESETS,
     notes=notes,
     sizes=sizes,
     claims=CLAIMS,
-    initial_weights=InitialWeights(begin_from, fits_initial_weights),
+    # Initial weights may be scored, in no rounds, where no client has labels.
+    initial_weights=InitialWeights(
+        begin_from, lambda c, world, roster: fits(c, world, roster) if c.rounds else nets.check(world)
+    ),
 )

@@ -20,28 +20,26 @@ from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Phase, Plan, to, to_all
 from tideline.core.record import Nothing
 from tideline.core.run import Role
+from tideline.learning.evaluate import evaluate
 
 
 def plan(c: Either) -> Plan[Either, State]:
     """Begin alike, then rounds; scored before them, now and then, and at the end."""
     to_targets = server.to_present(Nothing, Role.TARGET)
-    first = Phase(SOURCE, source.begin, ask=to(Role.SOURCE, server.to_improvers), fold=server.gathered)
-    share = Phase("share", client.share, ask=to_all(server.to_beginners), fold=server.begun)
-    before = Phase("source_only", client.score("source_only"), ask=to_targets)
-    grade = Phase("score", client.score("accuracy"), ask=to_targets)
+    for_all = to(Role.SOURCE, lambda state, turn: server.common(state, turn.members()))
+    first = Phase(SOURCE, source.begin, ask=for_all, fold=server.gathered)
+    share = Phase("share", client.share, ask=to_all(lambda state, turn: server.common(state)), fold=server.begun)
+    grade: Phase[Either, State] = evaluate(to_targets, client.predict, keeps=Mine)
+    before: Phase[Either, State] = evaluate(to_targets, client.predict, keeps=Mine, metrics=("source_only",))
     counts = end_counts(c, client.predict, Mine, targets=to_targets, everybody=server.to_present(Nothing))
     rounds = scored(c, one_round(c), grade)
-    return (*(first,) * c.source_rounds, share, *(before,) * (c.source_rounds > 0), *rounds, *counts)
+    return (*(first,) * c.source_rounds, share, *(replace(before, name="source_only"),) * (c.source_rounds > 0), *rounds, *counts)
 
 
 def one_round(c: Either) -> Plan[Either, State]:
     """Step 2's identifiers, steps 1 to 4 at the sources, steps 5 and 6 at the targets."""
-    improve = Phase(
-        IMPROVE,
-        replace(source.improve, metrics=source.improve_metrics(c)),
-        ask=server.to_improve,
-        fold=server.improved,
-    )
+    improving = replace(source.improve, metrics=source.improve_metrics(c))
+    improve = Phase(IMPROVE, improving, ask=server.to_improve, fold=server.improved)
     following = replace(target.follow, metrics=target.follow_metrics(c))
     follow = Phase("follow", following, ask=server.to_follow, fold=server.followed)
     return (*identify(c) * c.identify_steps, improve, follow) if aligns(c) else (improve, follow)
@@ -93,18 +91,8 @@ def method(name: str, paper: str, summary: str, config: type[C], claims: tuple[s
     )
 
 
-fada = method(
-    "fada",
-    PAPER,
-    "Sites without labels are aligned with labelled ones by adversaries; features stay, models travel sealed",
-    FADA,
-    CLAIMS + WITH_FEATURES,
-)
-
+SUMMARY = "Sites without labels are aligned with labelled ones by adversaries; features stay, models travel sealed"
+fada = method("fada", PAPER, SUMMARY, FADA, CLAIMS + WITH_FEATURES)
 fdann = method(
-    "fdann",
-    f"f-DANN, as named in {PAPER}",
-    "The same with all sources alike, and nothing disentangled",
-    FDANN,
-    CLAIMS,
+    "fdann", f"f-DANN, as named in {PAPER}", "The same with all sources alike, and nothing disentangled", FDANN, CLAIMS
 )

@@ -20,8 +20,8 @@ from tideline.core.errors import DataRefused, Malformed, StepFailed
 from tideline.core.handle import Handle, check_due
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import Role
-from tideline.core.step import AnyStep, Outcome, Site, Step, View, step
-from tideline.learning.evaluate import accuracy, outputs
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.evaluate import outputs
 from tideline.learning.fit import batches, remeasure
 from tideline.nets.disentangling import beside, logits
 from tideline.nets.layers import alike, trained
@@ -254,16 +254,6 @@ def averaged(metrics: list[dict[str, float]]) -> dict[str, float]:
     names = metrics[0] if metrics else {}
     means = {name: sum(each[name] for each in metrics) / len(metrics) for name in names}
     return {name: value for name, value in means.items() if abs(value) < float("inf")}
-
-
-def score(name: str) -> AnyStep:
-    """The target's model of now on its held-out rows."""
-
-    def run(order: Nothing, memory: Mine, site: Site[Either]) -> Outcome[Nothing, Mine]:
-        value = accuracy(predict, order, memory, site)
-        return Outcome(Nothing(), memory, {} if value is None else {name: value})
-
-    return Step(name="score", run=run, takes=Nothing, keeps=Mine, gives=Nothing, metrics=(name,), view=View.HELD_OUT)
 
 
 def predict(order: Nothing, memory: Mine, site: Site[Either], x: Tensor) -> Tensor:

@@ -1,10 +1,8 @@
 """Variant B, only where owners let features out: features of mini-batches go to the coordinator, which gives gradients back.
 
 Rows are clipped to norm c and get noise of sigma c in each number, of a key that the site draws for itself: what the run's seed
-gives, whoever knows that could take off. The same mini-batch passes through G again when its gradient comes, under the same
-dropout.
-
-The coordinator steps DI on the features that came, and sends the gradients by them back.
+gives, whoever knows that could take off. The coordinator steps DI on the features that came, and sends the gradients by them
+back: then the same mini-batch passes through G again, under the same dropout.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -35,14 +35,9 @@ def begin(config: Either, world: World, roster: Roster, rng: Generator) -> State
 # All begin alike
 
 
-def to_improvers(state: State, turn: Turn[Either]) -> Common:
-    """The start, what sources made of it, and who may read what they make now: all."""
-    return Common(state.start, dict(state.models), tuple(map(str, turn.members())))
-
-
-def to_beginners(state: State, turn: Turn[Either]) -> Common:
-    """The same without readers."""
-    return Common(state.start, dict(state.models), ())
+def common(state: State, readers: Iterable[ClientId] = ()) -> Common:
+    """The start, what sources made of it, and who may read what they make now."""
+    return Common(state.start, dict(state.models), tuple(map(str, readers)))
 
 
 def to_present(message: Callable[[], G], *roles: Role) -> Callable[[State, Turn[Either]], dict[ClientId, G]]:

@@ -135,23 +135,12 @@ def disentangles(c: Either) -> bool:
     return isinstance(c, FADA) and c.parts == "III" and max(c.lambda_ent, c.lambda_mi, c.lambda_rec) > 0
 
 
-TINY: Mapping[str, Plain] = {"rounds": 2, "source_rounds": 1, "identify_steps": 2, "identify_batch": 24, "batch": 16}
-DEMO: Mapping[str, Plain] = {"rounds": 8, "identify_steps": 4, "source_epochs": 2, "batch": 16, "evaluate_every": 4}
-DIGITS_SMALL: Mapping[str, Plain] = {}
-DIGITS: Mapping[str, Plain] = {
-    "rounds": 100,
-    "identify_steps": 5,
-    "identify_batch": 128,
-    "source_epochs": 2,
-    "evaluate_every": 10,
-}
-OBJECT: Mapping[str, Plain] = {"rounds": 40, "rate": 1e-3, "weight_decay": 1e-3, "identify_batch": 64, "evaluate_every": 10}
 PRESETS: Mapping[str, Mapping[str, Plain]] = {
-    "demo": DEMO,
-    "digits": DIGITS,
-    "digits_small": DIGITS_SMALL,
-    "object": OBJECT,
-    "tiny": TINY,
+    "demo": {"rounds": 8, "identify_steps": 4, "source_epochs": 2, "batch": 16, "evaluate_every": 4},
+    "digits": {"rounds": 100, "identify_steps": 5, "identify_batch": 128, "source_epochs": 2, "evaluate_every": 10},
+    "digits_small": {},
+    "object": {"rounds": 40, "rate": 1e-3, "weight_decay": 1e-3, "identify_batch": 64, "evaluate_every": 10},
+    "tiny": {"rounds": 2, "source_rounds": 1, "identify_steps": 2, "identify_batch": 24, "batch": 16},
 }
 
 

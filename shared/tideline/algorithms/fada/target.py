@@ -10,22 +10,8 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from tideline import nets
-from tideline.algorithms.fada.client import (
-    IMPROVE,
-    Due,
-    applied,
-    averaged,
-    extractor,
-    fetched,
-    loaded,
-    measure,
-    minibatches,
-    opened,
-    shifted,
-    toward,
-    usable,
-    weighed,
-)
+from tideline.algorithms.fada import client
+from tideline.algorithms.fada.client import IMPROVE, Due, extractor, shifted
 from tideline.algorithms.fada.messages import Follow, Followed, Identifier, Mine
 from tideline.algorithms.fada.settings import FLATTENED, RAW, UNIFORM, Either, aligns, as_fada, forgets
 from tideline.core.errors import StepFailed
@@ -57,19 +43,19 @@ def follow(order: Follow, memory: Mine, site: Site[Either]) -> Outcome[Followed,
     Raises StepFailed where G_t or C_t is no longer finite.
     """
     c, memory = site.config, begun_anew(order, memory, site)
-    net = loaded(memory, site)
+    net = client.loaded(memory, site)
     losses = aligned(net, order.di, site)
     memory = forgotten(net, memory, c)
     due = Due(IMPROVE, site.round, trained(nets.weights_of(net)))
-    names = usable(order.contributions, due, site)
+    names = client.usable(order.contributions, due, site)
     crowd = Crowd.of(net, memory, site)
     gained = crowd.gains(order, due, last_of(memory, names))
     memory = weighed_anew(memory, names, gained, c)
     now = {name: memory.w[name] for name in names} if gained else last_of(memory, names)
     if names:
-        theta = applied(c.mode, due.like, weighed(order.contributions, now, due, site), c.rate_of(site.round))
+        theta = client.applied(c.mode, due.like, client.weighed(order.contributions, now, due, site), c.rate_of(site.round))
         net.load_state_dict({**net.state_dict(), **theta})
-    measure(net, site)
+    client.measure(net, site)
     model = nets.weights_of(net)
     if not finite(*model.values()):
         raise StepFailed("The target's model is no longer finite", "Lower the learning rate, or check the data")
@@ -84,7 +70,7 @@ def begun_anew(order: Follow, memory: Mine, site: Site[Either]) -> Mine:
     if order.guide not in order.contributions:
         return memory
     theta = trained(memory.model)
-    made = opened(order.contributions[order.guide], order.guide, Due(IMPROVE, site.round, theta), site)
+    made = client.opened(order.contributions[order.guide], order.guide, Due(IMPROVE, site.round, theta), site)
     if made is None or not made.start:
         return memory
     base = {**made.start, **shifted(made.start, memory.drift, 1.0)}
@@ -110,14 +96,14 @@ def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site[Either]) ->
     pairs = [each.theta.to(site.device) for _, each in sorted(di.items())]
     net.train()
     with uncounted(net):
-        for rows in minibatches(len(site.data), site):
+        for rows in client.minibatches(len(site.data), site):
             f = net.get_submodule("features")(site.data.x[rows].to(site.device))
             loss = weight * sum((taken_for_source(logits(each, f)) for each in pairs), f.new_zeros(())) / len(pairs)
             by.zero_grad(set_to_none=True)
             loss.backward()
             by.step()
             losses.append({"alignment": float(loss.detach())})
-    return averaged(losses)
+    return client.averaged(losses)
 
 
 def forgotten(net: nn.Module, memory: Mine, c: Either) -> Mine:
@@ -191,9 +177,9 @@ class Crowd:
             return {}
         c, now, found = self.site.config, looseness(self.f, self.labels), {}
         for name in sorted(w):
-            theta = fetched(order.contributions[name], name, due, self.site)
+            theta = client.fetched(order.contributions[name], name, due, self.site)
             assert theta is not None
-            found[name] = now - self.after(toward(c.mode, due.like, w[name], theta, c.rate_of(due.round)))
+            found[name] = now - self.after(client.toward(c.mode, due.like, w[name], theta, c.rate_of(due.round)))
         return found
 
     def after(self, theta: Weights) -> float:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Generator, Tensor
 
-from tideline import nets
-from tideline.algorithms.averaging import scored
+from tideline.algorithms.averaging import at_random, scored
 from tideline.algorithms.fdan import client
 from tideline.algorithms.fdan.client import LEAST, Change, Lesson, Mine, Model, Moment, State, Waves, Width
 from tideline.algorithms.source_free import source
@@ -45,11 +44,6 @@ class FDAN(EndCounts):
     lam: float = setting(1.0, low=0.0, doc="lambda, weight of the moments' distance; it rises from 0 over the rounds")
     features: int = setting(1280, low=len(BANDWIDTHS), high=1_000_000, doc="random features, D: a multiple of 5")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
-
-
-def begin(config: FDAN, world: World, roster: Roster, rng: Generator) -> State:
-    """w at random."""
-    return begin_with(config, world, roster, rng, nets.weights_of(nets.build(world)))
 
 
 def begin_with(config: FDAN, world: World, roster: Roster, rng: Generator, h: Weights) -> State:
@@ -125,7 +119,9 @@ def plan(c: FDAN) -> Plan[FDAN, State]:
     share = Phase("share", client.share, ask=to(everybody, Waves), fold=take_moments)
     train = Phase("train", client.train, ask=lessons, fold=average)
     norms: Phase[FDAN, State] = Phase("norms", client.measure_norms, ask=to(everybody, Model))
-    score: Phase[FDAN, State] = Phase("score", client.score, ask=to(everybody, Model))
+    score: Phase[FDAN, State] = source.score(
+        Mine, to(everybody, Model), takes=Model, kept=client.with_model, predict=client.predict_own
+    )
     counts: Plan[FDAN, State] = source.end_counts(c, client.predict_own, Mine, everybody=to(everybody, Nothing))
     return (*(warm,) * c.warm, width, *scored(c, (share, train), norms, score), *counts)
 
@@ -139,11 +135,8 @@ def fits(config: FDAN, world: World, roster: Roster) -> None:
     """Sources, one target, features to draw together. Raises ConfigRefused, RosterRefused."""
     source.needs_one_target(config, world, roster)
     if config.features % len(BANDWIDTHS):
-        raise ConfigRefused(
-            f"config.features is {config.features}; each of {len(BANDWIDTHS)} bandwidths gets as many of them",
-            f"Give a multiple of {len(BANDWIDTHS)}, such as 1280",
-            path="config.features",
-        )
+        what = f"config.features is {config.features}; each of {len(BANDWIDTHS)} bandwidths gets as many of them"
+        raise ConfigRefused(what, f"Give a multiple of {len(BANDWIDTHS)}, such as 1280", path="config.features")
 
 
 CLAIMS = (
@@ -159,7 +152,7 @@ fdan = Algorithm(
     summary="Sources and a target draw their features together by moments of random features",
     config=FDAN,
     state=State,
-    begin=begin,
+    begin=at_random(begin_with),
     plan=plan,
     memory=Mine,
     prepare=client.prepare,

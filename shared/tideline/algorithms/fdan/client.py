@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
@@ -17,8 +17,8 @@ from tideline import nets
 from tideline.core.errors import DataRefused
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
-from tideline.core.step import Data, Outcome, Site, View, step
-from tideline.learning.evaluate import accuracy, outputs
+from tideline.core.step import Data, Outcome, Site, step
+from tideline.learning.evaluate import outputs
 from tideline.learning.fit import cross_entropy, fit_at, remeasure
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment import feature_maps
@@ -32,6 +32,7 @@ LEAST = 32  # rows of a site, and of a mini-batch: a mean over fewer would nearl
 
 PAIRS = 500  # features whose distances are looked at
 Penalty = Callable[[Tensor], Tensor]
+T = TypeVar("T")
 
 
 @record
@@ -145,16 +146,9 @@ def measure_norms(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Nothi
     return Outcome(Nothing(), mine)
 
 
-@step(metrics=("accuracy",), view=View.HELD_OUT)
-def score(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Nothing, Mine]:
+def with_model(order: Model, memory: Mine, site: Site[FDAN]) -> Mine:
     """w with the site's own statistics. It stores them, and its owner may export them."""
-    value = accuracy(predict, order, memory, site)
-    mine = Mine(order.model, memory.buffers or order.buffers)
-    return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
-
-
-def predict(order: Model, memory: Mine, site: Site[FDAN], x: Tensor) -> Tensor:
-    return outputs(network(order, memory, site), x, site.device)
+    return Mine(order.model, memory.buffers or order.buffers)
 
 
 def drawn_to(order: Lesson, d: int, site: Site[FDAN]) -> Penalty | None:
@@ -170,7 +164,7 @@ def drawn_to(order: Lesson, d: int, site: Site[FDAN]) -> Penalty | None:
     return lambda f: weight * ((psi(by, f).mean(0) - partner).square().sum() + order.spread)
 
 
-def waves(order: Waves | Lesson, d: int, site: Site[FDAN]) -> feature_maps.Waves:
+def waves(order: Waves, d: int, site: Site[FDAN]) -> feature_maps.Waves:
     """The random features that all sites share."""
     return feature_maps.waves(site.config.features, d, order.s2, Generator().manual_seed(order.seed))
 
@@ -201,7 +195,7 @@ def objective(data: Data, penalty: Penalty | None) -> Callable[[nn.Module, Tenso
     return loss
 
 
-def measured(order: Model | Waves, memory: Mine, site: Site[FDAN]) -> tuple[nn.Module, Mine]:
+def measured(order: Model, memory: Mine, site: Site[FDAN]) -> tuple[nn.Module, Mine]:
     """The network by w with batch-norm statistics of the site's own rows, which it stores."""
     net = network(order, memory, site)
     remeasure(net, site.data.x, site.config.batch, site.rng, site.device, site.tick)
@@ -209,7 +203,7 @@ def measured(order: Model | Waves, memory: Mine, site: Site[FDAN]) -> tuple[nn.M
     return net, replace(memory, buffers={name: made[name] for name in order.buffers})
 
 
-def network(order: Model | Waves | Lesson, memory: Mine, site: Site[FDAN]) -> nn.Module:
+def network(order: Model, memory: Mine, site: Site[FDAN]) -> nn.Module:
     """w with the site's own batch-norm statistics, or those of the beginning, on the site's device."""
     return nets.loaded(site.world, {**order.model, **(memory.buffers or order.buffers)}, site.device)
 
@@ -223,7 +217,7 @@ def check_rows(site: Site[FDAN]) -> None:
         )
 
 
-def predict_own(order: Nothing, memory: Mine, site: Site[FDAN], x: Tensor) -> Tensor:
+def predict_own(order: T, memory: Mine, site: Site[FDAN], x: Tensor) -> Tensor:
     """Outputs of the model in the site's memory."""
     net = nets.loaded(site.world, {**memory.model, **memory.buffers}, site.device)
     return outputs(net, x, site.device)

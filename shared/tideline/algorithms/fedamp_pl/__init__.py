@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from tideline import nets
 from tideline.algorithms.averaging import scored
@@ -47,11 +47,6 @@ class State(Model):
 
 
 # At the coordinator
-
-
-def of_model(h: Model, config: Config, rng: Generator) -> State:
-    """No site has a model of its own yet."""
-    return State(h.f, h.g, {}, torch.zeros(0, 0, dtype=torch.float64))
 
 
 def clouds(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
@@ -94,7 +89,10 @@ def adapt_near(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Adapte
     return Outcome(Adapted(f), Mine(f, order.g), {"loss": loss})
 
 
-START: source.Start[Config, State] = source.Start(State, of_model)
+# No site has a model of its own yet.
+START: source.Start[Config, State] = source.Start(
+    State, lambda h, config, rng: State(h.f, h.g, {}, torch.zeros(0, 0, dtype=torch.float64))
+)
 
 
 def plan(c: Config) -> Plan[Config, State]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from tideline.algorithms.averaging import mean_as
 from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.feddadil import client, server, target
 from tideline.algorithms.feddadil.messages import Heads, Mine, State
@@ -22,7 +23,7 @@ from tideline.core.run import Role
 from tideline.core.settings import Plain, setting
 from tideline.core.step import Step, View
 from tideline.numerics.alignment import feature_maps
-from tideline.numerics.transport.dictionary_update import OPTIMISERS
+from tideline.numerics.transport.dictionary import OPTIMISERS
 
 CHOICES = ("guard", target.NONE, target.OWN, target.R, target.E, target.COMMITTEE)
 
@@ -74,9 +75,10 @@ class Config:
 
 def plan(c: Config) -> Plan[Config, State]:
     """Encode and embed (step 1), learn (step 2) with an adaptation now and then (step 3), score."""
-    encode = Phase("encode", client.train_encoder, ask=to(Turn.sources, Model), fold=server.average_model)
+    # Eq. 9: the unweighted mean over the sources.
+    encode: Phase[Config, State] = Phase("encode", client.train_encoder, ask=to(Turn.sources, Model), fold=mean_as("model"))
     embed: Phase[Config, State] = Phase("embed", client.embed, ask=to_all(Model), fold=unchanged)
-    head = Phase("head", client.slope, ask=to(Turn.sources, server.heads), fold=server.descend)
+    head = Phase("head", client.slope, ask=to(Turn.sources, lambda state, turn: state.heads), fold=server.descend)
     describe = Phase("describe", client.describe, ask=to(Turn.sources, Nothing), fold=server.first_atoms)
     learn = Phase("learn", client.learn, ask=to(server.both, server.atoms), fold=server.average_atoms)
     last = replace(learn, step=client.learn_shown) if c.line else learn
@@ -84,7 +86,7 @@ def plan(c: Config) -> Plan[Config, State]:
     line: Phase[Config, State] = Phase("line", client.walk, ask=server.line_to_all, fold=unchanged)
     names = (*target.ACCURACIES, "adapted", "evidence_s", "evidence_rho", *(f"distilled_{spc}" for spc in c.distil))
     score = Step(name="score", run=target.score, takes=Heads, keeps=Mine, gives=Nothing, metrics=names, view=View.HELD_OUT)
-    grade: Phase[Config, State] = Phase("score", score, ask=to(server.both, server.heads), fold=unchanged)
+    grade: Phase[Config, State] = Phase("score", score, ask=to(server.both, lambda state, turn: state.heads), fold=unchanged)
     encoded = (encode,) * c.encoder_rounds + (embed,) * (c.encoder_rounds > 0)
     describes = c.init == "class_gaussian" or c.head_rounds > 0
     ready = (describe,) * describes + (head,) * c.head_rounds
@@ -97,20 +99,11 @@ def table_5(points: int, atoms: int, batch: int) -> Mapping[str, Plain]:
     return {"points": points, "atoms": atoms, "batch": batch}
 
 
+# Atoms: neither as many as classes nor as anything else in a small world.
+FEW: Mapping[str, Plain] = {"rounds": 2, "atoms": 4, "points": 12, "batch": 6, "adapt_every": 1, "distil": [1]}
 PRESETS: Mapping[str, Mapping[str, Plain]] = {
     "demo": {"rounds": 20, "adapt_every": 5, "encoder_rounds": 8, "encoder_rate": 0.03, "head_rounds": 30},
-    "tiny": {
-        "rounds": 2,
-        "atoms": 4,  # neither as many as classes nor as anything else in a small world
-        "points": 12,
-        "batch": 6,
-        "adapt_every": 1,
-        "distil": [1],
-        "encoder_rounds": 1,
-        "encoder_batch": 16,
-        "encoder_rate": 0.05,
-        "head_rounds": 1,
-    },
+    "tiny": {**FEW, "encoder_rounds": 1, "encoder_batch": 16, "encoder_rate": 0.05, "head_rounds": 1},
     "imageclef": table_5(840, 6, 240),
     "imageclef_e": table_5(1440, 5, 180),
     "caltech_office10": table_5(500, 3, 100),

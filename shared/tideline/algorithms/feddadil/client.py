@@ -10,26 +10,17 @@ from torch import Tensor, nn
 
 from tideline import nets
 from tideline.algorithms.averaging.messages import Model, Trained
-from tideline.algorithms.feddadil.messages import (
-    Atoms,
-    Described,
-    Heads,
-    Labelled,
-    Learnt,
-    Line,
-    Mine,
-    Moments,
-    Shown,
-    Slopes,
-)
+from tideline.algorithms.feddadil import messages
+from tideline.algorithms.feddadil.messages import Heads, Labelled, Mine, Moments
 from tideline.core.errors import StepFailed
 from tideline.core.record import Nothing
 from tideline.core.run import Role, World
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import cross_entropy, fit_at
+from tideline.numerics.aggregation.averaging import on_simplex
 from tideline.numerics.alignment.feature_maps import measured, scaled
-from tideline.numerics.transport import dictionary, dictionary_update
+from tideline.numerics.transport import dictionary
 from tideline.numerics.transport.dictionary import Dictionary
 
 if TYPE_CHECKING:
@@ -127,7 +118,7 @@ def embed(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mi
 
 
 @step(metrics=("loss",))
-def slope(order: Heads, memory: Mine, site: Site[Config]) -> Outcome[Slopes, Mine]:
+def slope(order: Heads, memory: Mine, site: Site[Config]) -> Outcome[messages.Slopes, Mine]:
     """The exact gradient of each linear layer's mean cross-entropy over this site's rows, without the decay.
 
     Averaged by the coordinator it is the gradient over all sources' rows: the layers become those that a fit on all rows
@@ -141,7 +132,7 @@ def slope(order: Heads, memory: Mine, site: Site[Config]) -> Outcome[Slopes, Min
         W[h], b[h] = (p - y).mT @ z / len(y), (p - y).mean(0)
         curvature[h] = top_eigenvalue(z)
         loss = float(nn.functional.nll_loss(p.clamp_min(TINY).log(), memory.y))
-    return Outcome(Slopes(W, b, curvature), memory, {"loss": loss})
+    return Outcome(messages.Slopes(W, b, curvature), memory, {"loss": loss})
 
 
 def top_eigenvalue(z: Tensor) -> float:
@@ -153,7 +144,7 @@ def top_eigenvalue(z: Tensor) -> float:
 
 
 @step()
-def describe(order: Nothing, memory: Mine, site: Site[Config]) -> Outcome[Described, Mine]:
+def describe(order: Nothing, memory: Mine, site: Site[Config]) -> Outcome[messages.Described, Mine]:
     """Moments of this site's features for the linear layers, and of each class that has enough rows for the first atoms."""
     counts = torch.bincount(memory.y, minlength=site.world.classes)
     classes = (counts >= (ENOUGH if site.config.init == "class_gaussian" else len(memory.y) + 1)).nonzero().flatten()
@@ -162,35 +153,28 @@ def describe(order: Nothing, memory: Mine, site: Site[Config]) -> Outcome[Descri
     mean = torch.stack([cloud.mean(0) for cloud in clouds]) if clouds else z[:0]
     variance = torch.stack([cloud.var(0) for cloud in clouds]) if clouds else z[:0]
     whole = (len(z), memory.z.mean(0), memory.z.var(0, unbiased=False))
-    return Outcome(Described(*whole, classes, counts[classes], mean, variance), memory)
+    return Outcome(messages.Described(*whole, classes, counts[classes], mean, variance), memory)
 
 
 @step(metrics=("loss",))
-def learn(order: Atoms, memory: Mine, site: Site[Config]) -> Outcome[Learnt, Mine]:
+def learn(order: messages.Atoms, memory: Mine, site: Site[Config]) -> Outcome[messages.Learnt, Mine]:
     """Fit a copy of the atoms, and this site's own coordinates, to its cloud for E epochs (algorithm 2)."""
-    atoms = Dictionary(order.z.float(), on_simplex(order.y))
-    before = dictionary_update.Moments(*parts(memory.moments))
+    atoms = Dictionary(order.z.float(), on_simplex(order.y.float()))
+    before = dictionary.Moments(*parts(memory.moments))
     # By what it remembers, not by the round: a site may have been away in the first.
-    moments = before if before.row_steps.numel() else dictionary_update.fresh(atoms, site.config.optimiser)
+    moments = before if before.row_steps.numel() else dictionary.fresh(atoms, site.config.optimiser)
     given = (atoms, memory.alpha, moments, own(memory, site.config), labels(memory, site))
-    done = dictionary_update.fit(*given, settings(site.config, site.world), site.rng, site.tick)
-    sent = Learnt(narrowed(done.dictionary.z, order.z.dtype), done.dictionary.y.to(order.y.dtype))
+    done = dictionary.fit(*given, settings(site.config, site.world), site.rng, site.tick)
+    sent = messages.Learnt(narrowed(done.dictionary.z, order.z.dtype), done.dictionary.y.to(order.y.dtype))
     kept = replace(memory, alpha=done.alpha, moments=Moments(*parts(done.moments)))
     return Outcome(sent, kept, {"loss": done.loss})
 
 
 @step(metrics=("loss",))
-def learn_shown(order: Atoms, memory: Mine, site: Site[Config]) -> Outcome[Shown, Mine]:
+def learn_shown(order: messages.Atoms, memory: Mine, site: Site[Config]) -> Outcome[messages.Shown, Mine]:
     """The same, where this site's version may be shown to the others (figure 2a)."""
     done = learn.run(order, memory, site)
-    return Outcome(Shown(done.message.z, done.message.y), done.memory, done.metrics)
-
-
-def on_simplex(y: Tensor) -> Tensor:
-    """Soft labels (..., n_c) as they were before the wire rounded them: each row sums to one again. One of zeros says nothing."""
-    y = y.float()
-    total = y.sum(-1, keepdim=True)
-    return torch.where(total > 0, y / total, 1 / y.shape[-1])
+    return Outcome(messages.Shown(done.message.z, done.message.y), done.memory, done.metrics)
 
 
 def narrowed(z: Tensor, dtype: torch.dtype) -> Tensor:
@@ -198,14 +182,12 @@ def narrowed(z: Tensor, dtype: torch.dtype) -> Tensor:
     sent = z.to(dtype)
     if bool(torch.isfinite(z).all()) and not bool(torch.isfinite(sent).all()):
         name = str(dtype).removeprefix("torch.")
-        raise StepFailed(
-            f"A point of an atom is {float(z.abs().max()):.3g}, more than {name} holds",
-            "Set wire to bfloat16 or float32, or scaling to rows",
-        )
+        what = f"A point of an atom is {float(z.abs().max()):.3g}, more than {name} holds"
+        raise StepFailed(what, "Set wire to bfloat16 or float32, or scaling to rows")
     return sent
 
 
-def parts(moments: Moments | dictionary_update.Moments) -> list[Tensor]:
+def parts(moments: Moments | dictionary.Moments) -> list[Tensor]:
     """The tensors of moments, in order; the record that is kept and the value that computes have the same."""
     return [getattr(moments, f.name) for f in fields(moments)]
 
@@ -231,7 +213,7 @@ def settings(c: Config, world: World) -> dictionary.Fit:
 
 
 @step(metrics=tuple(f"line_{i}" for i in range(5)))
-def walk(order: Line, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:
+def walk(order: messages.Line, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:
     """Figure 2a: this site's loss at each place between two sites' atoms, with its own coordinates and one draw of the noise."""
     found, mine, Y, by = {}, own(memory, site.config), labels(memory, site), settings(site.config, site.world)
     for i, (z, y) in enumerate(zip(order.z, order.y, strict=True)):

@@ -10,24 +10,12 @@ import torch
 from torch import Generator, Tensor
 
 from tideline import nets
-from tideline.algorithms.averaging import plain_mean
-from tideline.algorithms.averaging.messages import Trained
-from tideline.algorithms.feddadil import client
-from tideline.algorithms.feddadil.messages import (
-    Adapting,
-    Atoms,
-    Described,
-    Heads,
-    Learnt,
-    Line,
-    Shown,
-    Slopes,
-    State,
-)
+from tideline.algorithms.feddadil import client, messages
+from tideline.algorithms.feddadil.messages import Atoms, Described, Heads, State
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Replies, Turn
 from tideline.core.run import ClientId, Role, Roster, World, described
-from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import on_simplex, weighted_sum
 from tideline.numerics.transport import dictionary
 from tideline.numerics.transport.dictionary import Dictionary
 
@@ -45,11 +33,9 @@ def needs_both(config: Config, world: World, roster: Roster) -> None:
     """Labelled sources to learn from, a target to adapt, and a world whose features are known. Raises Refused errors."""
     nets.check(world)
     if config.encoder_rounds == 0 and len(world.inputs) != 1:
-        raise ConfigRefused(
-            f"config.encoder_rounds is 0, but world.inputs {list(world.inputs)} are no features",
-            "Let the sources learn an encoder (encoder_rounds: 12), or give features: inputs: [d]",
-            path="config.encoder_rounds",
-        )
+        what = f"config.encoder_rounds is 0, but world.inputs {list(world.inputs)} are no features"
+        todo = "Let the sources learn an encoder (encoder_rounds: 12), or give features: inputs: [d]"
+        raise ConfigRefused(what, todo, path="config.encoder_rounds")
     possible(config, world)
     teachable = any(m.role is Role.SOURCE and m.labelled for m in roster)
     for role, what, there in (
@@ -76,11 +62,8 @@ def possible(config: Config, world: World) -> None:
         )
     need = {"own", "committee"} | (set() if config.encoder_rounds else {"none"})
     if not config.head_rounds and config.choice in need:
-        raise ConfigRefused(
-            f"config.choice is {config.choice!r}, which needs the sources' linear layers, but config.head_rounds is 0",
-            "Set head_rounds to 60, or choice to r or e",
-            path="config.choice",
-        )
+        what = f"config.choice is {config.choice!r}, which needs the sources' linear layers, but config.head_rounds is 0"
+        raise ConfigRefused(what, "Set head_rounds to 60, or choice to r or e", path="config.choice")
 
 
 def notes(config: Config, world: World) -> tuple[str, ...]:
@@ -115,12 +98,7 @@ def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State
     return State(model=model, heads=heads, weight=heads.weight.clone(), bias=heads.bias.clone(), rows={}, z=z, y=y, versions=())
 
 
-def average_model(state: State, replies: Replies[Trained], turn: Turn[Config]) -> State:
-    """Eq. 9: the unweighted mean over the sources."""
-    return replace(state, model=plain_mean(replies))
-
-
-def descend(state: State, replies: Replies[Slopes], turn: Turn[Config]) -> State:
+def descend(state: State, replies: Replies[messages.Slopes], turn: Turn[Config]) -> State:
     """One step of accelerated gradient descent (Nesterov; strongly convex, since the weights decay) on each linear layer.
 
     The first layer's gradient is the mean over rows, the others' over sites. A softmax's Hessian is at most half of the features'
@@ -211,32 +189,28 @@ def both(turn: Turn[Config]) -> tuple[ClientId, ...]:
     return turn.members(Role.SOURCE, Role.TARGET)
 
 
-def average_atoms(state: State, replies: Replies[Learnt] | Replies[Shown], turn: Turn[Config]) -> State:
+def average_atoms(state: State, replies: Replies[messages.Learnt] | Replies[messages.Shown], turn: Turn[Config]) -> State:
     """Eq. 12: the mean over clients, of points and of soft labels."""
     share = 1 / len(replies)
     most = torch.finfo(WIRE[turn.config.wire]).max  # a reply in a wider type than the wire's may hold more
-    sent = (Dictionary(reply.z.float().clamp(-most, most), client.on_simplex(reply.y)) for reply in replies.values())
+    sent = (Dictionary(reply.z.float().clamp(-most, most), on_simplex(reply.y.float())) for reply in replies.values())
     mean = dictionary.mean((share, each) for each in sent)
     two = list(replies)[:2] if turn.config.line and turn.round == turn.config.rounds else ()
     versions = tuple(Atoms(replies[name].z.float(), replies[name].y.float()) for name in two)
     return replace(state, z=mean.z, y=mean.y, versions=versions)
 
 
-def dictionary_of(state: State, turn: Turn[Config]) -> Adapting:
+def dictionary_of(state: State, turn: Turn[Config]) -> messages.Adapting:
     """The dictionary and the sources' layers, to those who adapt."""
     sent = atoms(state, turn)
-    return Adapting(sent.z, sent.y, state.heads)
+    return messages.Adapting(sent.z, sent.y, state.heads)
 
 
-def heads(state: State, turn: Turn[Config]) -> Heads:
-    return state.heads
-
-
-def line_to_all(state: State, turn: Turn[Config]) -> dict[ClientId, Line]:
+def line_to_all(state: State, turn: Turn[Config]) -> dict[ClientId, messages.Line]:
     """Figure 2a: dictionaries at equal steps from one version to the other."""
     if len(state.versions) < 2:
         return {}
     a, b = state.versions
     places = torch.linspace(0, 1, STEPS_OF_THE_LINE).view(-1, 1, 1, 1)
-    line = Line(torch.lerp(a.z[None], b.z[None], places), torch.lerp(a.y[None], b.y[None], places))
+    line = messages.Line(torch.lerp(a.z[None], b.z[None], places), torch.lerp(a.y[None], b.y[None], places))
     return dict.fromkeys(both(turn), line)

@@ -1,27 +1,27 @@
 """What a target makes of the dictionary: classifiers -R and -E, a choice without labels, labelled summaries.
 
 All of it is computed at the target and kept there (section 3.4). What leaves are metrics: the evidence that the choice was made
-from and, where its owner has labels to score with, accuracies. Scoring on held-out rows reports
-what was chosen, what it was chosen from, and what a perfect choice would have been.
+from and, where its owner has labels to score with, accuracies. Scoring on held-out rows reports what was chosen, what it was
+chosen from, and what a perfect choice would have been.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tideline import nets
-from tideline.algorithms.feddadil.client import common, embedded, on_simplex, own
+from tideline.algorithms.feddadil.client import common, embedded, own
 from tideline.algorithms.feddadil.messages import Adapting, Heads, Labelled, Linear, Mine
 from tideline.core.record import Nothing
 from tideline.core.run import Role
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
+from tideline.numerics.aggregation.averaging import on_simplex
 from tideline.numerics.clustering.cosine import plane
 from tideline.numerics.labels import softmax
 from tideline.numerics.labels.confidence import disagreement, evidence, neighbours
@@ -36,23 +36,15 @@ CONTRAST = 0.05  # of the weight must move between sources for s to tell anythin
 KEPT = 3  # passes of adaptation whose classifiers are averaged
 
 PARTS = {COMMITTEE: dict.fromkeys((NONE, OWN, R, E), 0.25)}
-ACCURACIES = (
-    "accuracy",  # of what was chosen
-    "source_only",
-    "accuracy_linear",
-    "accuracy_own",
-    "accuracy_r",
-    "accuracy_e",
-    "accuracy_committee",
-    "accuracy_oracle",
-)
+# The accuracy of what was chosen, of the unadapted model, and of what there was to choose from.
+ACCURACIES = ("accuracy", "source_only", *(f"accuracy_{of}" for of in ("linear", "own", "r", "e", "committee", "oracle")))
 
 
 @step()
 def adapt(order: Adapting, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:
     """Fit -R and -E on the dictionary as it is after this pass; choose; after the last pass, summarise."""
     c: Config = site.config
-    z, y = order.z.float(), on_simplex(order.y)
+    z, y = order.z.float(), on_simplex(order.y.float())
     at = passes(c)[site.round - 1]
     whole = support(z, y, memory.alpha, z.shape[1], site)
     recent = passes(c)[: site.round][-KEPT:]
@@ -77,8 +69,7 @@ def passes(c: Config) -> tuple[int, ...]:
 def support(z: Tensor, y: Tensor, alpha: Tensor, n_b: int, site: Site[Config]) -> Barycenter:
     """B(alpha; P) with so many points."""
     c: Config = site.config
-    how = partial(barycenter, start=c.start, beta=c.beta, entropy=c.entropy, iterations=c.iterations)
-    return how(z, y, alpha, n_b, site.rng)
+    return barycenter(z, y, alpha, n_b, site.rng, start=c.start, iterations=c.iterations, beta=c.beta, entropy=c.entropy)
 
 
 def ensemble(z: Tensor, y: Tensor, alpha: Tensor, c: Config) -> Linear:
@@ -123,12 +114,8 @@ def layers(heads: Heads, z: Tensor, scaled: Tensor) -> dict[str, Tensor]:
         return {}
     h = [softmax.Linear(w, b) for w, b in zip(heads.weight, heads.bias, strict=True)]
     alike = common(heads, z)
-    return {
-        NONE: softmax.probabilities(h[BY_ROWS], alike),
-        "rows": softmax.probabilities(h[BY_ROWS], alike),
-        "sites": softmax.probabilities(h[BY_SITES], alike),
-        OWN: softmax.probabilities(h[BY_OWN], scaled),
-    }
+    rows, sites = (softmax.probabilities(h[by], alike) for by in (BY_ROWS, BY_SITES))
+    return {NONE: rows, "rows": rows, "sites": sites, OWN: softmax.probabilities(h[BY_OWN], scaled)}
 
 
 def mean(several: Iterable[Tensor]) -> Tensor:
@@ -238,7 +225,9 @@ def score(order: Heads, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mi
     metrics |= {"accuracy_linear": found["rows"], "accuracy_own": found[OWN]} if OWN in found else {}
     if site.role is Role.TARGET and memory.chosen:
         metrics |= adapted(found, memory, site.config)
-        metrics |= {f"distilled_{spc}": accuracy(p, y) for spc, p in distilled(memory, site, own(memory, site.config, z))}
+        scaled = own(memory, site.config, z)
+        for spc, of in memory.summaries.items():  # classifiers learnt from them
+            metrics[f"distilled_{spc}"] = accuracy(softmax.probabilities(fitted(of.z, of.y, site.config), scaled), y)
     return Outcome(Nothing(), memory, metrics)
 
 
@@ -252,12 +241,6 @@ def network(memory: Mine, site: Site[Config]) -> Tensor:
 def accuracy(guess: Tensor, y: Tensor) -> float:
     """The share of rows whose largest output is their label."""
     return float((guess.argmax(1) == y).double().mean())
-
-
-def distilled(memory: Mine, site: Site[Config], z: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """What classifiers learnt from the labelled summaries make of the held-out rows."""
-    for spc, summary in memory.summaries.items():
-        yield spc, softmax.probabilities(fitted(summary.z, summary.y, site.config), z)
 
 
 def adapted(found: Mapping[str, float], memory: Mine, c: Config) -> dict[str, float]:

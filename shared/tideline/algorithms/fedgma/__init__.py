@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tideline.algorithms.averaging import PRESETS, Averaging, averaging
+from tideline.algorithms.averaging import COMPARED, PRESETS, Averaging, averaging
 from tideline.algorithms.averaging.folds import Folding, shares
 from tideline.algorithms.averaging.messages import State, Update
 from tideline.core.phase import Replies, Turn
@@ -43,16 +43,7 @@ def notes(config: FedGMA, world: World) -> tuple[str, ...]:
     )
 
 
-# As the comparisons of hFedF have it (Bartholet and others, 2024, table 10): 200 rounds, tau and eta_s tuned for each data set.
-COMPARED: Mapping[str, Plain] = {
-    "rounds": 200,
-    "epochs": 2,
-    "batch": 64,
-    "optimiser": "adam",
-    "rate": 1e-3,
-    "weight_decay": 1e-4,
-    "evaluate_every": 5,
-}
+TUNED: Mapping[str, Plain] = {**COMPARED, "weight_decay": 1e-4, "evaluate_every": 5}
 
 fedgma = averaging(
     "fedgma",
@@ -61,9 +52,9 @@ fedgma = averaging(
     FedGMA,
     presets={
         **PRESETS,
-        "pacs": {**COMPARED, "tau": 0.7, "server_rate": 1.0},
-        "office_home": {**COMPARED, "tau": 0.3, "server_rate": 1e-2},
-        "vlcs": {**COMPARED, "tau": 0.5, "server_rate": 1e-2},
+        "pacs": {**TUNED, "tau": 0.7, "server_rate": 1.0},
+        "office_home": {**TUNED, "tau": 0.3, "server_rate": 1e-2},
+        "vlcs": {**TUNED, "tau": 0.5, "server_rate": 1e-2},
     },
     folding=Folding(fold, notes=notes),
 )

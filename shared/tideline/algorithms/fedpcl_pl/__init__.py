@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from tideline import nets
@@ -22,11 +22,11 @@ from tideline.algorithms.source_free.family import DEMO, TINY, Local, Mine, Mode
 from tideline.algorithms.source_free.source import network
 from tideline.core.phase import Phase, Plan, Replies, Turn, to
 from tideline.core.privacy import TO_BOTH, Exposure
-from tideline.core.record import Nothing, Weights, field, record
+from tideline.core.record import Weights, field, record
 from tideline.core.run import Role, World
 from tideline.core.settings import setting
-from tideline.core.step import Outcome, Site, View, step
-from tideline.learning.evaluate import accuracy, outputs
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.evaluate import outputs
 from tideline.learning.fit import fit_at
 from tideline.numerics.labels.prototypes import Sets, class_means, classified, contrast, mean_prototypes, pseudo_labels
 
@@ -127,14 +127,6 @@ def learn(order: Lesson, memory: Memory, site: Site[Config]) -> Outcome[Describe
     return Outcome(described(head, z, labels, site), next_memory(order.common, head), {"loss": value})
 
 
-@step(metrics=("accuracy",), view=View.HELD_OUT)
-def score(order: Common, memory: Memory, site: Site[Config]) -> Outcome[Nothing, Memory]:
-    """What the site would use now: its head, and the mean prototypes."""
-    value = accuracy(predict, order, memory, site)
-    kept = next_memory(order, head_of(order, memory, site))
-    return Outcome(Nothing(), kept, {} if value is None else {"accuracy": value})
-
-
 def predict(order: Common, memory: Memory, site: Site[Config], x: Tensor) -> Tensor:
     """z . Cbar^c for the classes that have a prototype; the source model's outputs where none has."""
     net = network(site, order.f, order.g)
@@ -190,16 +182,6 @@ def next_memory(order: Common, head: nn.Module) -> Memory:
 # At the coordinator
 
 
-def of_model(h: Model, config: Config, rng: Generator) -> State:
-    """One seed for all heads; no site has sent a prototype yet."""
-    return State(f=h.f, g=h.g, seed=int(torch.randint(2**31, (), generator=rng)), prototypes={}, counts={})
-
-
-def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
-    h = source.mean_of(replies)
-    return replace(state, f=h.f, g=h.g)
-
-
 def gathered(state: State, world: World) -> Sets:
     """All sites' prototypes, in the order of their names; without sites that have none."""
     known = [(state.prototypes[k], state.counts[k] >= LEAST) for k in sorted(state.prototypes)]
@@ -226,14 +208,28 @@ def collect(state: State, replies: Replies[Described], turn: Turn[Config]) -> St
     return replace(state, prototypes=prototypes, counts=counts)
 
 
-START: source.Start[Config, State] = source.Start(State, of_model)
+# One seed for all heads; no site has sent a prototype yet.
+START: source.Start[Config, State] = source.Start(
+    State, lambda h, c, rng: State(f=h.f, g=h.g, seed=int(torch.randint(2**31, (), generator=rng)), prototypes={}, counts={})
+)
+
+
+def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> State:
+    """h_S beside the seed of before."""
+    return replace(state, **vars(source.mean_of(replies)))
 
 
 def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, the first prototypes, then rounds."""
     first = (Phase("describe", describe, ask=to(Role.TARGET, common), fold=collect),) if c.rounds else ()
     work = Phase("learn", learn, ask=to(Role.TARGET, lesson), fold=collect)
-    grade: Phase[Config, State] = Phase("score", score, ask=to(Role.TARGET, common))
+    grade: Phase[Config, State] = source.score(
+        Memory,
+        to(Role.TARGET, common),
+        takes=Common,
+        kept=lambda order, memory, site: next_memory(order, head_of(order, memory, site)),
+        predict=predict,
+    )
     return (*begun(c, take_source, Memory), *first, *scored(c, (work,), grade))
 
 

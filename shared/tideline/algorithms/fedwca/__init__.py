@@ -70,11 +70,8 @@ def check(config: Config, world: World, roster: Roster) -> None:
     if config.clustering == GIVEN:
         check_given(config, targets)
     elif config.given:
-        raise ConfigRefused(
-            f"config.given names groups, but config.clustering is {config.clustering}, which makes its own",
-            "Leave given out, or set clustering to given",
-            path="config.given",
-        )
+        what = f"config.given names groups, but config.clustering is {config.clustering}, which makes its own"
+        raise ConfigRefused(what, "Leave given out, or set clustering to given", path="config.given")
     if (config.clustering == AGGLOMERATIVE) != (config.clusters > 0) or config.clusters > len(targets):
         raise ConfigRefused(
             f"config.clusters is {config.clusters}, config.clustering {config.clustering}, and there are {len(targets)} targets",
@@ -92,11 +89,8 @@ def check_given(config: Config, targets: Sequence[str]) -> None:
         )
     strange = sorted(set(config.given) - set(targets))
     if strange:
-        raise ConfigRefused(
-            f"config.given names {strange[0]!r}, which is no target of this run{nearest(strange[0], targets)}",
-            "Correct the name",
-            path=f"config.given.{strange[0]}",
-        )
+        what = f"config.given names {strange[0]!r}, which is no target of this run{nearest(strange[0], targets)}"
+        raise ConfigRefused(what, "Correct the name", path=f"config.given.{strange[0]}")
 
 
 CLAIMS = (

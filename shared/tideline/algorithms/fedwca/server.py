@@ -19,7 +19,7 @@ from tideline.core.phase import MOST_VALUES, Folded, Replies, Table, Turn
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, ClientId, Role
 from tideline.nets import layers
-from tideline.numerics.aggregation.averaging import weighted_sum
+from tideline.numerics.aggregation.averaging import on_simplex, weighted_sum
 from tideline.numerics.clustering.clusters import agglomerative, finch, nearest_cluster, ranks, repaired
 from tideline.numerics.clustering.mixing import mean_weights, mixed, soft_weights, start_weights
 
@@ -130,8 +130,7 @@ def moved(weights: Tensor, into: Mapping[int, int], C: int) -> Tensor:
     made = torch.zeros(len(weights), C, dtype=weights.dtype)
     for old, new in into.items():
         made[:, new] += weights[:, old]
-    total = made.sum(1, keepdim=True)
-    return torch.where(total > 0, made / total.where(total > 0, 1), 1 / C)
+    return on_simplex(made)
 
 
 # Those whose sites measure something; of the others the coordinator knows all weights.
@@ -254,9 +253,9 @@ def weighed(state: State, replies: Replies[Weighed], config: Config) -> State:
     """v of those who measured on the models that the state sent, and S from the means over clusters."""
     if len(state.models) == 1:
         return state
-    here = ((k, reply) for k, reply in replies.items() if k in state.members)
     at = torch.tensor(shown(state))  # weights come in the order in which soft models were sent
-    sent = {k: (torch.empty_like(a).index_copy_(0, at, a), simplex(r.beta)) for k, r in here for a in [simplex(r.alpha)]}
+    here = ((k, on_simplex(r.alpha.double()), on_simplex(r.beta.double())) for k, r in replies.items() if k in state.members)
+    sent = {k: (torch.empty_like(alpha).index_copy_(0, at, alpha), beta) for k, alpha, beta in here}
     v: dict[str, Tensor] = {k: start_weights(state.members[k], alpha, beta, state.soft) for k, (alpha, beta) in sent.items()}
     state = replace(state, v={**state.v, **v})
     if config.weights != FULL:
@@ -264,13 +263,6 @@ def weighed(state: State, replies: Replies[Weighed], config: Config) -> State:
     clusters = [state.members[k] for k in sent]
     means = mean_weights([a for a, _ in sent.values()], [b for _, b in sent.values()], clusters, len(state.models))
     return replace(state, soft=soft_weights(means, config.mixing))
-
-
-def simplex(w: Tensor) -> Tensor:
-    """Weights as a site sent them, brought to sum one; equal ones where all are zero."""
-    w = w.double()
-    total = float(w.sum())
-    return w / total if total > 0 else torch.full_like(w, 1 / max(len(w), 1))
 
 
 def reported(state: State, before: State | None = None, with_weights: bool = False) -> Folded[State]:

@@ -20,21 +20,9 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from tideline.algorithms import hypernetworks
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.hypernetworks import Counted, Hyper, State, Update, check, check_initial_weights, train, train_counted
-from tideline.algorithms.hypernetworks.server import (
-    NU,
-    begin,
-    begin_from,
-    gradients,
-    moved,
-    optimised,
-    pulled,
-    rows_of_nu,
-    scoring,
-    to_be_scored,
-    to_learners,
-)
+from tideline.algorithms.hypernetworks import NU, Counted, Hyper, State, Update
 from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.errors import DataRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn
@@ -107,14 +95,8 @@ def autoencoder(order: Draw, inputs: tuple[int, ...]) -> tuple[nn.Module, nn.Mod
 def of_images(e: int, c: int, h: int, w: int) -> tuple[nn.Module, nn.Module]:
     """Table 9."""
     inside = (32, h // 4, w // 4)
-    down = (
-        nn.Conv2d(c, 16, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-    )
+    first, second = nn.Conv2d(c, 16, 3, padding=1), nn.Conv2d(16, 32, 3, padding=1)
+    down = (first, nn.ReLU(), nn.MaxPool2d(2), second, nn.ReLU(), nn.MaxPool2d(2))
     up = (nn.ConvTranspose2d(32, 16, 2, stride=2), nn.ReLU(), nn.ConvTranspose2d(16, c, 2, stride=2), nn.Sigmoid())
     encoder = nn.Sequential(*down, nn.Flatten(), nn.Linear(prod(inside), e))
     return encoder, nn.Sequential(nn.Linear(e, prod(inside)), nn.Unflatten(1, inside), *up)
@@ -159,20 +141,20 @@ class Config(Hyper):
 def fuse(state: State, replies: Replies[Update | Counted], turn: Turn[Config]) -> Folded[State]:
     """One step of the optimiser on sum_i w_i g_i, then the moving average; the rest is averaged. Consumes the state."""
     c = turn.config
-    found = pulled(state, tuple(replies), [reply.delta for reply in replies.values()], turn)
+    found = hypernetworks.pulled(state, tuple(replies), [reply.delta for reply in replies.values()], turn)
     w = weights(found, c)
     if c.server_optimiser == "sgd":  # Adam's step has a length of its own; SGD's would be that of one site's lie
         w = w * clipping(found.gram, w, c.server_clip)
-    learnt = rows_of_nu(state, tuple(replies), found, w) if c.embeddings == "learned" else ()
+    learnt = hypernetworks.rows_of_nu(state, tuple(replies), found, w) if c.embeddings == "learned" else ()
     after = step_(
-        optimised(state),
-        chain(gradients(found, w), learnt),
+        hypernetworks.optimised(state),
+        chain(hypernetworks.gradients(found, w), learnt),
         optimiser=c.server_optimiser,
         rate=c.server_rate,
         weight_decay=c.server_weight_decay,
         ema=c.ema if turn.round > c.warm_up else 1.0,
     )
-    theta, rest = after.theta, moved(state.rest, shares(replies, c.weighting))
+    theta, rest = after.theta, hypernetworks.moved(state.rest, shares(replies))
     if c.embeddings == "random":  # drawn anew after every step (appendix A.1.4)
         theta = {**theta, NU: torch.randn(theta[NU].shape, generator=turn.rng, dtype=theta[NU].dtype)}
     made = replace(state, theta=theta, steps=after.steps, rest=rest)
@@ -180,17 +162,10 @@ def fuse(state: State, replies: Replies[Update | Counted], turn: Turn[Config]) -
     return Folded(made, tables={"weights of the clients (GradAlign)": table})
 
 
-def shares(replies: Replies[Update | Counted], weighting: str) -> Iterator[tuple[float, Weights]]:
-    """(p_i, Delta_i): n_i / n, or 1 / N."""
-    counts = [counted(reply).samples if weighting == "samples" else 1 for reply in replies.values()]
-    for count, reply in zip(counts, replies.values(), strict=True):
-        yield count / sum(counts), reply.delta
-
-
-def counted(reply: Update | Counted) -> Counted:
-    """A reply with its number of rows, which those that are weighed by it have."""
-    assert isinstance(reply, Counted), "weighting: samples asks for counts"
-    return reply
+def shares(replies: Replies[Update | Counted]) -> Iterator[tuple[float, Weights]]:
+    """(p_i, Delta_i): n_i / n where sites send counts, or 1 / N."""
+    counts = [reply.samples if isinstance(reply, Counted) else 1 for reply in replies.values()]
+    return ((count / sum(counts), reply.delta) for count, reply in zip(counts, replies.values(), strict=True))
 
 
 def weights(found: Pulled, c: Config) -> Tensor:
@@ -210,8 +185,9 @@ def notes(c: Config, world: World) -> tuple[str, ...]:
 def plan(c: Config) -> Plan[Config, State]:
     """(train, score) x R; before it the autoencoder, where it makes the embeddings."""
     first = (Phase("embed", embed, ask=seeds, fold=take),)
-    work = Phase("train", train_counted if c.weighting == "samples" else train, ask=to_learners, fold=fuse)
-    score: Phase[Config, State] = scoring(to_be_scored, lambda state: state, c.confidence)
+    train = hypernetworks.train_counted if c.weighting == "samples" else hypernetworks.train
+    work = Phase("train", train, ask=hypernetworks.to_learners, fold=fuse)
+    score: Phase[Config, State] = hypernetworks.scoring(lambda state: state, c.confidence)
     return (first if c.embeddings == "autoencoder" and c.rounds else ()) + scored(c, (work,), score)
 
 
@@ -230,9 +206,9 @@ hfedf: Algorithm[Config, State, Nothing] = Algorithm(
     summary="A hypernetwork generates each site's model, for domains that no site has seen",
     config=Config,
     state=State,
-    begin=begin,
+    begin=hypernetworks.begin,
     plan=plan,
-    fits=check,
+    fits=hypernetworks.check,
     presets={
         "pacs": {"server_weight_decay": 1e-5, "ema": 0.95},
         "office_home": {"server_weight_decay": 1e-5, "ema": 0.75},
@@ -243,6 +219,6 @@ hfedf: Algorithm[Config, State, Nothing] = Algorithm(
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     notes=notes,
     claims=CLAIMS,
-    initial_weights=InitialWeights(begin_from, check_initial_weights),
+    initial_weights=InitialWeights(hypernetworks.begin_from, hypernetworks.check_initial_weights),
     admins=True,
 )

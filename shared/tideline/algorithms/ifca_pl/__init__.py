@@ -112,11 +112,6 @@ def begin(config: Config, world: World, roster: Roster, rng: Generator) -> State
     return State(h.f, h.g, (), {})
 
 
-def of_model(h: Model, config: Config, rng: Generator) -> State:
-    """k models about f_S; no site has chosen yet."""
-    return State(h.f, h.g, tuple(scattered(h.f, config.noise, rng) for _ in range(config.k)), {})
-
-
 def scattered(f: Weights, noise: float, rng: Generator) -> dict[str, Tensor]:
     """f + N(0, s^2), s = noise times the standard deviation of each tensor that is trained; what batch norm measures stays."""
     made, trained = dict(f), layers.parameters(f)
@@ -157,7 +152,10 @@ def place(choice: Tensor) -> int:
     return int(choice.double().argmax())
 
 
-START: source.Start[Config, State] = source.Start(State, of_model)
+# k models about f_S; no site has chosen yet.
+START: source.Start[Config, State] = source.Start(
+    State, lambda h, c, rng: State(h.f, h.g, tuple(scattered(h.f, c.noise, rng) for _ in range(c.k)), {})
+)
 
 
 def plan(c: Config) -> Plan[Config, State]:

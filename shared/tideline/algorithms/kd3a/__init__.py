@@ -1,28 +1,41 @@
 """KD3A: a target without labels learns what the models of labelled sources agree on, and weighs sources by it.
 
 Feng et al., "KD3A: Unsupervised Multi-Source Decentralized Domain Adaptation via Knowledge Distillation", ICML 2021.
+
+The tables of probabilities that the target votes by are in no message and no memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor, nn
 
+from tideline import nets
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.kd3a import client
-from tideline.algorithms.kd3a.client import LOCAL, MIXED, SHAPLEY, Counted, Distilled, DistilledCounted, Lesson, State, Trained
+from tideline.algorithms.averaging.messages import counted
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.family import EndCounts, Mine, Model
+from tideline.algorithms.source_free.source import check_rows, network, parts
 from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, to, to_all
-from tideline.core.record import Weights
+from tideline.core.privacy import TO_BOTH, Exposure
+from tideline.core.record import Weights, field, record
 from tideline.core.run import Role
-from tideline.core.settings import Plain, setting
+from tideline.core.settings import setting
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.evaluate import outputs
+from tideline.learning.fit import Loss, cross_entropy, fit_at
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.divergences import batch_norm_distance
+from tideline.numerics.labels import knowledge
+from tideline.numerics.labels.knowledge import leave_one_out, shapley
+
+LOCAL, MIXED, SHAPLEY = "local", "mixed", "shapley"
+EXACT = 6  # sources up to which all 2^S sets are looked at
 
 
 @dataclass(frozen=True)
@@ -47,8 +60,170 @@ class KD3A(EndCounts):
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
 
 
-def of_model(h: Model, config: KD3A, rng: Generator) -> State:
-    return State(f=h.f, g=h.g, taught={}, samples={}, weights={})
+@record
+class Trained:
+    """Up, from a source: w_k. The target gets it as it is."""
+
+    f: Weights = field("like f", Exposure.WEIGHTS, audience=TO_BOTH, doc="the extractor as the source trained it, for the target")
+    g: Weights = field(
+        "like g", Exposure.WEIGHTS, audience=TO_BOTH, doc="the classifier as the source trained it, for the target"
+    )
+
+
+@record
+class Counted(Trained):
+    """Up, from a source, where weights go by counts: the same, and n_k."""
+
+    samples: int = field("", Exposure.COUNT, low=1, doc="labelled training rows at the source")
+
+
+@record
+class Lesson(Model):
+    """Down, to the target: the common model, and the models of the sources, without names."""
+
+    sources: tuple[Model, ...] = field(doc="w_k of each source that has answered")
+    shares: Tensor = field("parts", doc="zeros, for the target and each source, which the target's weights take the place of")
+
+
+@record
+class Distilled:
+    """Up, from the target: its model, and how much each model should weigh."""
+
+    f: Weights = field("like f", Exposure.WEIGHTS, doc="the extractor after distillation")
+    g: Weights | None = field("like g", Exposure.WEIGHTS, doc="the classifier after distillation; none where heads are local")
+    a: Tensor = field("parts", Exposure.STATISTIC, low=0, doc="weight of the target, and of each source by consensus focus")
+
+
+@record
+class DistilledCounted(Distilled):
+    """Up, from the target, where weights go by counts: the same, and n_T."""
+
+    samples: int = field("", Exposure.COUNT, low=1, doc="training rows at the target, all without labels")
+
+
+@record
+class State(Model):
+    """What the coordinator knows: the common model; where heads are local, its classifier is the one that all began from."""
+
+    taught: dict[str, Model] = field(doc="w_k of the sources that have trained in this round")
+    samples: dict[str, int] = field(doc="n_k of these, where weights go by counts")
+    weights: dict[str, float] = field(doc="the smoothed weight of each site that has been in an average")
+
+
+# At a site
+
+
+@step(metrics=("loss",))
+def train(order: Model, memory: Mine, site: Site[KD3A]) -> Outcome[Trained, Mine]:
+    """E epochs of cross-entropy from w on the source's rows."""
+    net = begun(order.f, order.g, memory, site)
+    loss = descended(net, site, cross_entropy)
+    made = parts(nets.weights_of(net))
+    return Outcome(Trained(made.f, made.g), next_memory(made, memory, site), {"loss": loss})
+
+
+@step(metrics=("loss", "confident"))
+def distil(order: Lesson, memory: Mine, site: Site[KD3A]) -> Outcome[Distilled, Mine]:
+    """Vote, distil, weigh."""
+    check_rows(site)
+    gate = gate_of(site.config, site.round)
+    p = torch.stack(list(voters(order.sources, site)))
+    agreed = knowledge.vote(p, gate)
+    sure = float(agreed.sure.double().mean())
+    a = knowledge.shares(focus(p, gate, site.config), sure)
+    net = begun(order.f, order.g, memory, site)
+    numbered = replace(site, data=replace(site.data, y=torch.arange(len(site.data))))
+    loss = descended(net, numbered, mixed(agreed, site) if site.config.distillation == MIXED else as_printed(agreed))
+    made = parts(nets.weights_of(net))
+    sent = Distilled(made.f, None if site.config.heads == LOCAL else made.g, a)
+    return Outcome(sent, next_memory(made, memory, site), {"loss": loss, "confident": sure})
+
+
+train_counted, distil_counted = counted(train, Counted), counted(distil, DistilledCounted)
+
+
+def voters(sources: tuple[Model, ...], site: Site[KD3A]) -> Iterator[Tensor]:
+    """p_k (n, K) of each source on the target's rows, float32: one model in memory, the others are files."""
+    for done, h in enumerate(sources, 1):
+        yield knowledge.finite(outputs(network(site, h.f, h.g), site.data.x, site.device).softmax(1))
+        site.tick(done / (2 * len(sources)))
+
+
+def focus(p: Tensor, gate: float, c: KD3A) -> Tensor:
+    """CF(k) of each source (S,) by its tables p (S, n, K): what the quality of the consensus owes to it."""
+    top, label = knowledge.strongest(p)
+
+    def quality(T: tuple[int, ...]) -> float:
+        return knowledge.quality(top[list(T)], label[list(T)], p.shape[2], gate)
+
+    return (shapley if c.focus == SHAPLEY and len(p) <= EXACT else leave_one_out)(quality, len(p))
+
+
+def mixed(agreed: knowledge.Vote, site: Site[KD3A]) -> Loss:
+    """Each row of a batch is mixed with another, by a share that the batch draws; it counts if the first of the two is sure."""
+
+    def loss(net: nn.Module, x: Tensor, rows: Tensor) -> Tensor:
+        order = torch.randperm(len(x), generator=site.rng)
+        share = knowledge.share_of_pair(torch.rand(3, generator=site.rng))
+        at = rows.cpu()
+        vote = (agreed.label[at], agreed.label[at[order]], agreed.sure[at].to(x.dtype))
+        label, partner, weight = (each.to(x.device) for each in vote)
+        logits = net(share * x + (1 - share) * x[order.to(x.device)])
+        return knowledge.mixed_cross_entropy(logits, label, partner, share, weight)
+
+    return loss
+
+
+def as_printed(agreed: knowledge.Vote) -> Loss:
+    """mean of n_V KL(pbar || h(x)); a row of which no source is sure counts for 0.001."""
+    weight = torch.where(agreed.sure, agreed.support.float(), torch.tensor(knowledge.UNSURE))
+
+    def loss(net: nn.Module, x: Tensor, rows: Tensor) -> Tensor:
+        at = rows.cpu()
+        return knowledge.weighted_divergence(net(x), agreed.mean[at].to(x.device), weight[at].to(x.device))
+
+    return loss
+
+
+def gate_of(c: KD3A, r: int) -> float:
+    """g of round r, from 1: in a straight line from the first round to the last."""
+    return c.gate + (c.last_gate - c.gate) * (r - 1) / max(c.rounds - 1, 1)
+
+
+def rate_of(c: KD3A, r: int) -> float:
+    """The learning rate of round r, from 1: half a cosine over the rounds."""
+    return c.rate * (1 + math.cos(math.pi * (r - 1) / c.rounds)) / 2
+
+
+def begun(f: Weights, g: Weights, memory: Mine, site: Site[KD3A]) -> nn.Module:
+    """Where a site begins: the common model; with the site's own classifier where heads are local."""
+    return network(site, f, own_head(g, memory, site))
+
+
+def own_head(g: Weights, memory: Mine, site: Site[KD3A]) -> Weights:
+    """The classifier that the site uses: the common one, or its own once it has one."""
+    return memory.g if site.config.heads == LOCAL and memory.g else g
+
+
+def next_memory(made: Model, memory: Mine, site: Site[KD3A]) -> Mine:
+    """The next memory: the site's own classifier where heads are local, and whatever it is scored with."""
+    return replace(memory, g=made.g) if site.config.heads == LOCAL else memory
+
+
+def descended(net: nn.Module, site: Site[KD3A], loss: Loss) -> float:
+    """E epochs of SGD in place; the mean loss of the last."""
+    c: KD3A = site.config
+    check_rows(site)
+    by = torch.optim.SGD(net.parameters(), lr=rate_of(c, site.round), momentum=c.momentum, weight_decay=c.weight_decay)
+    return fit_at(site, net, loss, by, epochs=c.epochs, batch=c.batch)
+
+
+def used_now(order: Model, memory: Mine, site: Site[KD3A]) -> Mine:
+    """The model that the site would use now. It stores that, and its owner may export it."""
+    return Mine(order.f, own_head(order.g, memory, site))
+
+
+# At the coordinator
 
 
 def store_models(state: State, replies: Replies[Trained | Counted], turn: Turn[KD3A]) -> State:
@@ -116,17 +291,21 @@ def tables(a: Mapping[str, float], own: Weights, taught: Mapping[str, Model]) ->
     return weight if distance is None else {**weight, "batch-norm distance": Table(("distance",), ("distance",), ((distance,),))}
 
 
-START: source.Start[KD3A, State] = source.Start(State, of_model)
+START: source.Start[KD3A, State] = source.Start(
+    State, lambda h, config, rng: State(f=h.f, g=h.g, taught={}, samples={}, weights={})
+)
 
 
 def plan(c: KD3A) -> Plan[KD3A, State]:
     """(train, distil) x R, scored; which classes are taken for which, if that is asked for."""
     # Counts leave a site only where they are used.
-    teach, learn = (client.train_counted, client.distil_counted) if c.counted else (client.train, client.distil)
-    train = Phase("train", teach, ask=to(Turn.sources, Model), fold=store_models)
-    distil = Phase("distil", learn, ask=to(Role.TARGET, lesson), fold=average)
-    score: Phase[KD3A, State] = Phase("score", client.score, ask=to_all(Model))
-    return (*scored(c, (train, distil), score), *source.end_counts(c, source.predict_own, Mine))
+    teach, learn = (train_counted, distil_counted) if c.counted else (train, distil)
+    work = (
+        Phase("train", teach, ask=to(Turn.sources, Model), fold=store_models),
+        Phase("distil", learn, ask=to(Role.TARGET, lesson), fold=average),
+    )
+    score: Phase[KD3A, State] = source.score(Mine, to_all(Model), kept=used_now)
+    return (*scored(c, work, score), *source.end_counts(c, source.predict_own, Mine))
 
 
 CLAIMS = (
@@ -136,8 +315,6 @@ CLAIMS = (
     "Not claimed: that a source which lies weighs nothing. Shapley values and smoothing leave it a part.",
     "Not claimed: that weights tell nothing about the target. They say whose data its own are like.",
 )
-# As measured in benchmarks/README.md.
-DIGITS: Mapping[str, Plain] = {"rounds": 20, "rate": 0.03, "gate": 0.8, "evaluate_every": 5}
 
 kd3a = Algorithm(
     name="kd3a",
@@ -153,7 +330,8 @@ kd3a = Algorithm(
     presets={
         "tiny": {"rounds": 2, "batch": 16, "rate": 0.05, "gate": 0.5, "last_gate": 0.6},
         "demo": {"rounds": 10, "rate": 0.03, "gate": 0.8},
-        "digits": DIGITS,
+        # As measured in benchmarks/README.md.
+        "digits": {"rounds": 20, "rate": 0.03, "gate": 0.8, "evaluate_every": 5},
     },
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     network="lenet_bn",

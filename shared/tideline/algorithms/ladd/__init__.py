@@ -13,16 +13,17 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from tideline import nets
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.ladd import client
 from tideline.algorithms.ladd.client import Lesson, Pupil, SharedStyle, Start, State, Style
+from tideline.algorithms.source_free import method as family_method
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Local, Mine, Model, Taught
 from tideline.algorithms.source_free.source import members_of
-from tideline.core.algorithm import Algorithm, InitialWeights
+from tideline.core.algorithm import Algorithm
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, to
 from tideline.core.record import Nothing, Record, Weights
@@ -38,6 +39,7 @@ from tideline.numerics.clustering.clusters import silhouette_clusters
 BATCH_NORM = "batch_norm"
 MOST_CLUSTERS = 20
 M = TypeVar("M", bound=Mine)
+C = TypeVar("C", bound="Styled")
 
 
 @dataclass(frozen=True)
@@ -90,10 +92,6 @@ def notes(config: Styled, world: World) -> tuple[str, ...]:
         return ()
     instead = f"{last_layer(f)}, its last layer below the classifier, is averaged inside clusters instead"
     return (f"config.cluster_layers says {BATCH_NORM}, and {world.model} has no such layer: {instead}",)
-
-
-def of_model(h: Model, config: Styled, rng: Generator) -> State:
-    return State(f=h.f, g=h.g, source=h.f, models=(), members={}, styles={})
 
 
 # Styles and the source
@@ -173,10 +171,9 @@ def of_cluster(
     return mean if len(here) > 1 or len(members) == 1 else weighted_sum([(0.5, mean), (0.5, kept)])
 
 
-C = TypeVar("C", bound=Styled)
-
-
-START: source.Start[Styled, State] = source.Start(State, of_model)
+START: source.Start[Styled, State] = source.Start(
+    State, lambda h, config, rng: State(f=h.f, g=h.g, source=h.f, models=(), members={}, styles={})
+)
 
 
 def plan_of(
@@ -216,11 +213,9 @@ def sizes(config: Styled, world: World) -> Mapping[str, int]:
 def check(config: Styled, world: World, roster: Roster) -> None:
     """The world is of images, and the network has the layers. Raises ConfigRefused."""
     if len(world.inputs) != 3:
-        raise ConfigRefused(
-            f"world.inputs is {list(world.inputs)}; styles are compared of images: channels, height, width",
-            "Write inputs: [1, 28, 28], or use a method that clusters without looking at rows",
-            path="world.inputs",
-        )
+        what = f"world.inputs is {list(world.inputs)}; styles are compared of images: channels, height, width"
+        todo = "Write inputs: [1, 28, 28], or use a method that clusters without looking at rows"
+        raise ConfigRefused(what, todo, path="world.inputs")
     own_names(layers.backbone_of(nets.template(world)), config)
 
 
@@ -250,24 +245,22 @@ def method(
     prepare: Callable[[C, Site[C]], M],
     presets: Mapping[str, Mapping[str, Plain]],
 ) -> Algorithm[C, State, M]:
-    return Algorithm(
-        name=name,
-        paper=paper,
-        summary=summary,
-        config=config,
-        state=State,
-        begin=START.begin,
-        plan=plan,
+    return family_method(
+        name,
+        paper,
+        summary,
+        config,
+        plan,
+        start=START,
         memory=memory,
         prepare=prepare,
-        fits=source.with_check(source.needs_both, check),
+        check=check,
         presets=presets,
-        cast=(Role.SOURCE, Role.TARGET, Role.TARGET),
-        keepsakes=source.keepsakes,
-        notes=notes,
         sizes=sizes,
+        notes=notes,
+        notes_with_weights=without_source,
+        network="lenet",
         claims=CLAIMS,
-        initial_weights=InitialWeights(START.begin_with, source.with_check(source.needs_targets, check), without_source),
     )
 
 

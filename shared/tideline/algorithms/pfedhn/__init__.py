@@ -13,12 +13,13 @@ from itertools import chain
 import torch
 from torch import Generator
 
+from tideline.algorithms import hypernetworks
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.averaging.messages import Model, Models
-from tideline.algorithms.hypernetworks import METRICS, Hyper, check, check_initial_weights, server, trained
+from tideline.algorithms.averaging.messages import Model
+from tideline.algorithms.hypernetworks import METRICS, Hyper, trained
 from tideline.algorithms.hypernetworks import State as Hypernetwork
 from tideline.core.algorithm import Algorithm, InitialWeights
-from tideline.core.phase import Each, Phase, Plan, Replies, Turn
+from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, Roster, World
@@ -69,12 +70,14 @@ class State:
 
 def begin(c: Config, world: World, roster: Roster, rng: Generator) -> State:
     """A hypernetwork at random, and the order of the first pass."""
-    hyper = server.begin(c, world, roster, rng)
-    return State(hyper, shuffled(hyper.clients, rng))
+    return queued(hypernetworks.begin(c, world, roster, rng), rng)
 
 
 def begin_from(c: Config, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
-    hyper = server.begin_from(c, world, roster, rng, weights)
+    return queued(hypernetworks.begin_from(c, world, roster, rng, weights), rng)
+
+
+def queued(hyper: Hypernetwork, rng: Generator) -> State:
     return State(hyper, shuffled(hyper.clients, rng))
 
 
@@ -92,7 +95,7 @@ def train_alone(order: Model, memory: Nothing, site: Site[Config]) -> Outcome[Sh
 def to_next(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     """phi_i to the one whose turn it is."""
     client = ClientId(state.queue[0])
-    return {client: Model(server.phi(state.hyper, turn, client))}
+    return {client: Model(hypernetworks.phi(state.hyper, turn, client))}
 
 
 def descend(state: State, replies: Replies[Shared], turn: Turn[Config]) -> State:
@@ -104,29 +107,25 @@ def descend(state: State, replies: Replies[Shared], turn: Turn[Config]) -> State
     if not replies:
         return State(state.hyper, queue)
     c, (client, reply) = turn.config, next(iter(replies.items()))
-    found = server.pulled(state.hyper, (client,), (reply.delta,), turn)
+    found = hypernetworks.pulled(state.hyper, (client,), (reply.delta,), turn)
     one = torch.ones(1, dtype=torch.float64)
     w = one * clipping(found.gram, one, c.server_clip)
     after = step_(
-        server.optimised(state.hyper),
-        chain(server.gradients(found, w), server.rows_of_nu(state.hyper, (client,), found, w)),
+        hypernetworks.optimised(state.hyper),
+        chain(hypernetworks.gradients(found, w), hypernetworks.rows_of_nu(state.hyper, (client,), found, w)),
         optimiser=c.server_optimiser,
         rate=c.server_rate,
         weight_decay=c.server_weight_decay,
         momentum=c.server_momentum,
     )
-    rest = server.moved(state.hyper.rest, [(1 / len(state.hyper.clients), reply.delta)])
+    rest = hypernetworks.moved(state.hyper.rest, [(1 / len(state.hyper.clients), reply.delta)])
     return State(replace(state.hyper, theta=after.theta, steps=after.steps, rest=rest), queue)
-
-
-def to_be_scored(state: State, turn: Turn[Config]) -> Each[Models]:
-    return server.to_be_scored(state.hyper, turn)
 
 
 def plan(c: Config) -> Plan[Config, State]:
     """(step, score every so often) x R."""
     work = Phase("train", train_alone, ask=to_next, fold=descend, floor=0)
-    score = server.scoring(to_be_scored, lambda state: state.hyper, c.confidence)
+    score: Phase[Config, State] = hypernetworks.scoring(lambda state: state.hyper, c.confidence)
     return scored(c, (work,), score)
 
 
@@ -137,14 +136,8 @@ CLAIMS = (
     "A site that is only scored gets the models of all: it learns how many there are, and what steps between scorings changed.",
     "Not claimed: that models tell nothing about rows. They are of the kind that averaging sends.",
 )
-COMPARED: dict[str, Plain] = {
-    "batches": 0,
-    "optimiser": "adam",
-    "rate": 1e-3,
-    "max_norm": 0.0,
-    "server_optimiser": "adam",
-    "server_clip": 50.0,
-}
+LOCAL: dict[str, Plain] = {"batches": 0, "optimiser": "adam", "rate": 1e-3, "max_norm": 0.0}
+COMPARED: dict[str, Plain] = {**LOCAL, "server_optimiser": "adam", "server_clip": 50.0}
 PASSES: dict[str, Plain] = {"rounds": 600, "evaluate_every": 3}  # 200 passes over three sites
 
 pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
@@ -155,7 +148,7 @@ pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
     state=State,
     begin=begin,
     plan=plan,
-    fits=check,
+    fits=hypernetworks.check,
     presets={
         "pacs": {**COMPARED, **PASSES, "server_rate": 1e-2, "server_weight_decay": 1e-3, "weight_decay": 1e-5},
         "office_home": {**COMPARED, **PASSES, "server_rate": 1e-3, "server_weight_decay": 1e-4, "weight_decay": 1e-4},
@@ -165,6 +158,6 @@ pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
     },
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     claims=CLAIMS,
-    initial_weights=InitialWeights(begin_from, check_initial_weights),
+    initial_weights=InitialWeights(begin_from, hypernetworks.check_initial_weights),
     admins=True,
 )

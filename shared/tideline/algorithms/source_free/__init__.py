@@ -16,14 +16,13 @@ from tideline import nets
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_labels
-from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Mine, Model, Source, Taught
+from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Mine, Model, Source, Taught, of_source
 from tideline.core.algorithm import Algorithm, InitialWeights
 from tideline.core.phase import Phase, Plan, Replies, Turn, to
 from tideline.core.record import Nothing, Record
 from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import Plain, Settings, setting
-from tideline.core.step import Outcome, Site, Step, View, step
-from tideline.learning.evaluate import accuracy
+from tideline.core.step import Outcome, Site, Step, step
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 
@@ -59,26 +58,20 @@ def alone(order: Model, memory: Mine, site: Site[Adapting]) -> Outcome[Nothing, 
     return Outcome(Nothing(), mine, {"loss": loss, "samples": len(site.data)})
 
 
-@step(metrics=("accuracy",), view=View.HELD_OUT)
-def score_own(order: Model, memory: Mine, site: Site[Source]) -> Outcome[Nothing, Mine]:
-    """The model that the site has made; h_S, which came, where it has made none yet."""
-    own = memory if memory.f else Mine(order.f, order.g)
-    value = accuracy(source.predict, Model(own.f, own.g), own, site)
-    return Outcome(Nothing(), own, {} if value is None else {"accuracy": value})
+# The model that the site has made; h_S, which came, where it has made none yet.
+SCORE_OWN: Phase[Settings, Model] = source.score(
+    Mine, kept=lambda order, memory, site: memory if memory.f else Mine(order.f, order.g), name="score_own"
+)
 
 
 def plan_of_shot(c: Adapting) -> Plan[Adapting, Model]:
     """Source, its score, then each target alone."""
     work: Phase[Adapting, Model] = Phase("adapt", alone, ask=to(Role.TARGET, Model))
-    grade: Phase[Adapting, Model] = Phase("score", score_own, ask=to(Role.TARGET, Model))
+    grade: Phase[Adapting, Model] = SCORE_OWN
     return (*begun(c, source.ALONE.take_source), *scored(c, (work,), grade))
 
 
-def begun(
-    c: P,
-    fold: Callable[[S, Replies[Taught], Turn[P]], S],
-    memory: type[Record] = Mine,
-) -> Plan[P, S]:
+def begun(c: P, fold: Callable[[S, Replies[Taught], Turn[P]], S], memory: type[Record] = Mine) -> Plan[P, S]:
     """The exchanges with the sources, and what the source model scores at the targets. memory: the method's memory type."""
     teach = Phase("source", source.training(memory), ask=to(Turn.sources, Model), fold=fold)
     return (*(teach,) * c.source_rounds, source.source_only(memory))
@@ -96,12 +89,8 @@ def averaged(penalty: Callable[[A, Model], Penalty] | None = None) -> Callable[[
         f = layers.backbone_of(nets.weights_of(net))
         return Outcome(Counted(f, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
 
-    work = Phase(
-        "adapt",
-        Step(name="adapt", run=run, takes=Model, keeps=Mine, gives=Counted, metrics=("loss", "samples")),
-        ask=to(Role.TARGET, Model),
-        fold=mean,
-    )
+    adapting = Step(name="adapt", run=run, takes=Model, keeps=Mine, gives=Counted, metrics=("loss", "samples"))
+    work = Phase("adapt", adapting, ask=to(Role.TARGET, Model), fold=mean)
     return lambda c: (*begun(c, source.ALONE.take_source), *scored(c, (work,), source.score(Mine)))
 
 
@@ -126,6 +115,9 @@ def method(
     check: Callable[[C, World, Roster], None] = lambda config, world, roster: None,
     presets: Mapping[str, Mapping[str, Plain]] | None = None,
     sizes: Callable[[C, World], Mapping[str, int]] = lambda config, world: EMPTY,
+    notes: Callable[[C, World], tuple[str, ...]] = lambda config, world: (),
+    notes_with_weights: Callable[[C, World, Roster], tuple[str, ...]] = lambda config, world, roster: (),
+    network: str = "lenet_bn",
     claims: tuple[str, ...] = (),
 ) -> Algorithm[C, S, M]:
     """A member of the family. Unless it is said otherwise, its coordinator knows one model, h, and a site keeps one."""
@@ -142,11 +134,12 @@ def method(
         fits=source.with_check(source.needs_both, check),
         presets=presets or {"tiny": TINY, "demo": DEMO},
         cast=CAST,
-        network="lenet_bn",
+        network=network,
         keepsakes=keepsakes,
         sizes=sizes,
+        notes=notes,
         claims=claims,
-        initial_weights=InitialWeights(start.begin_with, source.with_check(source.needs_targets, check)),
+        initial_weights=InitialWeights(start.begin_with, source.with_check(source.needs_targets, check), notes_with_weights),
     )
 
 
@@ -157,7 +150,7 @@ source_model: Algorithm[SourceOnly, Model, Mine] = method(
     SourceOnly,
     lambda c: (*begun(c, source.ALONE.take_source), source.score(Mine)),
     start=source.ALONE,
-    presets={name: {k: v for k, v in of.items() if k.startswith("source_")} for name, of in (("tiny", TINY), ("demo", DEMO))},
+    presets={"tiny": of_source(TINY), "demo": of_source(DEMO)},
 )
 
 shot: Algorithm[Adapting, Model, Mine] = method(

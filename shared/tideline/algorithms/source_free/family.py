@@ -5,11 +5,12 @@ A network is h = g o f, in two parts, since the classifier g never changes again
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
-from tideline.core.settings import setting
+from tideline.core.settings import Plain, setting
 
 PROTOTYPES, PREDICTED = "prototypes", "predicted"
 LABELS = (PROTOTYPES, PREDICTED)
@@ -57,8 +58,21 @@ class Adapting(Local):
     labels: str = setting(PROTOTYPES, choices=LABELS, doc="pseudo-labels: nearest prototype (eq. 4), or the likeliest class")
 
 
-TINY = {"rounds": 2, "epochs": 1, "batch": 16, "rate": 0.01, "source_epochs": 2, "source_batch": 16, "source_rate": 0.05}
-DEMO = {"rounds": 6, "epochs": 2, "rate": 2e-3, "source_epochs": 8, "source_rate": 0.02, "evaluate_every": 2}
+TINY: Mapping[str, Plain] = {
+    "rounds": 2,
+    "epochs": 1,
+    "batch": 16,
+    "rate": 0.01,
+    "source_epochs": 2,
+    "source_batch": 16,
+    "source_rate": 0.05,
+}
+DEMO: Mapping[str, Plain] = {"rounds": 6, "epochs": 2, "rate": 2e-3, "source_epochs": 8, "source_rate": 0.02, "evaluate_every": 2}
+
+
+def of_source(preset: Mapping[str, Plain]) -> dict[str, Plain]:
+    """What a preset says of the sources' training."""
+    return {name: value for name, value in preset.items() if name.startswith("source_")}
 
 
 @record

@@ -29,6 +29,8 @@ A = TypeVar("A", bound=Settings)
 A_contra = TypeVar("A_contra", bound=Settings, contravariant=True)
 S = TypeVar("S")
 M = TypeVar("M")
+T = TypeVar("T")
+K = TypeVar("K", bound=Mine)
 
 
 def prepare(config: Settings, site: Site[Settings]) -> Mine:
@@ -69,11 +71,7 @@ class Start(Generic[A_contra, S]):
         return self.of(mean_of(replies), turn.config, turn.rng)
 
 
-def model_alone(h: Model, config: Settings, rng: Generator) -> Model:
-    return h
-
-
-ALONE: Start[Settings, Model] = Start(Model, model_alone)
+ALONE: Start[Settings, Model] = Start(Model, lambda h, config, rng: h)
 
 
 def training(memory_type: type[M]) -> AnyStep:
@@ -150,11 +148,8 @@ def needs_one_target(config: Settings, world: World, roster: Roster) -> None:
     needs_targets(config, world, roster)
     targets = sorted(m.id for m in roster if m.role is Role.TARGET)
     if len(targets) > 1:
-        raise RosterRefused(
-            f"{', '.join(targets)} are targets, and this method adapts to one",
-            "Leave one of them, and start a run for each of the others",
-            path=f"roster.{targets[1]}",
-        )
+        what = f"{', '.join(targets)} are targets, and this method adapts to one"
+        raise RosterRefused(what, "Leave one of them, and start a run for each of the others", path=f"roster.{targets[1]}")
     check_source(roster, "so nobody can teach")
 
 
@@ -177,11 +172,9 @@ def check_network(world: World) -> None:
     """The network is h = g o f with a linear g. Raises ConfigRefused."""
     template = nets.template(world)
     if not layers.classifier_of(template) or not layers.backbone_of(template):
-        raise ConfigRefused(
-            f"world.model is {world.model}, which has nothing below its classifier that could adapt",
-            "Use a network with features, such as lenet_bn or resnet18 (docs/networks.md)",
-            path="world.model",
-        )
+        what = f"world.model is {world.model}, which has nothing below its classifier that could adapt"
+        todo = "Use a network with features, such as lenet_bn or resnet18 (docs/networks.md)"
+        raise ConfigRefused(what, todo, path="world.model")
 
 
 def members_of(members: Mapping[str, int], cluster: int) -> tuple[ClientId, ...]:
@@ -189,14 +182,11 @@ def members_of(members: Mapping[str, int], cluster: int) -> tuple[ClientId, ...]
     return tuple(ClientId(k) for k in sorted(members) if members[k] == cluster)
 
 
-K = TypeVar("K", bound=Mine)
-
-
 def predict(order: Model, memory: M, site: Site[Settings], x: Tensor) -> Tensor:
     return outputs(network(site, order.f, order.g), x, site.device)
 
 
-def predict_own(order: Nothing, memory: Mine, site: Site[Settings], x: Tensor) -> Tensor:
+def predict_own(order: T, memory: Mine, site: Site[Settings], x: Tensor) -> Tensor:
     return outputs(network(site, memory.f, memory.g), x, site.device)
 
 
@@ -206,19 +196,32 @@ def source_only(memory: type[M], offer: Offer[S, A, Model] | None = None) -> Pha
     return evaluate(ask, predict, takes=Model, keeps=memory, name="source_only", metrics=("source_only",))
 
 
-def score(memory: type[K], offer: Offer[S, A, Model] | None = None) -> Phase[A, S]:
+def with_model(order: Model, memory: K, site: Site[Settings]) -> K:
+    return replace(memory, f=order.f, g=order.g)
+
+
+def score(
+    memory: type[M],
+    offer: Offer[S, A, T] | None = None,
+    *,
+    takes: type[T] = Model,  # type: ignore[assignment]
+    kept: Callable[[T, M, Site[A]], M] = with_model,  # type: ignore[assignment]
+    predict: Predict[T, M, A] = predict_own,  # type: ignore[assignment]
+    name: str = "score",
+) -> Phase[A, S]:
     """The model that each target would use now. It stays in the target's memory, which the owner may export.
 
-    memory: the method's memory type.
+    memory: the method's memory type. kept(order, memory, site): the memory with that model. predict(order, memory, site, x): its
+    outputs, by that memory. name: of the step.
     """
 
-    def run(order: Model, memory: K, site: Site[A]) -> Outcome[Nothing, K]:
-        value = accuracy(predict, order, memory, site)
-        mine = replace(memory, f=order.f, g=order.g)
+    def run(order: T, memory: M, site: Site[A]) -> Outcome[Nothing, M]:
+        mine = kept(order, memory, site)
+        value = accuracy(predict, order, mine, site)
         return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
 
-    step = Step(name="score", run=run, takes=Model, keeps=memory, gives=Nothing, metrics=("accuracy",), view=View.HELD_OUT)
-    return Phase("score", step, ask=offer or to(Role.TARGET, Model))
+    step = Step(name=name, run=run, takes=takes, keeps=memory, gives=Nothing, metrics=("accuracy",), view=View.HELD_OUT)
+    return Phase("score", step, ask=offer or to(Role.TARGET, takes))
 
 
 def end_counts(

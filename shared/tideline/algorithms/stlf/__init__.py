@@ -7,12 +7,11 @@ which are targets, and which source's model, weighed how, goes to which target; 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Generator
 
 from tideline import nets
+from tideline.algorithms.averaging import mean_as
 from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.stlf import client, server
 from tideline.algorithms.stlf.client import MAIN, OFFERS
@@ -40,10 +39,10 @@ def separating(c: STLF) -> Plan[STLF, State]:
     if c.divergence == "statistics":
         return (Phase("describe", client.describe, ask=server.to_present, fold=server.store_moments),)
     if c.divergence == "shared":
-        apart = Phase("separate", client.train_shared, ask=server.classifier_to_all, fold=server.averaged_classifier)
-        return (apart,) * c.exchanges + (
-            Phase("measure", client.measure_all, ask=server.classifier_to_all, fold=server.store_shared_errors),
-        )
+        # By the plain mean no device's rows count more than another's.
+        apart: Phase[STLF, State] = Phase("separate", client.train_shared, ask=server.classifier_to_all, fold=mean_as("start"))
+        last = Phase("measure", client.measure_all, ask=server.classifier_to_all, fold=server.store_shared_errors)
+        return (apart,) * c.exchanges + (last,)
     separate = Phase("separate", client.separate, ask=server.halves, fold=server.store_halves)
     measure = Phase("measure", client.measure, ask=server.finished, fold=server.store_errors)
     return ((separate,) * c.exchanges + (measure,)) * c.blocks
@@ -52,8 +51,7 @@ def separating(c: STLF) -> Plan[STLF, State]:
 def begin(config: STLF, world: World, roster: Roster, rng: Generator) -> State:
     """The common model, the start of classifiers, and what links cost."""
     model = nets.weights_of(nets.build(world))
-    outputs = max(len(roster), 2) if config.divergence == "shared" else 2
-    start = nets.weights_of(nets.build(replace(world, classes=outputs, class_names=())))
+    start = nets.weights_of(client.telling(len(roster) if config.divergence == "shared" else 2)(world))
     watts, K = joules(config, roster, config.bits or size_in_bits(model), numpy_rng(rng))
     names = tuple(str(member.id) for member in roster)
     return State(

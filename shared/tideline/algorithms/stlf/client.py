@@ -12,23 +12,8 @@ from torch import Generator, Tensor, nn
 from tideline import nets
 from tideline.algorithms.averaging import predict_by
 from tideline.algorithms.averaging.messages import Model, Trained
-from tideline.algorithms.stlf.messages import (
-    Assignment,
-    Curve,
-    Errors,
-    Hypothesis,
-    Mine,
-    Offered,
-    Pairs,
-    Profile,
-    Separated,
-    Separator,
-    Span,
-    Summary,
-    Targets,
-    Update,
-    Whose,
-)
+from tideline.algorithms.stlf import messages
+from tideline.algorithms.stlf.messages import Curve, Mine, Span
 from tideline.algorithms.stlf.settings import STLF
 from tideline.core.errors import StepFailed
 from tideline.core.handle import Handle, check_due
@@ -70,23 +55,23 @@ def trained(model: Weights, memory: Mine, site: Site[STLF], epochs: int) -> tupl
 
 
 @step(metrics=("loss", "samples"))
-def warm(order: Model, memory: Mine, site: Site[STLF]) -> Outcome[Update, Mine]:
+def warm(order: Model, memory: Mine, site: Site[STLF]) -> Outcome[messages.Update, Mine]:
     """A round of federated averaging: weights that are to be averaged later must not have drifted apart (section VI)."""
     net, loss = trained(order.model, memory, site, site.config.epochs)
     count = len(teaching(memory, site.data))
-    return Outcome(Update(nets.weights_of(net), count), memory, {"loss": loss, "samples": count})
+    return Outcome(messages.Update(nets.weights_of(net), count), memory, {"loss": loss, "samples": count})
 
 
 @step(metrics=("error",))
-def train(order: Model, memory: Mine, site: Site[STLF]) -> Outcome[Profile, Mine]:
+def train(order: Model, memory: Mine, site: Site[STLF]) -> Outcome[messages.Profile, Mine]:
     """h_i from the common model, and eps_i of eq. 3. Without labels there is no h_i, and every row counts as wrong."""
     data = site.data
     if not data.labelled:
-        return Outcome(Profile(data.count, 0, 1.0), memory, {"error": 1.0})
+        return Outcome(messages.Profile(data.count, 0, 1.0), memory, {"error": 1.0})
     net, _ = trained(order.model, memory, site, site.config.alone)
     labelled = len(data) / data.count
     error = labelled * wrong(net, memory, site) + (1 - labelled)
-    return Outcome(Profile(data.count, len(data), error), replace(memory, h=nets.weights_of(net)), {"error": error})
+    return Outcome(messages.Profile(data.count, len(data), error), replace(memory, h=nets.weights_of(net)), {"error": error})
 
 
 def wrong(net: nn.Module, memory: Mine, site: Site[STLF]) -> float:
@@ -99,20 +84,20 @@ def wrong(net: nn.Module, memory: Mine, site: Site[STLF]) -> float:
 
 
 @step(metrics=("separation",))
-def separate(order: Pairs, memory: Mine, site: Site[STLF]) -> Outcome[Separated, Mine]:
+def separate(order: messages.Pairs, memory: Mine, site: Site[STLF]) -> Outcome[messages.Separated, Mine]:
     """One exchange of algorithm 1 with each partner: both set w to the mean of their halves, and train it on own rows."""
     own: dict[str, Weights] = {}
     losses = []
     for done, partner in enumerate(order.partners):
         theirs = order.theirs.get(partner)
         start = met(theirs, partner, memory, site, site.round - 1) if theirs else order.start
-        net = nets.loaded(site.world, start, site.device, two)
+        net = nets.loaded(site.world, start, site.device, telling(2))
         losses.append(separation_epoch(net, int(site.me > partner), site))
         own[partner] = nets.weights_of(net)
         site.tick((done + 1) / len(order.partners))
-    handles = {partner: Handle.of(Separator(w), [ClientId(partner)]) for partner, w in own.items()}
+    handles = {partner: Handle.of(messages.Separator(w), [ClientId(partner)]) for partner, w in own.items()}
     metrics = {"separation": sum(losses) / max(len(losses), 1)}
-    return Outcome(Separated(handles), replace(timed(memory, site), own=own), metrics)
+    return Outcome(messages.Separated(handles), replace(timed(memory, site), own=own), metrics)
 
 
 def timed(memory: Mine, site: Site[STLF]) -> Mine:
@@ -132,7 +117,7 @@ def rate_of(span: Span) -> float:
     return 8 * span.size / span.seconds if span.seconds > 0 else 0.0
 
 
-def met(handle: Handle[Separator], partner: str, memory: Mine, site: Site[STLF], number: int) -> Weights:
+def met(handle: Handle[messages.Separator], partner: str, memory: Mine, site: Site[STLF], number: int) -> Weights:
     """The mean of both halves. Raises StepFailed for a half of another, or of another exchange than is due, or network."""
     check_due(handle, partner, "separate", number)
     mine, theirs = memory.own[partner], site.fetch(handle).w
@@ -146,9 +131,9 @@ def of_network(theirs: Weights, mine: Weights, what: str) -> Weights:
     return theirs
 
 
-def two(world: World) -> nn.Module:
-    """The world's network with two outputs: mine, and yours."""
-    return nets.build(replace(world, classes=2, class_names=()))
+def telling(devices: int) -> Callable[[World], nn.Module]:
+    """What builds the world's network with an output for each of so many devices: two of a pair, mine and yours."""
+    return lambda world: nets.build(replace(world, classes=max(devices, 2), class_names=()))
 
 
 def separation_epoch(net: nn.Module, label: int, site: Site[STLF]) -> float:
@@ -186,16 +171,16 @@ def every(data: Data) -> Iterator[Tensor]:
 
 
 @step()
-def measure(order: Pairs, memory: Mine, site: Site[STLF]) -> Outcome[Errors, Mine]:
+def measure(order: messages.Pairs, memory: Mine, site: Site[STLF]) -> Outcome[messages.Errors, Mine]:
     """err_i of algorithm 1 for each partner: how often the finished classifier takes own rows for the partner's."""
     errors: dict[str, Curve] = {}
     for partner in order.partners:
         w = met(order.theirs[partner], partner, memory, site, site.round * site.config.exchanges)
-        net = nets.loaded(site.world, w, site.device, two)
+        net = nets.loaded(site.world, w, site.device, telling(2))
         errors[partner] = mistaken(net, int(site.me < partner), int(site.me > partner), site)
     memory = timed(memory, site)
     rates = {partner: rate_of(memory.fetched[partner]) for partner in order.partners if partner in memory.fetched}
-    return Outcome(Errors(errors, rates, rate_of(memory.sent)), replace(memory, own={}))
+    return Outcome(messages.Errors(errors, rates, rate_of(memory.sent)), replace(memory, own={}))
 
 
 def mistaken(net: nn.Module, theirs: int, mine: int, site: Site[STLF]) -> Curve:
@@ -204,29 +189,26 @@ def mistaken(net: nn.Module, theirs: int, mine: int, site: Site[STLF]) -> Curve:
     return Curve(exceeding(torch.cat(found)))
 
 
-def many(names: tuple[str, ...]) -> Callable[[World], nn.Module]:
-    """What builds the world's network with an output for each device."""
-    return lambda world: nets.build(replace(world, classes=max(len(names), 2), class_names=()))
-
-
 @step(metrics=("separation",))
-def train_shared(order: Whose, memory: Mine, site: Site[STLF]) -> Outcome[Trained, Mine]:
+def train_shared(order: messages.Whose, memory: Mine, site: Site[STLF]) -> Outcome[Trained, Mine]:
     """The cheaper way: one classifier of all devices, by federated averaging."""
-    net = nets.loaded(site.world, order.model, site.device, many(order.names))
+    net = nets.loaded(site.world, order.model, site.device, telling(len(order.names)))
     loss = separation_epoch(net, order.names.index(site.me), site)
     return Outcome(Trained(nets.weights_of(net)), memory, {"separation": loss})
 
 
 @step()
-def measure_all(order: Whose, memory: Mine, site: Site[STLF]) -> Outcome[Errors, Mine]:
+def measure_all(order: messages.Whose, memory: Mine, site: Site[STLF]) -> Outcome[messages.Errors, Mine]:
     """For each other device, how often its output is larger than this one's."""
-    net = nets.loaded(site.world, order.model, site.device, many(order.names))
+    net = nets.loaded(site.world, order.model, site.device, telling(len(order.names)))
     me = order.names.index(site.me)
-    return Outcome(Errors({n: mistaken(net, i, me, site) for i, n in enumerate(order.names) if i != me}, {}, 0.0), memory)
+    return Outcome(
+        messages.Errors({n: mistaken(net, i, me, site) for i, n in enumerate(order.names) if i != me}, {}, 0.0), memory
+    )
 
 
 @step()
-def describe(order: Nothing, memory: Mine, site: Site[STLF]) -> Outcome[Summary, Mine]:
+def describe(order: Nothing, memory: Mine, site: Site[STLF]) -> Outcome[messages.Summary, Mine]:
     """Mean and variance of each number of a row, over all rows."""
     total, squares = (torch.zeros(math.prod(site.world.inputs), dtype=torch.float64) for _ in range(2))
     for x in every(site.data):
@@ -234,25 +216,25 @@ def describe(order: Nothing, memory: Mine, site: Site[STLF]) -> Outcome[Summary,
         total, squares = total + flat.sum(0), squares + (flat**2).sum(0)
     mean = total / site.data.count
     variance = (squares / site.data.count - mean**2).clamp(min=0)
-    return Outcome(Summary(mean.float(), variance.float()), memory)
+    return Outcome(messages.Summary(mean.float(), variance.float()), memory)
 
 
 @step()
-def offer(order: Targets, memory: Mine, site: Site[STLF]) -> Outcome[Offered, Mine]:
+def offer(order: messages.Targets, memory: Mine, site: Site[STLF]) -> Outcome[messages.Offered, Mine]:
     """h_i, for the devices that are to get it alone."""
     if not memory.h:
         raise StepFailed("This device has no labels, so no model to offer", "The coordinator asks for what is not there")
-    return Outcome(Offered(Handle.of(Hypothesis(memory.h), map(ClientId, order.names))), memory)
+    return Outcome(messages.Offered(Handle.of(messages.Hypothesis(memory.h), map(ClientId, order.names))), memory)
 
 
 @step()
-def transfer(order: Assignment, memory: Mine, site: Site[STLF]) -> Outcome[Nothing, Mine]:
+def transfer(order: messages.Assignment, memory: Mine, site: Site[STLF]) -> Outcome[Nothing, Mine]:
     """h_j = sum_i alpha_ij h_i (eq. 12) for each rule by which this device is a target; else it keeps its own."""
     models = {rule: mixed(order, rule, site) if target else memory.h for rule, target in order.target.items()}
     return Outcome(Nothing(), replace(memory, models={rule: model for rule, model in models.items() if model}))
 
 
-def mixed(order: Assignment, rule: str, site: Site[STLF]) -> dict[str, Tensor]:
+def mixed(order: messages.Assignment, rule: str, site: Site[STLF]) -> dict[str, Tensor]:
     """The weighted mean of a target's sources, one of them in memory at a time."""
     found = [(name, share) for name, share in sorted(order.sources.items()) if share.weight.get(rule, 0.0) > 0]
     if not found:

@@ -9,42 +9,27 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from tideline.algorithms.averaging import plain_mean
-from tideline.algorithms.averaging.messages import Trained
+from tideline.algorithms.stlf import messages
 from tideline.algorithms.stlf.client import MAIN, OFFERS
 from tideline.algorithms.stlf.linking import NO_LINK, chosen, comparison, errors_of, of_links, problem
-from tideline.algorithms.stlf.messages import (
-    Assignment,
-    Errors,
-    Offered,
-    Pairs,
-    Profile,
-    Separated,
-    Share,
-    State,
-    Summary,
-    Targets,
-    Update,
-    Whose,
-)
+from tideline.algorithms.stlf.messages import Assignment, Pairs, State, Targets
 from tideline.algorithms.stlf.settings import STLF
 from tideline.core.phase import Each, Folded, Replies, Turn, marked
-from tideline.core.record import Nothing, Weights
+from tideline.core.record import Nothing
 from tideline.core.run import ClientId
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.divergences import blocks
 from tideline.numerics.links.link_problem import mended
 
-EMPTY: Weights = {}
 SLOWEST, FASTEST = 1.0, 1e14  # bit/s that a line can have
 
 
-def averaged(state: State, replies: Replies[Update], turn: Turn[STLF]) -> State:
+def averaged(state: State, replies: Replies[messages.Update], turn: Turn[STLF]) -> State:
     total = sum(reply.count for reply in replies.values())
     return replace(state, model=weighted_sum((reply.count / total, reply.model) for reply in replies.values()))
 
 
-def store_profiles(state: State, replies: Replies[Profile], turn: Turn[STLF]) -> State | Folded[State]:
+def store_profiles(state: State, replies: Replies[messages.Profile], turn: Turn[STLF]) -> State | Folded[State]:
     """What each device reports of itself. A device that reports nothing, or what cannot be, is out."""
     valid = {c: r for c, r in replies.items() if r.labelled <= r.count}
     state = replace(
@@ -83,14 +68,14 @@ def newest_halves(state: State, turn: Turn[STLF], block: int) -> dict[ClientId, 
     """To each device of a block what its partners made last."""
     made = state.separators
     pairs = partners(state, turn, block).items()
-    return {ClientId(name): Pairs(others, {i: made[pair(i, name)] for i in others}, EMPTY) for name, others in pairs}
+    return {ClientId(name): Pairs(others, {i: made[pair(i, name)] for i in others}, {}) for name, others in pairs}
 
 
 def pair(maker: str, reader: str) -> str:
     return f"{maker} for {reader}"
 
 
-def store_halves(state: State, replies: Replies[Separated], turn: Turn[STLF]) -> State | Folded[State]:
+def store_halves(state: State, replies: Replies[messages.Separated], turn: Turn[STLF]) -> State | Folded[State]:
     """Handles of the newest halves. A device that did not answer is out of the tournament, and of the links."""
     asked = partners(state, turn, (turn.round - 1) // turn.config.exchanges)
     read = {c: reply.own for c, reply in replies.items() if reply.own.keys() >= set(asked.get(c, ()))}
@@ -104,7 +89,7 @@ def without(state: State, gone: Sequence[str]) -> State | Folded[State]:
     return Folded(replace(state, lost=(*state.lost, *gone)), marked({"left out": lost})) if gone else state
 
 
-def store_errors(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Folded[State]:
+def store_errors(state: State, replies: Replies[messages.Errors], turn: Turn[STLF]) -> State | Folded[State]:
     """Errors of finished classifiers, of each device for each partner."""
     read = dict(replies.items())
     known = state.errors | {c: state.errors.get(c, {}) | errors_of(reply.errors, state.count) for c, reply in read.items()}
@@ -117,10 +102,10 @@ def store_errors(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> St
     return without(replace(state, errors=known, separators={}, rates=rates, sent=sent), missing)
 
 
-def classifier_to_all(state: State, turn: Turn[STLF]) -> dict[ClientId, Whose]:
+def classifier_to_all(state: State, turn: Turn[STLF]) -> dict[ClientId, messages.Whose]:
     """The classifier of all devices."""
     names = present(state)
-    return dict.fromkeys(map(ClientId, names), Whose(state.start, names)) if len(names) > 1 else {}
+    return dict.fromkeys(map(ClientId, names), messages.Whose(state.start, names)) if len(names) > 1 else {}
 
 
 def present(state: State) -> tuple[str, ...]:
@@ -128,12 +113,7 @@ def present(state: State) -> tuple[str, ...]:
     return tuple(sorted(set(state.count) - set(state.lost)))
 
 
-def averaged_classifier(state: State, replies: Replies[Trained], turn: Turn[STLF]) -> State:
-    """The plain mean: no device's rows count more than another's."""
-    return replace(state, start=plain_mean(replies))
-
-
-def store_shared_errors(state: State, replies: Replies[Errors], turn: Turn[STLF]) -> State | Folded[State]:
+def store_shared_errors(state: State, replies: Replies[messages.Errors], turn: Turn[STLF]) -> State | Folded[State]:
     """Errors of the one classifier that tells all devices apart."""
     known = {str(client): errors_of(reply.errors, state.count) for client, reply in replies.items()}
     return without(replace(state, errors=known), [n for n in state.count if n not in replies and n not in state.lost])
@@ -144,7 +124,7 @@ def to_present(state: State, turn: Turn[STLF]) -> dict[ClientId, Nothing]:
     return dict.fromkeys(map(ClientId, state.names or present(state)), Nothing())
 
 
-def store_moments(state: State, replies: Replies[Summary], turn: Turn[STLF]) -> State | Folded[State]:
+def store_moments(state: State, replies: Replies[messages.Summary], turn: Turn[STLF]) -> State | Folded[State]:
     """The summaries, until divergences are made of them."""
     return without(replace(state, moments=dict(replies.items())), [name for name in present(state) if name not in replies])
 
@@ -163,7 +143,7 @@ def assignment(state: State, name: str) -> Assignment:
         for i, source in enumerate(state.names)
         if source in state.h
     }
-    return Assignment(target, {source: Share(state.h[source], given) for source, given in weights.items() if given})
+    return Assignment(target, {source: messages.Share(state.h[source], given) for source, given in weights.items() if given})
 
 
 def linked(state: State, replies: Replies[Nothing], turn: Turn[STLF]) -> Folded[State]:
@@ -193,7 +173,7 @@ def unsealed(state: State, turn: Turn[STLF]) -> dict[ClientId, Targets]:
     return {ClientId(source): Targets(to) for source, to in to_be if not set(to) <= set(state.readers.get(source, ()))}
 
 
-def sealed(state: State, replies: Replies[Offered], turn: Turn[STLF]) -> State | Folded[State]:
+def sealed(state: State, replies: Replies[messages.Offered], turn: Turn[STLF]) -> State | Folded[State]:
     """Handles of the models that came. Without an answer a source's links are made anew, or done without when asking is over."""
     asked = unsealed(state, turn)
     came = {c: reply.h for c, reply in replies.items() if c in asked}

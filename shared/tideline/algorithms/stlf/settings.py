@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tideline import nets
@@ -69,17 +69,12 @@ class STLF:
     )
 
 
-PUBLISHED: Mapping[str, Plain] = {}
-EARLY: Mapping[str, Plain] = {"divergence_scale": 1.0, "complexity": "early", "phi_target": 50.0}
-THEORY: Mapping[str, Plain] = {"divergence_scale": 1.0, "complexity": "natural"}
-DEMO: Mapping[str, Plain] = {"rounds": 2, "epochs": 2, "alone": 4, "batch": 32, "rate": 0.05, "momentum": 0.9, "exchanges": 4}
-TINY: Mapping[str, Plain] = {"rounds": 1, "epochs": 1, "alone": 1, "batch": 16, "rate": 0.05, "exchanges": 2}
 PRESETS: Mapping[str, Mapping[str, Plain]] = {
-    "demo": DEMO,
-    "early": EARLY,
-    "published": PUBLISHED,
-    "theory": THEORY,
-    "tiny": TINY,
+    "demo": {"rounds": 2, "epochs": 2, "alone": 4, "batch": 32, "rate": 0.05, "momentum": 0.9, "exchanges": 4},
+    "early": {"divergence_scale": 1.0, "complexity": "early", "phi_target": 50.0},
+    "published": {},
+    "theory": {"divergence_scale": 1.0, "complexity": "natural"},
+    "tiny": {"rounds": 1, "epochs": 1, "alone": 1, "batch": 16, "rate": 0.05, "exchanges": 2},
 }
 
 
@@ -96,28 +91,25 @@ def fits(config: STLF, world: World, roster: Roster) -> None:
     names = [str(member.id) for member in roster]
     for path, name in named(config):
         if name not in names:
-            refuse(
-                path, f"a mapping with {name!r}, which is not on the roster", f"Name sites of the roster{nearest(name, names)}"
-            )
+            what = f"a mapping with {name!r}, which is not on the roster"
+            refuse(path, what, f"Name sites of the roster{nearest(name, names)}")
     for name, watts in config.watts.items():
         if watts <= 0:
-            refuse(
-                f"config.watts.{name}", f"{watts:g} W; a device sends with a power above 0", "Write its transmit power in watts"
-            )
+            what = f"{watts:g} W; a device sends with a power above 0"
+            refuse(f"config.watts.{name}", what, "Write its transmit power in watts")
     if len(roster) < 2:
         what = f"A link wants two devices; the roster has {len(roster)}"
         raise RosterRefused(what, "Add a device", path="roster")
     check_reached(config.rates, roster)
 
 
-def check_rules(rules: Iterable[str]) -> None:
+def check_rules(rules: Sequence[str]) -> None:
     """Raises ConfigRefused for a rule that there is not, or twice."""
-    seen = list(rules)
-    for rule in seen:
+    for rule in rules:
         if rule not in RULES:
             todo = f"Use some of: {', '.join(RULES)}{nearest(rule, RULES)}"
             raise ConfigRefused(f"config.compare names the rule {rule!r}, which there is not", todo, path="config.compare")
-    if len(set(seen)) < len(seen):
+    if len(set(rules)) < len(rules):
         raise ConfigRefused("config.compare names a rule twice", "Name each once", path="config.compare")
 
 

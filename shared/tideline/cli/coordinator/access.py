@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from typing import Annotated
 from urllib.parse import quote
 
 import typer
 
-from tideline.cli.guard import output, print_json
+from tideline.cli.guard import group_of, output, print_json
 from tideline.cli.options import Authority, Connect, Json, remote
 from tideline.client.answers import ClientLine, KeyLine
 from tideline.client.output import clean, day, warn
 from tideline.core.errors import ConfigRefused
 
-clients = typer.Typer(
-    help="See which agents are enrolled, approve them, revoke them, or ask them for new keys.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-keys = typer.Typer(help="Make API keys for users, and revoke them.", no_args_is_help=True, rich_markup_mode=None)
+clients = group_of("See which agents are enrolled, approve them, revoke them, or ask them for new keys.")
+keys = group_of("Make API keys for users, and revoke them.")
 ROLES = "What the key allows: viewer (look), operator (run experiments, let agents in) or admin (everything)."
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client's name, see `tideline clients list`.")]
 KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The key's name, see `tideline keys list`.")]
@@ -73,7 +70,6 @@ def rotate(connect: Connect, name: ClientName, as_json: Json = False) -> None:
 
 
 def change_client(connect: Connect, path: str, body: dict[str, str] | None, as_json: bool, verb: str) -> None:
-    """Change a client, and print what it is now."""
     with connect() as client:
         row: ClientLine = client.post(f"/clients/{path}", body)
     output(row, as_json, f"{row['name']} is {verb}, fingerprint {row['fingerprint']}")
@@ -88,8 +84,6 @@ def client_cells(row: ClientLine) -> list[str]:
 
 def utc(seconds: float) -> str:
     """A moment to the minute, in UTC: the same for everybody who compares notes."""
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from tideline.cli.guard import print_json
+from tideline.cli.guard import group_of, print_json
 from tideline.cli.options import Connect, Json, remote
 from tideline.client.answers import LinkPlan
 from tideline.client.output import clean
@@ -17,9 +17,7 @@ from tideline.core.errors import ConfigRefused
 if TYPE_CHECKING:
     from tideline.experiments.files import ExperimentText
 
-app = typer.Typer(
-    help="Plan which device should send its model to which, without a run.", no_args_is_help=True, rich_markup_mode=None
-)
+app = group_of("Plan which device should send its model to which, without a run.")
 NO_GAP = 1e-9
 ENDED = {
     "proven": "the least there is",
@@ -38,7 +36,7 @@ FLAGS = {
 
 @app.callback()
 def links() -> None:
-    """Plan which device should send its model to which, without a run."""
+    """A group, though it has one command."""
 
 
 @app.command("plan")
@@ -58,7 +56,7 @@ def plan(
     what, todo = "a request for a plan", "Write keys and values, such as `devices: [...]`"
     devices = overridden(read_file(file, what, todo, large=True), solver, phi_energy)
     with devices.located():
-        planned = plan_remotely(connect, devices) if coordinator else plan_here(devices)
+        planned = planned_at(connect if coordinator else None, devices)
     if plot is not None:
         draw(planned, plot)
     if as_json:
@@ -78,18 +76,16 @@ def overridden(devices: ExperimentText, solver: str | None, phi_energy: float | 
     return devices
 
 
-def plan_here(devices: ExperimentText) -> LinkPlan:
-    from tideline.planning.links import plan_links
+def planned_at(connect: Connect | None, devices: ExperimentText) -> LinkPlan:
+    """A plan by the coordinator, or by this process where there is none."""
+    if connect is None:
+        from tideline.planning.links import plan_links
 
-    return cast("LinkPlan", plan_links(devices.value))
-
-
-def plan_remotely(connect: Connect, devices: ExperimentText) -> LinkPlan:
+        return cast("LinkPlan", plan_links(devices.value))
     from tideline.client.http import PLAN_TIMEOUT
 
     with connect() as client:
-        planned: LinkPlan = client.post("/links/plan", devices.value, PLAN_TIMEOUT)
-        return planned
+        return cast("LinkPlan", client.post("/links/plan", devices.value, PLAN_TIMEOUT))
 
 
 def draw(plan: LinkPlan, path: Path) -> None:
@@ -120,13 +116,11 @@ def show_plan(plan: LinkPlan) -> None:
     typer.echo(f"\n{summary(plan)}")
     for flag in plan["flags"]:
         typer.echo(f"Note: {FLAGS.get(flag, clean(flag))}")
-    if plan["sweep"]:
+    if sweep := plan["sweep"]:
         columns = ("phi_E", "joules", "links", "sources", "saved")
-        numbers = ((row["links"], row["sources"], row["saved"]) for row in plan["sweep"])
-        firsts = ((f"{row['phi_energy']:g}", f"{row['joules']:.4g}") for row in plan["sweep"])
-        cells = [[*first, *map(str, rest)] for first, rest in zip(firsts, numbers, strict=True)]
+        rows = [[f"{s['phi_energy']:g}", f"{s['joules']:.4g}", *map(str, (s["links"], s["sources"], s["saved"]))] for s in sweep]
         typer.echo()
-        show(table("At other weights of energy", columns, cells, right=range(5)))
+        show(table("At other weights of energy", columns, rows, right=range(5)))
 
 
 def summary(plan: LinkPlan) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tideline.cli.guard import output, print_json
+from tideline.cli.guard import group_of, output, print_json
 from tideline.cli.options import Connect, Json, remote
 from tideline.client.output import clean, counted, day, size
 from tideline.core.errors import ConfigRefused
@@ -19,8 +20,8 @@ from tideline.core.errors import ConfigRefused
 if TYPE_CHECKING:
     from tideline.engine.audit.log import Entry
 
-audit = typer.Typer(help="Read the audit log, and check that nobody has changed it.", no_args_is_help=True, rich_markup_mode=None)
-parts = typer.Typer(help="Clean up the coordinator's parts.", no_args_is_help=True, rich_markup_mode=None)
+audit = group_of("Read the audit log, and check that nobody has changed it.")
+parts = group_of("Clean up the coordinator's parts.")
 LONGEST = 60  # characters of an entry's details
 
 
@@ -42,15 +43,14 @@ def verify(
     else:
         with connect() as client:
             chain = log.verify(client, forget)
-    before = None if chain.before is None else {"entries": chain.before.seq, "at": chain.before.at}
-    last = chain.tip
+    last, known = chain.tip, chain.before
     if file is not None:
         text = f"The file is valid up to entry {last.seq}, with hash {last.hash}"
         text += "" if tip else ". It cannot show whether more entries followed: --tip HASH says where it has to end"
     else:
         text = f"The log is valid: {last.seq} entries, the last with hash {last.hash}"
-        if chain.before is not None:
-            text += f"\nThe {chain.before.seq} entries that you verified on {day(chain.before.at)} have not changed"
+        text += f"\nThe {known.seq} entries that you verified on {day(known.at)} have not changed" if known else ""
+    before = {"entries": known.seq, "at": known.at} if known else None
     output({"entries": last.seq, "hash": last.hash, "before": before}, as_json, text)
 
 
@@ -116,10 +116,8 @@ def read_since(text: str) -> float | None:
 
     if not text:
         return None
-    try:
+    with contextlib.suppress(ValueError, OverflowError):
         return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        pass
     try:
         return time.time() - read_seconds(text)
     except ConfigRefused:
@@ -129,7 +127,7 @@ def read_since(text: str) -> float | None:
 
 @parts.callback()
 def group() -> None:
-    """Clean up the coordinator's parts."""
+    """A group, though it has one command."""
 
 
 @parts.command("gc")

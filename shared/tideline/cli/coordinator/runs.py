@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from tideline.cli.guard import code_of_run, output, print_json, print_line
+from tideline.cli.guard import code_of_run, group_of, output, print_json, print_line
 from tideline.cli.options import Connect, ExperimentFile, Json, Overrides, RunId, remote
 from tideline.client.answers import RunLine, RunResult
 from tideline.client.output import clean, warn
@@ -16,7 +16,7 @@ from tideline.client.output import clean, warn
 if TYPE_CHECKING:
     from tideline.client.http import Client
 
-app = typer.Typer(help="Start runs, watch them, and fetch their results.", no_args_is_help=True, rich_markup_mode=None)
+app = group_of("Start runs, watch them, and fetch their results.")
 WITH_HISTORY = "?history=true"
 
 
@@ -105,14 +105,14 @@ def run_logs(
     as_json: Json = False,
 ) -> None:
     """Show what happened in a run, at the coordinator and at its sites, oldest first."""
-    from tideline.client.events import EventFilter, happening
+    from tideline.client.events import happening, levels_from
     from tideline.client.watching import events_of
 
-    wanted = EventFilter.read(client, level)
+    levels = levels_from(level)
     with connect() as there:
         for event in events_of(there, quoted(run), follow):
             shown = happening(event)
-            if wanted.admits(shown):
+            if shown.level in levels and client in (None, shown.client):
                 print_line(event) if as_json else typer.echo(clean(shown.line))
 
 
@@ -131,7 +131,6 @@ def resume(connect: Connect, run: RunId, as_json: Json = False) -> None:
 
 
 def change(connect: Connect, run: str, verb: str, as_json: bool) -> None:
-    """Change a run's status, and print what it is now."""
     with connect() as client:
         row: RunLine = client.post(f"/runs/{quoted(run)}/{verb}")
     output(row, as_json, f"Run {row['id']} is {row['status']}")

@@ -45,13 +45,14 @@ def bench(
     grid = read_grid(text)  # before torch is loaded: you see a typing error at once
 
     from tideline.bench.cells import How, home_of, run_cells
-    from tideline.bench.checks import check_grid, digest_of, folder_of
+    from tideline.bench.checks import check_grid, digest_of
     from tideline.bench.scores import read_cell
     from tideline.core.algorithm import load_methods
     from tideline_agent.settings import read_policy
     from tideline_agent.trainer import present
 
-    folder = folder_of(text, grid)
+    with text.located():
+        folder = text.folder(grid.folder, "folder").resolve()
     read_policy(policy)
     present(device)
     sizes = check_grid(text, grid, folder, load_methods(methods))
@@ -127,13 +128,12 @@ def finish(scores: Sequence[Score], out: Path, data: str, as_json: bool) -> int:
 
 def show_scores(scores: Sequence[Score], failed: Sequence[Score]) -> None:
     from tideline.bench.scores import rows
-    from tideline.bench.tables import overall, single
+    from tideline.bench.tables import overall, singles
     from tideline.cli.tables import show, table
 
     made = rows(scores)
-    parts = [("Percent, mean over left-out domains, then over seeds ± standard deviation", overall(made))]
-    parts += [(f"Each left-out domain, d = {d}", single(made, d)) for d in dict.fromkeys(row.domains for row in made)]
-    for heading, (header, lines) in parts:
+    first = ("Percent, mean over left-out domains, then over seeds ± standard deviation", overall(made))
+    for heading, (header, lines) in (first, *singles(made)):
         show(table(heading, header, lines, right=range(1, len(header))))
         typer.echo()
     for score in failed:

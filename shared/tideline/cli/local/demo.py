@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from tideline.bench.processes import start, stop_all, terminable, unbroken
-from tideline.cli.guard import REFUSED
+from tideline.cli.guard import REFUSED, code_of_run, print_json
 from tideline.cli.options import LEAST, MOST, REGISTRY
 from tideline.core.algorithm import casting, load_methods, resolve
 from tideline.core.errors import ConfigRefused, FederationError, Unreachable
@@ -103,13 +103,14 @@ def run_demo(options: DemoOptions, out: Path | None, as_json: bool) -> int:
         watch(children, client, run, as_json)
         result = client.run(f"{run}?history=true")
         pictures = draw_pictures(temporary, run, sites, where / "figures")
+    samples = {site.name: site.samples for site in sites}
     for line in result["clients"]:
-        line["samples"] = next(s.samples for s in sites if s.name == line["name"])
+        line["samples"] = samples[line["name"]]
     fill_in(result, {site.name: site.domain for site in sites})
     result["demo_seconds"] = time.monotonic() - began
     write_all(result, where, pictures)
-    show(result, where, as_json)
-    return 0 if result["status"] == "completed" else 1
+    print_json(result) if as_json else show_tables(result, where)
+    return code_of_run(result)
 
 
 def check(options: DemoOptions) -> None:
@@ -168,12 +169,10 @@ def write_sites(home: Path, roles: Sequence[str]) -> list[DemoSite]:
     from tideline.learning.datasets import digits
     from tideline.learning.partition.deals import by_domain
 
-    domains = by_domain(DOMAINS, len(roles))
-    sites = []
+    domains, sites = by_domain(DOMAINS, len(roles)), []
     for i, (domain, role) in enumerate(zip(domains, roles, strict=True)):
-        part, parts = domains[:i].count(domain), domains.count(domain)
         folder = home / f"data-{i + 1}"
-        written = digits.write_site(folder, domain, part, parts)
+        written = digits.write_site(folder, domain, domains[:i].count(domain), domains.count(domain))
         sites.append(DemoSite(name=f"site-{i + 1}", domain=domain, role=role, folder=folder, samples=written["samples"]))
     return sites
 
@@ -216,15 +215,15 @@ def draw_pictures(home: Path, run: str, sites: list[DemoSite], folder: Path) -> 
         file = folder / f"points-{site.name}.png"
         command = ("site", "picture", "--home", str(home / f"home-{site.name}"), "--run", run, "--out", str(file))
         done = subprocess.run([sys.executable, "-m", "tideline", *command], capture_output=True, check=False)
-        if done.returncode not in (0, REFUSED):  # refused: the method stores no picture
-            console(f"no picture of {site.name}: {done.stderr.decode(errors='replace').strip()}")
-        elif done.returncode == 0:
+        if done.returncode == 0:
             drawn[f"{site.name} ({site.domain}): its own points, and the points that stand for them"] = file
+        elif done.returncode != REFUSED:  # refused: the method stores no picture
+            console(f"no picture of {site.name}: {done.stderr.decode(errors='replace').strip()}")
     return drawn
 
 
-def watch(children: Children, client: Client, run: str, as_json: bool) -> RunResult:
-    """Show the run until it and its reference have ended; the result."""
+def watch(children: Children, client: Client, run: str, as_json: bool) -> None:
+    """Show the run until it and its reference have ended."""
     from tideline.client.watching import Watcher
 
     with Watcher(quiet=as_json) as watcher:
@@ -232,7 +231,7 @@ def watch(children: Children, client: Client, run: str, as_json: bool) -> RunRes
             result = client.run(run)
             watcher.show(result)
             if ended(result):
-                return result
+                return
             children.check()
             time.sleep(POLL_SECONDS)
 
@@ -242,19 +241,14 @@ def ended(result: RunResult) -> bool:
     return not {result["status"], result["reference_status"]} & {"waiting", "running"}
 
 
-def show(result: RunResult, where: Path, as_json: bool) -> None:
-    from tideline.cli.guard import print_json
-    from tideline.cli.tables import groups_table, result_table, scores_table
-    from tideline.cli.tables import show as show_table
+def show_tables(result: RunResult, where: Path) -> None:
+    from tideline.cli.tables import groups_table, result_table, scores_table, show
     from tideline.client.output import clean
 
-    if as_json:
-        print_json(result)
-        return
-    show_table(result_table(result))
+    show(result_table(result))
     for more in filter(None, (scores_table(result), groups_table(result))):
         sys.stdout.write("\n")
-        show_table(more)
+        show(more)
     cause = f"{result['status']}: {clean(result['cause'])}\n" if result["cause"] else ""
     files = f"result  {where / 'result.json'}\nreport  {where / 'report.html'}\n"
     sys.stdout.write(f"\n{cause}{files}{result['demo_seconds']:.0f} s in all\n")

@@ -7,14 +7,10 @@ from typing import Annotated
 
 import typer
 
-from tideline.cli.guard import output
+from tideline.cli.guard import group_of, output
 from tideline.cli.options import Json
 
-app = typer.Typer(
-    help="Make certificates: an authority (CA), the coordinator's, and the agents'. Nothing is sent.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+app = group_of("Make certificates: an authority (CA), the coordinator's, and the agents'. Nothing is sent.")
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the CA; created if it is missing.")]
 
 

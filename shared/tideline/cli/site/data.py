@@ -1,30 +1,52 @@
-"""Commands that check a site's data before an agent reads them. They send nothing."""
+"""Commands that check, deal and make sites' data before agents read them. They send nothing."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
 from tideline.cli.guard import DONE, REFUSED, output, print_json
-from tideline.cli.options import Json
-from tideline.cli.site.deal import deal
+from tideline.cli.options import Json, Options, grouped, settings_options
 from tideline.client.output import clean
 from tideline.core.errors import ConfigRefused, Refused
-from tideline.core.settings import Plain, plain, read
+from tideline.core.settings import plain, read
+from tideline.engine.model.experiment import DealData
 
 if TYPE_CHECKING:
     from tideline.core.run import Role, World
     from tideline.learning.formats.inspection import DomainReport, FolderReport
+    from tideline.learning.partition.deals import Hands
+    from tideline.learning.partition.folders import Rule, Sites
 
 app = typer.Typer(help="Check a site's data before an agent reads them.", no_args_is_help=True, rich_markup_mode=None)
 KINDS = {".npz": "arrays", ".csv": "table", ".parquet": "table", "images": "images"}
 UNGUESSED = "Give the run's world: --world FILE; or name the column of the classes: label in transforms.toml"
+RECORD = "deal.json"
 SHOWN = 10  # names and classes in the text; the JSON has all
+
+
+class Counts(TypedDict):
+    """Rows of a domain at a site."""
+
+    training: int
+    bare: int
+    held_out: int
+
+
+class DealtSite(TypedDict):
+    """A site's folder, role and rows by domain."""
+
+    folder: str
+    role: str
+    domains: dict[str, Counts]
 
 
 @app.command("check")
@@ -51,7 +73,22 @@ def check(
     raise typer.Exit(DONE if report.usable else REFUSED)
 
 
-app.command("deal")(deal)
+@app.command("deal")
+@grouped([each for each in settings_options(DealData) if each.name not in ("folder", "rule")], dict)
+def deal(
+    options: Options,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A data folder with all domains, each row labelled.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where to make the sites' folders.")],
+    rule: Annotated[str, typer.Option(help="leave-out: no client has one domain. dirichlet: some have no labels.")] = "leave-out",
+    as_json: Json = False,
+) -> None:
+    """Deal the domains of one folder to the folders of sites, by one of two rules. Nothing is sent."""
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items() if value is not None}
+    facts, dealt = write_deal(folder, out, rule, given)
+    if as_json:
+        print_json(facts)
+    else:
+        show_deal(dealt, out)
 
 
 @app.command("sample")
@@ -84,11 +121,9 @@ def part_of(text: str) -> tuple[int, int]:
 
 
 def role_of(role: str | None) -> Role | None:
-    """A role by its name. Raises ConfigRefused."""
     from tideline.core.run import Role
 
-    known: Role | None = None if role is None else read(Role, role, "--role")
-    return known
+    return None if role is None else Role(read(Role, role, "--role"))
 
 
 def world_of(path: Path) -> World:
@@ -110,7 +145,7 @@ def as_plain(report: FolderReport) -> dict[str, object]:
 
 
 def show_report(report: FolderReport) -> None:
-    from tideline.cli.tables import show, table
+    from tideline.cli.tables import show, table, word
     from tideline.learning.formats.surveys import OWNERS
 
     typer.echo(f"{clean(report.folder)}, read as a {report.role} would be\n")
@@ -128,7 +163,7 @@ def show_report(report: FolderReport) -> None:
         typer.echo(f"\nRefused: {clean(str(refusal['what']))}\nWhat to do: {clean(str(refusal['todo']))}")
         for key in OWNERS:
             if key in refusal:
-                typer.echo(f"  {key}: {clean(listed(refusal[key]))}")
+                typer.echo(f"  {key}: {clean(word(refusal[key]))}")
     usable = f"An agent can use this folder{', if its labels are classes of the run' * bool(report.unguessed)}."
     typer.echo(f"\n{usable if report.usable else 'An agent would refuse this folder.'}")
 
@@ -162,10 +197,9 @@ def show_details(domain: DomainReport) -> None:
         training = f"{domain.bare} for training, which only methods that can use them see"
         held_out = f"; {domain.unscored} held out, which are left out" * bool(domain.unscored)
         typer.echo(f"\n{name}, rows without a label: {training}{held_out}")
-    if domain.content and len(domain.content.shapes) > 1:
-        typer.echo(f"\n{name}, shapes: {names([f'{shape} ({n})' for shape, n in domain.content.shapes.items()])}")
-    if domain.content and len(domain.content.types) > 1:
-        typer.echo(f"\n{name}, types: {names([f'{kind} ({n})' for kind, n in domain.content.types.items()])}")
+    for what, counted in (("shapes", domain.content.shapes), ("types", domain.content.types)) if domain.content else ():
+        if len(counted) > 1:
+            typer.echo(f"\n{name}, {what}: {names([f'{each} ({n})' for each, n in counted.items()])}")
     if domain.content and domain.content.unreadable:
         typer.echo(f"\n{name}, cannot be read: {names(domain.content.unreadable)}")
     if domain.ignored:
@@ -173,21 +207,108 @@ def show_details(domain: DomainReport) -> None:
 
 
 def names(given: Collection[str]) -> str:
-    """The first names, and how many more there are."""
     more = f" and {len(given) - SHOWN} more" if len(given) > SHOWN else ""
     return ", ".join(clean(each) for each in list(given)[:SHOWN]) + more
 
 
-def listed(value: Plain) -> str:
-    """A text, or texts, in a line."""
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
 def as_yaml(report: FolderReport) -> str:
-    """The world that fits, as in an experiment."""
     world = dict(report.world or {})
     keys = ("model", "inputs", "classes", *(["class_names"] if "class_names" in world else []))
     if not any(domain.labelled for domain in report.domains):
         keys = ("model", "inputs")
     pairs = ", ".join(f"{key}: {json.dumps(world[key], ensure_ascii=False) if key != 'model' else world[key]}" for key in keys)
     return f"world: {{{pairs}}}" + ("" if "classes" in keys else ", with any number of classes")
+
+
+def rule_of(name: str, given: Options) -> Rule:
+    from tideline.core.run import Role
+    from tideline.core.settings import nearest
+    from tideline.learning.partition.folders import RULES, rule_in
+
+    if name not in RULES:
+        what = f"--rule is {name!r}; it should be one of {', '.join(RULES)}"
+        raise ConfigRefused(what, f"Use one of them{nearest(name, list(RULES))}", path="rule")
+    more = {"role": read(Role, given["role"], "--role")} if "role" in given else {}
+    return rule_in(name, {**given, **more})
+
+
+@contextmanager
+def by_option() -> Iterator[None]:
+    """Refusals of a setting name the option that it comes from."""
+    try:
+        yield
+    except ConfigRefused as error:
+        path = str(error.context.get("path", ""))
+        option = "" if path.startswith("--") or path == "rule" else f"--{path.replace('_', '-')}: "
+        raise ConfigRefused(f"{option}{error.what}", error.todo, path=path) from None
+
+
+def write_deal(folder: Path, out: Path, name: str, given: Options) -> tuple[dict[str, object], dict[str, DealtSite]]:
+    """Make the folders, all or none; the content of deal.json, and its sites. Raises ConfigRefused, DataRefused, Refused."""
+    from tideline.learning.partition.folders import sites_of
+
+    with by_option():
+        rule = rule_of(name, given)
+        sites = sites_of(folder, rule)
+    dealt = dealt_sites(rule, sites)
+    facts: dict[str, object] = {"from": str(folder), "rule": name, **plain(rule), "sites": dealt}
+    folders = {dealt[site]["folder"]: rows for site, rows in sites.hands.items()}
+    taken = [name for name in (*folders, RECORD) if (out / name).exists()]
+    if taken:
+        raise Refused(f"{out / taken[0]} is there already", "Give another --out, or delete the earlier deal there")
+    try:
+        fill(folder, out, folders, facts)
+    except OSError as cause:
+        raise Refused(f"Cannot write to {out}: {cause.strerror}", "Give another --out, or make room") from None
+    return facts, dealt
+
+
+def fill(folder: Path, out: Path, folders: Mapping[str, Hands], facts: dict[str, object]) -> None:
+    """Write beside the place, then move into it. Raises DataRefused, OSError."""
+    from tideline.learning.partition.folders import write_sites
+
+    out.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=".dealing-", dir=out))
+    try:
+        write_sites(folder, {beside / name: hands for name, hands in folders.items()})
+        (beside / RECORD).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        for name in (*folders, RECORD):
+            (beside / name).rename(out / name)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def dealt_sites(rule: Rule, sites: Sites) -> dict[str, DealtSite]:
+    return {
+        site: {
+            "folder": folder_of(site, rule),
+            "role": sites.roles[site].value,
+            "domains": {
+                domain: {"training": len(hand.train), "bare": len(hand.bare), "held_out": len(hand.held)}
+                for domain, hand in own.items()
+            },
+        }
+        for site, own in sites.hands.items()
+    }
+
+
+def folder_of(site: str, rule: Rule) -> str:
+    """The name of a site's folder; that of the unseen site has the domain in it."""
+    from tideline.learning.partition.deals import UNSEEN, Deal
+
+    return f"{site}-{rule.leave_out}" if site == UNSEEN and isinstance(rule, Deal) else site
+
+
+def show_deal(dealt: Mapping[str, DealtSite], out: Path) -> None:
+    from tideline.cli.tables import show, table
+
+    rows = [
+        (site, each["role"], each["folder"], domain, *map(str, (n["training"], n["bare"], n["held_out"])))
+        for site, each in dealt.items()
+        for domain, n in each["domains"].items()
+    ]
+    columns = ("site", "role", "folder", "domain", "training", "no label", "held out")
+    show(table("", columns, rows, right=(4, 5, 6)))
+    roster = ", ".join(f"{site}: {each['role']}" for site, each in dealt.items())
+    where = f"Serve each folder in {clean(str(out))} with an agent of the site's name."
+    typer.echo(f"\n{where} The experiment's roster: {{{roster}}}")

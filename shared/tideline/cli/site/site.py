@@ -44,15 +44,11 @@ def list_kept(
 
     check_home(home)
     rows = remembered(home) if run is None else described(keepsakes(home, RunId(run), methods))
+    none = f"There is nothing to export of run {run} at this site yet: {SELDOM}."
     if as_json:
         print_json(rows)
-    elif rows:
-        from tideline.cli.tables import show, table
-
-        show(table("", list(rows[0]), [[str(v) for v in row.values()] for row in rows]))
     else:
-        none = f"There is nothing to export of run {run} at this site yet: {SELDOM}."
-        typer.echo("There is no run in this home yet." if run is None else none)
+        show_rows(rows, "There is no run in this home yet." if run is None else none)
 
 
 @app.command("export")
@@ -102,16 +98,21 @@ def list_peers(home: Home, as_json: Json = False) -> None:
     rows = listed(home, time.time())
     if as_json:
         print_json(rows)
-    elif rows:
-        from tideline.cli.tables import show, table
-
-        show(table("", list(rows[0]), [[*list(row.values())[:-1], former_words(row["former"])] for row in rows]))
     else:
-        typer.echo("This site has met no peer yet. It meets them in runs whose sites encrypt values for each other.")
+        none = "This site has met no peer yet. It meets them in runs whose sites encrypt values for each other."
+        show_rows([row | {"former": former_words(row["former"])} for row in rows], none)
+
+
+def show_rows(rows: Sequence[Mapping[str, Plain]], none: str) -> None:
+    from tideline.cli.tables import show, table
+
+    if rows:
+        show(table("", rows[0], [map(str, row.values()) for row in rows]))
+    else:
+        typer.echo(none)
 
 
 def former_words(former: Iterable[Mapping[str, str | None]]) -> str:
-    """A peer's former keys, and until when they are accepted, in words."""
     from tideline.engine.peers.peer_keys import FORMER_SECONDS
 
     unknown = f"{FORMER_SECONDS / 86400:.0f} days after the agent meets it next"
@@ -142,8 +143,7 @@ def forget_runs(
     home: Home,
     runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", help="The runs' ids, see `tideline site list`.")] = None,
     older: Annotated[
-        str | None,
-        typer.Option(metavar="AGE", help="Instead of ids: runs not written to for so long, such as 30d."),
+        str | None, typer.Option(metavar="AGE", help="Instead of ids: runs not written to for so long, such as 30d.")
     ] = None,
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="Also forget runs that may continue, as far as the home knows.")
@@ -171,7 +171,6 @@ def taken(home: Path, run: str, name: str, methods: str) -> Mapping[str, Tensor]
 
 
 def check_home(home: Path) -> None:
-    """Raises ConfigRefused for a folder that is not an agent's home."""
     if not (home / "runs").is_dir():
         raise ConfigRefused(f"{home} is not an agent's home, or its agent has not worked yet", "Correct --home", path="home")
 

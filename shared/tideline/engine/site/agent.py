@@ -248,7 +248,7 @@ def driven(work: Work[T], run: Callable[[Job], Done]) -> T:
         job = next(work)
         try:
             done = run(job)
-        except Exception as error:
+        except errors.FederationError as error:
             work.throw(error)
         else:
             work.send(done)

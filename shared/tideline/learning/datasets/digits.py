@@ -70,7 +70,10 @@ def write_site(
     folder.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(folder / f"{domain}.npz", **arrays)
     if raw.scale is not None:
-        note_scale(folder / "transforms.toml", domain, raw.scale)
+        transforms = folder / "transforms.toml"
+        text = transforms.read_text(encoding="utf-8") if transforms.exists() else ""
+        if f"[{domain}]" not in text:
+            transforms.write_text(f"{text}[{domain}]\nscale = {raw.scale:g}\n", encoding="utf-8")
     return {"samples": len(train), "held_out": len(held)}
 
 
@@ -91,22 +94,13 @@ def deal(raw: Raw, part: int, parts: int, rows: int | None) -> tuple[Rows, Rows]
     return train[: rows - n_held], held[:n_held]
 
 
-def note_scale(path: Path, domain: str, scale: float) -> None:
-    """Add the domain's scale to a `transforms.toml`, unless it has a table of that name already."""
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    if f"[{domain}]" not in text:
-        path.write_text(f"{text}[{domain}]\nscale = {scale:g}\n", encoding="utf-8")
-
-
 def shipped(name: str) -> Raw:
-    """One of the files in `digits_data`."""
     place = resources.files(__package__ or "") / "digits_data" / f"{name}.npz"
     with place.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
         return Raw(arrays["x"], arrays["y"], arrays["test_idx"], None)
 
 
 def optdigits() -> Raw:
-    """The digits that scikit-learn carries, 8 x 8 with values 0..16."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()

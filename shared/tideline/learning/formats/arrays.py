@@ -50,13 +50,7 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         check_kind(x.shape, x.dtype, world.inputs, place.transform)
         rows = split_at(x.shape[0], read_array(path, "test_idx")) if "test_idx" in heads else split_rows(x.shape[0])
         sides = sides_of(rows, read_array(path, "y"), world, role) if "y" in heads else Sides(*rows)
-    return Survey(
-        path=path,
-        transform=place.transform,
-        sides=sides,
-        pieces=lambda: iter((Piece(0, read_array(path, "x"), place.transform),)),
-        name=lambda row: f"row {row}",
-    )
+    return Survey(place, sides, lambda: iter([Piece(0, read_array(path, "x"), place.transform)]), lambda row: f"row {row}")
 
 
 def sides_of(rows: tuple[Rows, Rows], y: NDArray[np.generic], world: World, role: Role) -> Sides:

@@ -28,7 +28,6 @@ Record = tuple[int, list[str]]  # the number of its last line, and its cells
 
 
 def survey(place: Place, world: World, role: Role) -> Survey:
-    """One domain's split and labels. At a target only held-out labels are checked and kept."""
     with at(place.path):
         names = names_of(place)
         columns = choose(names, place.transform)
@@ -36,17 +35,10 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         marks = mark(place, names, columns)
         sides = tables.place_labels(place, columns, marks, role)
     n = len(marks.codes)
-    return Survey(
-        path=place.path,
-        transform=place.transform,
-        sides=sides,
-        pieces=lambda: pieces(place, len(names), columns, n),
-        name=marks.name,
-    )
+    return Survey(place, sides, lambda: pieces(place, len(names), columns, n), marks.name)
 
 
 def names_of(place: Place) -> list[str]:
-    """The names of the columns. Raises DataRefused."""
     _, cells = next(records(place), (0, []))
     names = [name.strip() for name in cells]
     if not names:
@@ -103,8 +95,7 @@ def count(place: Place) -> int:
 def write(place: Place, into: Path, rows: Rows, words: Sequence[str], bare: Rows) -> str:
     """Write some rows of the table into a file of its own, a row twice if it is listed twice.
 
-    words: the side of each row, written in the column of the split, whose name is returned. bare: places of rows that lose their
-    labels.
+    words: the side of each row, for the split's column, whose name is returned. bare: places of rows that lose their labels.
     """
     names = names_of(place)
     columns = choose(names, place.transform)

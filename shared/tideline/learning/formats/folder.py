@@ -10,7 +10,7 @@ import logging
 import math
 import os
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -72,23 +72,21 @@ def log_owners(error: DataRefused) -> None:
 
 @dataclass(frozen=True)
 class Room:
-    """The tensors of a site's samples, (n, *inputs), while they are read. `places`: each domain's rows and where they belong."""
+    """A site's samples (n, *inputs) while they are read: to train on, held out, without labels; and where each row belongs."""
 
     surveys: list[Survey]
-    train: Tensor
-    held: Tensor
-    bare: Tensor
+    tensors: tuple[Tensor, ...]
     places: list[Places]
 
 
 def room_for(surveys: list[Survey], world: World) -> Room:
     """Empty tensors for a site's training rows, held-out rows, and training rows without labels beside labelled ones."""
-    rows = [(s.sides.train, s.sides.held, s.sides.bare) for s in surveys]
+    rows = [s.sides.filled for s in surveys]
     sizes = [[len(own) for own in side] for side in zip(*rows, strict=True)]
-    train, held, bare = (torch.empty((sum(n), *world.inputs)) for n in sizes)
-    into = zip(*(torch.split(tensor, n) for tensor, n in zip((train, held, bare), sizes, strict=True)), strict=True)
+    tensors = tuple(torch.empty((sum(n), *world.inputs)) for n in sizes)
+    into = zip(*(torch.split(tensor, n) for tensor, n in zip(tensors, sizes, strict=True)), strict=True)
     places: list[Places] = [tuple(zip(*each, strict=True)) for each in zip(rows, into, strict=True)]
-    return Room(surveys=surveys, train=train, held=held, bare=bare, places=places)
+    return Room(surveys, tensors, places)
 
 
 def holdings_of(folder: Path, room: Room, lost: list[Lost], role: Role) -> Holdings:
@@ -96,30 +94,20 @@ def holdings_of(folder: Path, room: Room, lost: list[Lost], role: Role) -> Holdi
     surveys = room.surveys
     gone = [left_out(s, rows) for s, rows in zip(surveys, lost, strict=True)]
     left = [without(s, rows) for s, rows in zip(surveys, gone, strict=True)]
-    train, held, bare = room.train, room.held, room.bare
+    tensors = room.tensors
     if any(rows.size for rows in gone):
         check_roles(folder, left, role)
-        train = closed_up(train, [s.sides.train for s in surveys], gone)
-        held = closed_up(held, [s.sides.held for s in surveys], gone)
-        bare = closed_up(bare, [s.sides.bare for s in surveys], gone)
-    names, sides = tuple(name_of(s.path) for s in surveys), [s.sides for s in left]
-    return Holdings(
-        Data(
-            x=train,
-            y=join([s.y_train for s in sides]),
-            domain=domains_of([s.train for s in sides]),
-            domains=names,
-            bare=bare if len(bare) else None,
-        ),
-        Data(x=held, y=join([s.y_held for s in sides]), domain=domains_of([s.held for s in sides]), domains=names),
-    )
+        sides_of = zip(*(s.sides.filled for s in surveys), strict=True)
+        tensors = tuple(closed_up(tensor, rows, gone) for tensor, rows in zip(tensors, sides_of, strict=True))
+    train, held, bare = tensors
+    names, sides = tuple(name_of(s.place.path) for s in surveys), [s.sides for s in left]
+    learnt = Data(x=train, y=join([s.y_train for s in sides]), domain=domains_of([s.train for s in sides]), domains=names)
+    scored = Data(x=held, y=join([s.y_held for s in sides]), domain=domains_of([s.held for s in sides]), domains=names)
+    return Holdings(replace(learnt, bare=bare if len(bare) else None), scored)
 
 
 def find(folder: Path) -> Mapping[str, Path]:
-    """The folder's domains by name, in the order of the files' names, without hidden ones.
-
-    Raises DataRefused if there is none, or if two have the same name.
-    """
+    """The folder's visible domains by name, in the order of their files. Raises DataRefused for none, or two of one name."""
     if not folder.exists():
         raise DataRefused(f"There is no data folder {folder}", "Create it, or correct the path", path=str(folder))
     if not folder.is_dir():
@@ -166,7 +154,6 @@ def together(surveys: list[Survey]) -> list[Survey]:
 
 
 def places(folder: Path, classes: Classes) -> Mapping[str, Place]:
-    """Every domain with its settings."""
     domains = find(folder)
     transforms = read_transforms(folder / TRANSFORMS, list(domains))
     return {name: Place(path, transforms.get(name, PLAIN), classes) for name, path in domains.items()}
@@ -206,7 +193,7 @@ def check_roles(folder: Path, surveys: list[Survey], role: Role) -> None:
             raise DataRefused(f"{folder}: no file has labels, but the site is a source", todo, path=str(folder))
         return
     if unlabelled:
-        path = unlabelled[0].path
+        path = unlabelled[0].place.path
         todo = "Save y in every file, or in none if the role allows"
         todo += "" if role is Role.TARGET else "; -1 stands for a label that is not known"
         raise DataRefused(f"{path} has no labels while other files have", todo, path=str(path))
@@ -264,7 +251,7 @@ def pour(domain: Survey, world: World, places: Places) -> Lost:
     Raises DataRefused for values that do not fit, and for rows that cannot be read unless the owner lets them go.
     """
     lost: list[tuple[int, str]] = []
-    with at(domain.path):
+    with at(domain.place.path):
         for piece in domain.pieces():
             if piece.x is None:
                 lost.append((piece.start, piece.why))
@@ -275,7 +262,7 @@ def pour(domain: Survey, world: World, places: Places) -> Lost:
     left_out(domain, lost)
     if lost:
         names = ", ".join(domain.name(row) for row, _ in lost[:SHOWN])
-        log.warning("%s: %d of %d images cannot be read and are left out: %s", domain.path, len(lost), len(domain), names)
+        log.warning("%s: %d of %d images cannot be read and are left out: %s", domain.place.path, len(lost), len(domain), names)
     return lost
 
 
@@ -291,26 +278,24 @@ def left_out(domain: Survey, lost: Lost) -> Rows:
     """The unreadable rows that the owner lets go. Raises DataRefused if they may not go, or if a side would be empty."""
     gone = np.array([row for row, _ in lost], np.int64)
     few = any(len(rows) and np.isin(rows, gone).all() for rows in (domain.sides.train, domain.sides.held))
-    if lost and (few or domain.transform.unreadable != "skip"):
+    if lost and (few or domain.place.transform.unreadable != "skip"):
         raise images.lost(domain, lost)
     return gone
 
 
 def without(domain: Survey, gone: Rows) -> Survey:
-    sides = domain.sides
-    train, held, bare, unscored = (~np.isin(rows, gone) for rows in (sides.train, sides.held, sides.bare, sides.unscored))
-    left = Sides(
-        train=sides.train[train],
-        held=sides.held[held],
-        y_train=None if sides.y_train is None else sides.y_train[train],
-        y_held=None if sides.y_held is None else sides.y_held[held],
-        bare=sides.bare[bare],
-        unscored=sides.unscored[unscored],
-    )
+    of = domain.sides
+    train, held = ~np.isin(of.train, gone), ~np.isin(of.held, gone)
+    labels = {
+        "y_train": None if of.y_train is None else of.y_train[train],
+        "y_held": None if of.y_held is None else of.y_held[held],
+    }
+    bare, unscored = (rows[~np.isin(rows, gone)] for rows in (of.bare, of.unscored))
+    left = Sides(train=of.train[train], held=of.held[held], bare=bare, unscored=unscored, **labels)
     return replace(domain, sides=left)
 
 
-def closed_up(filled: Tensor, rows: list[Rows], gone: list[Rows]) -> Tensor:
+def closed_up(filled: Tensor, rows: Iterable[Rows], gone: list[Rows]) -> Tensor:
     """The filled places, moved together in place: no second copy is made."""
     left = np.flatnonzero(np.concatenate([~np.isin(r, g) for r, g in zip(rows, gone, strict=True)]))
     for i in range(0, len(left), CHUNK):

@@ -36,16 +36,18 @@ class Sides:
     bare: Rows = field(default_factory=none)
     unscored: Rows = field(default_factory=none)
 
+    @property
+    def filled(self) -> tuple[Rows, Rows, Rows]:
+        """The rows whose samples are read."""
+        return self.train, self.held, self.bare
+
     def __len__(self) -> int:
-        return len(self.train) + len(self.held) + len(self.bare) + len(self.unscored)
+        return sum(map(len, (*self.filled, self.unscored)))
 
 
 @dataclass(frozen=True)
 class Holdings:
-    """The data of one site, already split. For a target, `train.y` and `train.bare` are None from the start.
-
-    Either all held-out rows have labels or none has, so `held_out.bare` is None.
-    """
+    """The data of one site, split. A target's `train.y` and `train.bare` are None, and every `held_out.bare` is."""
 
     train: Data
     held_out: Data
@@ -64,20 +66,14 @@ def parted(rows: tuple[Rows, Rows], y_train: Labels | None, y_held: Labels | Non
         return Sides(train, held, None, y_held)
     has, scored = y_train >= 0, y_held >= 0
     return Sides(
-        train=train[has],
-        held=held[scored],
-        y_train=y_train[has],
-        y_held=y_held[scored],
-        bare=train[~has],
-        unscored=held[~scored],
+        train=train[has], held=held[scored], y_train=y_train[has], y_held=y_held[scored], bare=train[~has], unscored=held[~scored]
     )
 
 
 def split_rows(n: int, seed: int = 0, share: float = 0.2) -> tuple[Rows, Rows]:
     """Row numbers (train, held out) of n rows, both sorted; about `share` of them, at least one, are held out.
 
-    Depends on n, seed and share alone: not on labels, role or run, so a site holds out the same rows every time.
-    Raises DataRefused for fewer than two rows.
+    Depends on n, seed and share alone, so a site holds out the same rows every time. Raises DataRefused for fewer than two.
     """
     if n < 2:
         raise DataRefused(f"there are {n} rows, which cannot be split in two", "Give every domain at least 2 rows")
@@ -89,8 +85,7 @@ def split_rows(n: int, seed: int = 0, share: float = 0.2) -> tuple[Rows, Rows]:
 def split_at(n: int, test_idx: NDArray[np.generic]) -> tuple[Rows, Rows]:
     """Row numbers (train, held out) of data that list their held-out rows.
 
-    The list may have all rows or none: a domain may be on one side if its site has rows on both.
-    Raises DataRefused unless test_idx (m,) holds distinct whole numbers in [0, n).
+    They may be all rows, or none. Raises DataRefused unless test_idx (m,) holds distinct whole numbers in [0, n).
     """
     if test_idx.ndim != 1 or test_idx.dtype.kind not in "iu":
         what = f"test_idx is {test_idx.dtype.name} of shape {test_idx.shape}; it should be a list of whole numbers"

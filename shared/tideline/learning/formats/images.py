@@ -54,17 +54,10 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         sides = Sides(*rows)
         if words is not None:
             sides = cut(map(place.classes.number, words), rows, role, lambda row: strange(place, words[row]))
-    return Survey(
-        path=place.path,
-        transform=place.transform,
-        sides=sides,
-        pieces=lambda: pieces(place, files),
-        name=files.__getitem__,
-    )
+    return Survey(place, sides, lambda: pieces(place, files), files.__getitem__)
 
 
 def strange(place: Place, word: str) -> DataRefused:
-    """The refusal of a class folder whose name is no class."""
     what = f"the folder {word!r} is none of the classes {place.classes.describe()}"
     return DataRefused(what, place.classes.todo(word), folder=word)
 
@@ -184,10 +177,10 @@ def as_array(image: Image.Image) -> NDArray[np.generic]:
 
 def lost(domain: Survey, rows: Sequence[tuple[int, str]]) -> DataRefused:
     """The refusal of unreadable images. It says how many; which ones is for the owner only, in `context`."""
-    what = f"{domain.path}: {len(rows)} of {len(domain)} images cannot be read"
+    what = f"{domain.place.path}: {len(rows)} of {len(domain)} images cannot be read"
     todo = 'Repair or remove them (`tideline data check` names them), or leave them out: unreadable = "skip" in transforms.toml'
     files = [f"{domain.name(row)} ({why})" for row, why in rows[:SHOWN]]
-    return DataRefused(what, todo, path=str(domain.path), count=len(rows), files=files)
+    return DataRefused(what, todo, path=str(domain.place.path), count=len(rows), files=files)
 
 
 def shape(path: Path) -> tuple[int, int, int] | None:

@@ -1,26 +1,48 @@
-"""What an agent would see of a data folder, reported to its owner. One piece of samples is in memory at a time."""
+"""What an agent would see of a data folder, reported to its owner, and which world the folder could be part of.
+
+One piece of samples is in memory at a time.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World, plain_world
+from tideline import nets
+from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.run import Role, World, check_names, plain_world
 from tideline.core.settings import Plain, plain
-from tideline.learning.formats import arrays, folder, images
-from tideline.learning.formats.classes import CLASSES, AnyClasses, Classes, read_classes
-from tideline.learning.formats.hints import HINTS, UNGUESSED, Hint, fitting, inputs_of
+from tideline.learning.formats import arrays, csv_files, folder, images, parquet
+from tideline.learning.formats.classes import (
+    CLASSES,
+    NO_LABEL,
+    WHOLE,
+    AnyClasses,
+    Classes,
+    composed,
+    known,
+    read_classes,
+    read_lines,
+)
 from tideline.learning.formats.surveys import Piece, Place, Survey, at
+from tideline.learning.formats.tables import Columns
 from tideline.learning.formats.transforms import check_values, times
 
 BEYOND = 1 << 62  # classes of an unknown world
+SAMPLED = 100  # images of which the size is read
+OTHER = "other"  # the second class of a world if the folder names one only
+MOST = 1000  # classes of a guessed world; a column with more values probably holds no labels
+UNGUESSED = f"the labels have more than {MOST} different values, numbers beyond {MOST - 1}, or words that can name no class"
 Refusal = Mapping[str, Plain]
+P = ParamSpec("P")
+Found = TypeVar("Found")
 TYPES = {"u1": "8-bit", "u2": "16-bit", "i4": "32-bit", "f4": "float"}
 
 
@@ -72,10 +94,7 @@ class DomainReport:
 
 @dataclass(frozen=True)
 class FolderReport:
-    """A whole folder. `world` is the given one, or one that fits; None if nothing is known.
-
-    `unguessed`: why no world could be guessed although domains can be read; then no label is checked against classes.
-    """
+    """A whole folder, and the world given or guessed; None, and why in `unguessed`, if labels are checked against no classes."""
 
     folder: str
     role: str
@@ -120,7 +139,7 @@ def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
     Raises DataRefused if there is no folder or no domain, or a settings file cannot be read.
     """
     domains = folder.places(path, Classes(2))
-    guesses = {name: hint_of(place) for name, place in domains.items()}
+    guesses = {name: or_refused(hint_of, place) for name, place in domains.items()}
     hints = {name: hint for name, hint in guesses.items() if isinstance(hint, Hint)}
     acts = role or (Role.SOURCE if any(hint.words != frozenset() for hint in hints.values()) else Role.TARGET)
     chosen, why = world, ""
@@ -136,13 +155,14 @@ def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
             DomainReport(name, kind, refused=as_data(error)) for name, kind, error in kinds if isinstance(error, DataRefused)
         ]
         refused = [report.refused for report in reports if report.refused]
+    ours = {place.path.name for place in domains.values()} | {folder.TRANSFORMS, CLASSES}
     return FolderReport(
         folder=str(path),
         role=acts.value,
         world=plain_world(chosen) if chosen else None,
         given=world is not None,
         domains=tuple(reports),
-        ignored=tuple(others(path, domains)),
+        ignored=tuple(sorted(f.name + "/" * f.is_dir() for f in path.iterdir() if f.name not in ours and f.name[0] != ".")),
         refused=tuple(refused),
         unguessed=why,
     )
@@ -151,7 +171,9 @@ def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
 def inspect_as(path: Path, world: World, role: Role, classes: Classes) -> tuple[list[DomainReport], list[Refusal]]:
     """The report on each domain as part of a world, and the reasons to refuse the folder."""
     places = folder.places(path, classes)
-    surveys = survey_each(places, world, role)
+    outcomes = {name: or_refused(folder.KINDS[folder.kind_of(p.path)], p, world, role) for name, p in places.items()}
+    readable = {name: each for name, each in outcomes.items() if isinstance(each, Survey)}
+    surveys = outcomes | dict(zip(readable, folder.together(list(readable.values())), strict=True))
     inspected = [inspect_domain(name, place, surveys[name], world) for name, place in places.items()]
     refused = [report.refused for report, _ in inspected if report.refused]
     if not refused:
@@ -172,25 +194,17 @@ def guess(path: Path, hints: Mapping[str, Hint], role: Role) -> World | None:
         return None
 
 
-def hint_of(place: Place) -> Hint | DataRefused:
-    """A domain's hint, or why there is none."""
+def or_refused(read: Callable[P, Found], *args: P.args, **kwargs: P.kwargs) -> Found | DataRefused:
+    """What is read, or why it is refused."""
     try:
-        with at(place.path):
-            return HINTS[folder.kind_of(place.path)](place)
+        return read(*args, **kwargs)
     except DataRefused as error:
         return error
 
 
-def survey_each(places: Mapping[str, Place], world: World, role: Role) -> dict[str, Survey | DataRefused]:
-    """The first pass over every domain, or why it is refused."""
-    outcomes: dict[str, Survey | DataRefused] = {}
-    for name, place in places.items():
-        try:
-            outcomes[name] = folder.KINDS[folder.kind_of(place.path)](place, world, role)
-        except DataRefused as error:
-            outcomes[name] = error
-    surveys = {name: each for name, each in outcomes.items() if isinstance(each, Survey)}
-    return outcomes | dict(zip(surveys, folder.together(list(surveys.values())), strict=True))
+def hint_of(place: Place) -> Hint:
+    with at(place.path):
+        return HINTS[folder.kind_of(place.path)](place)
 
 
 def inspect_domain(name: str, place: Place, survey: Survey | DataRefused, world: World) -> tuple[DomainReport, Survey | None]:
@@ -226,7 +240,7 @@ def inspect_domain(name: str, place: Place, survey: Survey | DataRefused, world:
 def count_pieces(survey: Survey, kind: str, world: World, tally: Tally) -> None:
     """Count every piece of a domain. At the end, raises DataRefused for the first values that do not fit."""
     wrong: DataRefused | None = None
-    streamed = (Piece(start, x, survey.transform) for start, x in arrays.streamed(survey.path))
+    streamed = (Piece(start, x, survey.place.transform) for start, x in arrays.streamed(survey.place.path))
     for piece in streamed if kind == ".npz" else survey.pieces():
         if piece.x is None:
             tally.lost.append((piece.start, piece.why))
@@ -252,12 +266,96 @@ def counted(survey: Survey, classes: Classes) -> Iterator[ClassCount]:
         yield ClassCount(name, None if train is None else int(train[i]), int(held[i]))
 
 
-def others(path: Path, domains: Mapping[str, Place]) -> list[str]:
-    """Files and folders that are not read, without hidden ones."""
-    ours = {place.path.name for place in domains.values()} | {folder.TRANSFORMS, CLASSES}
-    return sorted(f.name + ("/" if f.is_dir() else "") for f in path.iterdir() if f.name not in ours and f.name[0] != ".")
-
-
 def as_data(error: DataRefused) -> Refusal:
     """A refusal as plain data with all of its context, which only the owner sees."""
     return plain({"what": error.what, "todo": error.todo, **error.context})
+
+
+@dataclass(frozen=True)
+class Hint:
+    """A domain's own inputs, and the words for its classes: empty without labels, None for too many."""
+
+    inputs: tuple[int, ...]
+    words: frozenset[str] | None
+
+
+def of_arrays(place: Place) -> Hint:
+    heads = arrays.read_heads(place.path)
+    shape = heads["x"].shape
+    y = known(arrays.read_array(place.path, "y")) if "y" in heads else None
+    words: frozenset[str] | None = frozenset()
+    if y is not None and y.dtype.kind in "biuf":
+        words = few("" if v < 0 else str(int(v)) for v in np.unique(y[np.isfinite(y)]))
+    if len(shape) == 2:
+        return Hint(shape[1:], words)
+    if len(shape) not in (3, 4):
+        raise DataRefused(f"a sample of x has {len(shape) - 1} dimensions", "Save features as (n, features), images as (n, H, W)")
+    return Hint((shape[3] if len(shape) == 4 else 1, *shape[1:3]), words)
+
+
+def of_table(columns_of: Callable[[Place], Columns], labels: Callable[[Place], Iterator[str] | None], place: Place) -> Hint:
+    return Hint((len(columns_of(place).features),), few(labels(place) or ()))
+
+
+def of_images(place: Place) -> Hint:
+    """A folder of images has the size that is most frequent among some of them."""
+    listing = images.listed(place.path)
+    some = listing.files[:: max(len(listing.files) // SAMPLED, 1)]
+    shapes = [shape for shape in (images.shape(place.path / name) for name in some) if shape]
+    if not shapes:
+        raise DataRefused("no image can be read", "Save the images as PNG, JPEG, BMP, TIFF or WebP")
+    [(size, _)] = Counter(shape[1:] for shape in shapes).most_common(1)
+    return Hint((max(shape[0] for shape in shapes), *size), few(listing.words or ()))
+
+
+HINTS: Mapping[str, Callable[[Place], Hint]] = {
+    ".npz": of_arrays,
+    ".csv": partial(of_table, csv_files.columns_of, csv_files.labels),
+    ".parquet": partial(of_table, parquet.columns_of, parquet.labels),
+    "images": of_images,
+}
+
+
+def few(words: Iterable[str]) -> frozenset[str] | None:
+    """The different words; None for more than MOST."""
+    different: set[str] = set()
+    for word in words:
+        different.add(word)
+        if len(different) > MOST:
+            return None
+    return frozenset(composed(word) for word in different) - {*NO_LABEL}
+
+
+def with_names(folder: Path, world: World, names: tuple[str, ...]) -> World:
+    """The world with these classes, and with a second one if there is one only. Raises DataRefused for an impossible name."""
+    try:
+        check_names(names, len(names))
+    except ConfigRefused as error:
+        raise DataRefused(f"{folder}: {error.what}", error.todo, path=str(folder)) from None
+    return replace(world, classes=max(len(names), 2), class_names=names if len(names) > 1 else (*names, OTHER))
+
+
+def inputs_of(hints: Iterable[Hint]) -> tuple[int, ...]:
+    """The inputs of most of a folder's domains, in colour if one of them is."""
+    inputs = [hint.inputs for hint in hints]
+    [(most, _)] = Counter(inputs).most_common(1)
+    return (3, *most[1:]) if any(each[1:] == most[1:] and each[0] == 3 for each in inputs) else most
+
+
+def fitting(folder: Path, hints: Mapping[str, Hint]) -> World | None:
+    """A world that fits most domains; None if labels do not show its classes. Raises DataRefused for impossible class names."""
+    world, path = World(inputs=inputs_of(hints.values()), classes=2, model="lenet"), folder / CLASSES
+    try:
+        nets.check(world)
+    except ConfigRefused:
+        world = replace(world, model="mlp")
+    if path.exists():
+        return with_names(folder, world, tuple(read_lines(path)))
+    of_domains = [hint.words for hint in hints.values()]
+    words = sorted(frozenset().union(*(each or () for each in of_domains)))
+    if None in of_domains or len(words) > MOST:
+        return None
+    if not all(WHOLE.fullmatch(word) for word in words):
+        return with_names(folder, world, tuple(words))
+    classes = max((int(float(word)) + 1 for word in words), default=2)
+    return replace(world, classes=max(classes, 2)) if classes <= MOST else None

@@ -33,13 +33,12 @@ Cell = str | float | bool | None
 
 
 def survey(place: Place, world: World, role: Role) -> Survey:
-    """One domain's split and labels. At a target only held-out labels are checked and kept."""
     with at(place.path), readable(place.path, *AS):
         columns = columns_of(place)
         tables.check_table(place, world, columns)
         marks = mark(place, columns)
         sides = tables.place_labels(place, columns, marks, role)
-    return Survey(path=place.path, transform=place.transform, sides=sides, pieces=lambda: pieces(place, columns), name=marks.name)
+    return Survey(place, sides, lambda: pieces(place, columns), marks.name)
 
 
 def opened(path: Path) -> ParquetFile:

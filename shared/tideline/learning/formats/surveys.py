@@ -43,13 +43,9 @@ class Piece:
 
 @dataclass(frozen=True)
 class Survey:
-    """One domain before its samples are read.
+    """One domain before `pieces` reads its samples, in the order of the rows. `name`: a row's file or line, for the owner."""
 
-    `pieces` reads the samples in the order of the rows. `name` says which file or line a row is, for the owner only.
-    """
-
-    path: Path
-    transform: Transform
+    place: Place
     sides: Sides
     pieces: Callable[[], Iterator[Piece]]
     name: Callable[[int], str]

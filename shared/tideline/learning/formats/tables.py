@@ -27,10 +27,7 @@ SHOWN = 10  # names of columns in a refusal
 
 @dataclass(frozen=True)
 class Columns:
-    """The features' names in the order of the sample, and the names of the labels' and the split's columns.
-
-    `places`: the columns of the features, counted from 1. Names may be data: a table may lack its line of names.
-    """
+    """The names, which may be data, of the features in order, of the labels and of the split; the features' `places` from 1."""
 
     features: tuple[str, ...]
     label: str | None

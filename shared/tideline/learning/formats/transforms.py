@@ -40,10 +40,7 @@ PLAIN = Transform()
 
 
 def prepare(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transform = PLAIN) -> Tensor:
-    """x (n, d), (n, H, W) or (n, H, W, C) as (n, *inputs) float32, images in [0, 1] before mean and std.
-
-    Raises DataRefused if shape, type or values of x do not fit.
-    """
+    """x (n, d) or (n, H, W[, C]) as (n, *inputs) float32, images in [0, 1] before mean and std. Raises DataRefused."""
     check_kind(x.shape, x.dtype, inputs, transform)
     check_values(x, inputs, transform)
     return convert(x, inputs, transform)
@@ -88,9 +85,8 @@ def scale_of(dtype: np.dtype[np.generic], inputs: tuple[int, ...], transform: Tr
 def check_kind(shape: tuple[int, ...], dtype: np.dtype[np.generic], inputs: tuple[int, ...], transform: Transform) -> None:
     """Raises DataRefused (`expected`, `got`) unless arrays of this shape and type can become the world's inputs."""
     if dtype.kind not in "biuf":
-        raise DataRefused(
-            f"x holds {dtype.name}, not numbers", "Save x as uint8 or float32", expected="numbers", kind=str(dtype)[:400]
-        )
+        what = f"x holds {dtype.name}, not numbers"
+        raise DataRefused(what, "Save x as uint8 or float32", expected="numbers", kind=str(dtype)[:400])
     if len(inputs) == 1:
         check_features(shape, inputs, transform)
     elif len(inputs) == 3 and inputs[0] in (1, 3):

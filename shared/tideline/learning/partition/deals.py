@@ -39,10 +39,7 @@ class Deal:
 
 @dataclass(frozen=True)
 class Hand:
-    """A site's rows of one domain, counted from 0 in the domain's own order, sorted: for training, and held out.
-
-    bare    training rows whose labels stay behind: the site gets the samples alone
-    """
+    """A site's rows of one domain, in its own order, sorted: to train on, held out, and (`bare`) to train on without labels."""
 
     train: Rows
     held: Rows
@@ -55,8 +52,7 @@ Hands = Mapping[str, Hand]
 def by_domain(domains: tuple[str, ...], n_sites: int) -> tuple[str, ...]:
     """The domain of each site. The last site gets the last domain; the others take turns through the rest.
 
-    So the last domain, the natural target, goes to one site only (unless it is the only domain).
-    Raises ConfigRefused without a domain or a site.
+    So the last one, the natural target, goes to one site, unless there is no other. Raises ConfigRefused for no domain or site.
     """
     if not domains or n_sites < 1:
         what = f"{len(domains)} domains cannot be dealt to {n_sites} sites"
@@ -66,10 +62,7 @@ def by_domain(domains: tuple[str, ...], n_sites: int) -> tuple[str, ...]:
 
 
 def at_random(n_rows: int, n_parts: int, seed: int) -> list[Rows]:
-    """Rows 0 .. n_rows - 1 shuffled and dealt: disjoint, covering, sizes differing by at most one.
-
-    Raises ConfigRefused for fewer than one part or a negative number of rows.
-    """
+    """Rows 0 .. n_rows - 1, shuffled, in disjoint parts of sizes that differ by one at most. Raises ConfigRefused for no part."""
     if n_parts < 1 or n_rows < 0:
         raise ConfigRefused(f"{n_rows} rows cannot be dealt in {n_parts} parts", "Ask for at least 1 part", path="parts")
     return list(np.array_split(legacy(seed).permutation(n_rows).astype(np.int64), n_parts))
@@ -126,10 +119,7 @@ def split_domains(sizes: Mapping[str, int], clients: int, domains: int, seed: in
 
 
 def cuts(sizes: Mapping[str, int], clients: int, domains: int) -> dict[str, int]:
-    """Into how many parts each source domain is cut; of domains of one size the first names are the larger ones.
-
-    Raises ConfigRefused, with the `path` "clients" or "domains", for what cannot be dealt so.
-    """
+    """Into how many parts each source domain is cut, the larger ones into more; names decide ties. Raises ConfigRefused."""
     n = len(sizes)
     if not n:
         what = "there is no source domain beside the one that is left out"

@@ -74,10 +74,7 @@ class Dirichlet:
 
 @dataclass(frozen=True)
 class Device:
-    """What a device is to have: rows with labels and without (with none at all, `labelled` is 0), of a pool of domains.
-
-    counts  rows of each class; they sum to labelled + bare
-    """
+    """What a device is to have: `labelled` rows (or 0) and `bare` ones of a pool of domains; `counts`: of each class."""
 
     name: str
     pool: Pool
@@ -107,7 +104,10 @@ def drawn(labels: Mapping[str, Words], rule: Dirichlet) -> Iterator[Device]:
             labelled, bare = 0, scaled(name, 2, rule.amounts.unlabelled, z[0], rule)
         p = legacy(seed_of(rule.seed, "mix", name)).dirichlet([rule.alpha] * len(sets[i]))
         counts = dict(zip(sets[i], apportioned(p, labelled + bare), strict=True))
-        yield Device(name=name, pool=pool_of(tuple(labels), name, rule), labelled=labelled, bare=bare, counts=counts)
+        pool = tuple(labels)
+        if rule.case == SPLIT:
+            pool = (pool[legacy(seed_of(rule.seed, "domain", name)).randint(len(pool))],)
+        yield Device(name=name, pool=pool, labelled=labelled, bare=bare, counts=counts)
 
 
 def scaled(device: str, least: int, of: Normal, z: float, rule: Dirichlet) -> int:
@@ -126,13 +126,6 @@ def class_sets(classes: Sequence[str], rule: Dirichlet) -> list[list[str]]:
     own = [legacy(seed_of(rule.seed, "classes", name)).permutation(len(classes))[:n] for name in names[: rule.labelled]]
     sets = [[classes[k] for k in sorted(each)] for each in own]
     return sets + [sets[legacy(seed_of(rule.seed, "copies", name)).randint(rule.labelled)] for name in names[rule.labelled :]]
-
-
-def pool_of(domains: Pool, device: str, rule: Dirichlet) -> Pool:
-    """The domains that a device's rows come from: all together, or one that is drawn."""
-    if rule.case != SPLIT:
-        return domains
-    return (domains[legacy(seed_of(rule.seed, "domain", device)).randint(len(domains))],)
 
 
 def apportioned(p: NDArray[np.float64], n: int) -> list[int]:

@@ -32,6 +32,12 @@ def weighted_sum(terms: Iterable[tuple[float, Mapping[str, Tensor]]]) -> dict[st
     return total
 
 
+def on_simplex(w: Tensor) -> Tensor:
+    """Weights (..., n), none of them negative, divided by their sum; equal ones where that is 0."""
+    total = w.sum(-1, keepdim=True)
+    return torch.where(total > 0, w / total, 1 / max(w.shape[-1], 1))
+
+
 def masked_mean(
     w: Weights, updates: Iterable[tuple[float, Weights]], tau: float, rate: float, trained: Collection[str]
 ) -> dict[str, Tensor]:
@@ -61,10 +67,7 @@ def masked_mean(
 
 
 def mask(votes: Tensor, n: int, tau: float) -> Tensor:
-    """m of the sums of the signs of n updates (...,): (...,) in [0, 1].
-
-    a >= tau is decided by whole numbers: the least k with k / n >= tau, so that rounding in another dtype moves no element.
-    """
+    """m of sums of n signs (...,): (...,) in [0, 1]. Whole numbers decide a >= tau: another dtype's rounding moves no element."""
     least = next((k for k in range(n + 1) if k / n >= tau), n + 1)
     votes = votes.abs()
     return torch.where(votes >= least, 1.0, votes / n)
@@ -77,10 +80,7 @@ def moved(w: Tensor, mean: Tensor, share: Tensor) -> Tensor:
 
 
 def spread(models: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Of each tensor, the mean over its entries of their standard deviation over models (with 1 / N, in float64).
-
-    The models have the same names and are read one at a time (Welford, Technometrics 1962). Of one model it is 0.
-    """
+    """Of each tensor the mean over its entries of the deviation (1 / N, float64) over models (Welford, 1962); 0 of one model."""
     n, mean, squares = 0, dict[str, Tensor](), dict[str, Tensor]()
     for model in models:
         n += 1

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Generator, Tensor
@@ -48,21 +47,7 @@ class Pulled:
     gram: Tensor
     trunk: Mapping[str, Tensor]
     nu: Tensor
-    heads: HeadPull
-
-
-class HeadPull(Protocol):
-    """A kind of heads: `gram` (N, N) float64, `d_f` (N, H), and gradients for weights of the clients, by slices."""
-
-    @property
-    def gram(self) -> Tensor: ...
-
-    @property
-    def d_f(self) -> Tensor: ...
-
-    def gradients(self, weights: Tensor) -> Iterator[tuple[str, slice, Tensor]]:
-        """(name, rows, gradient of these rows) of every head's tensor; weights (N,)."""
-        ...
+    heads: LinearPull | ChunkedPull
 
 
 def trunk_names() -> list[str]:
@@ -79,7 +64,6 @@ def trunk(theta: Mapping[str, Tensor], nu: Tensor) -> Tensor:
 
 
 def begin_trunk(e: int, rng: Generator) -> dict[str, Tensor]:
-    """A trunk as layers are drawn by default: uniform in +-1 / sqrt(inputs)."""
     sizes = (e, *[HIDDEN] * LAYERS)
     drawn = (uniform((sizes[i + 1], *tail), sizes[i], rng) for i in range(LAYERS) for tail in ((sizes[i],), ()))
     return dict(zip(trunk_names(), drawn, strict=True))
@@ -124,7 +108,7 @@ def generate(theta: Mapping[str, Tensor], f: Tensor, shapes: Shapes) -> dict[str
     }
 
 
-def pull(theta: Mapping[str, Tensor], nu: Tensor, heads: HeadPull) -> Pulled:
+def pull(theta: Mapping[str, Tensor], nu: Tensor, heads: LinearPull | ChunkedPull) -> Pulled:
     """What comes of the clients' deltas, whose heads' part is known; nu (N, e). One backward pass a client, all at once."""
     own = {name: theta[name] for name in trunk_names()}
 
@@ -163,7 +147,7 @@ class LinearPull:
         return cls(theta, f, deltas, shapes, kernel * products, d_f)
 
     def gradients(self, weights: Tensor) -> Iterator[tuple[str, slice, Tensor]]:
-        """sum_i w_i g_i of each head's weight and bias: (sum of rank-one terms, sum of vectors) on a slice at a time."""
+        """(name, rows, sum_i w_i g_i on these rows) of each head's weight and bias, a slice at a time; weights (N,)."""
         w = weights.to(self.f.dtype)
         for name, rows in slices(self.shapes, len(self.f)):
             d = downhill(self.deltas, name, rows) * w[:, None]
@@ -245,6 +229,6 @@ class ChunkedPull:
         return by_theta, by_f
 
     def gradients(self, weights: Tensor) -> Iterator[tuple[str, slice, Tensor]]:
-        """sum_i w_i g_i, tensor by tensor."""
+        """(name, all rows, sum_i w_i g_i), tensor by tensor; weights (N,)."""
         for name, each in self.each.items():
             yield name, slice(None), torch.tensordot(weights.to(each.dtype), each, 1)

@@ -32,11 +32,7 @@ BLOCK = 1 << 22  # numbers of all updates together that are read at once
 
 
 def least(rule: str, f: int) -> int:
-    """How many updates a rule needs when f may be wrong.
-
-    `median` and `trimmed_mean` need a majority of right ones, N >= 2 f + 1; `krum` and `multi_krum` N >= 2 f + 3.
-    Raises KeyError for another rule.
-    """
+    """How many updates a rule needs when f may be wrong: a majority of right ones; for Krum 2 more. KeyError for others."""
     return {"median": 2 * f + 1, "trimmed_mean": 2 * f + 1, "krum": 2 * f + 3, "multi_krum": 2 * f + 3}[rule]
 
 
@@ -106,15 +102,6 @@ def squared_distances(updates: Sequence[Weights]) -> Tensor:
     return total + total.T
 
 
-def clip_norm(start: Weights, update: Weights, bound: float) -> float:
-    """c = min(1, M / |w_i - w|): by how much an update is shortened so that it lies within M = `bound` of the start w."""
-    return shortened(distance(start, update), bound)
-
-
-def shortened(norm: float, bound: float) -> float:
-    return 1.0 if norm <= bound else bound / norm
-
-
 def distance(start: Weights, update: Weights) -> float:
     """|w_i - w| over all floating coordinates, in float64."""
     total = 0.0
@@ -129,8 +116,8 @@ def clip(
 ) -> tuple[dict[str, Tensor], dict[Sender, float]]:
     """w + sum_i a_i c_i (w_i - w), and the c_i by sender. shares: the a_i, which sum to one.
 
-    c_i shortens w_i - w to the norm M = `bound`; 0 stands for the lower median of the norms, which needs no tuning and which
-    fewer than half of the updates cannot move out of the others' range. If no update is shortened: sum_i a_i w_i, bit for bit.
+    c_i = min(1, M / |w_i - w|), M = `bound`; 0 stands for the lower median of the norms, which fewer than half of the updates
+    cannot move out of the others' range. If no update is shortened: sum_i a_i w_i, bit for bit.
     Whole numbers have no length and take the lower median. Each update is read twice. Raises ValueError without updates.
     """
     if not updates:
@@ -138,7 +125,7 @@ def clip(
     names = sorted(updates)
     norms = {name: distance(start, updates[name]) for name in names}
     most = bound or sorted(norms.values())[(len(norms) - 1) // 2]
-    factors = {name: shortened(norm, most) for name, norm in norms.items()}
+    factors = {name: 1.0 if norm <= most else most / norm for name, norm in norms.items()}
     rest = sum(shares[name] * (1.0 - factors[name]) for name in names)  # the start's share, if updates are shortened
     terms = ((shares[n] * factors[n], updates[n]) for n in names)
     total = weighted_sum(chain(terms, [(rest, start)] if rest else []))

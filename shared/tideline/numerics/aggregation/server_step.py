@@ -77,17 +77,30 @@ def step_(
         before = p.clone() if ema != 1 else p
         g = gradient.to(p.dtype).clamp_(-LARGEST, LARGEST)
         if optimiser == "adam":
-            adam_(p, g, m, at.v[name][rows], at.steps, rate, weight_decay)
-        else:
-            sgd_(p, g, m, rate, weight_decay, momentum)
+            adam_(p, g, (m, at.v[name][rows]), torch.tensor(at.steps), rate, weight_decay)
+        else:  # SGD with momentum; m, its buffer, is zero before the first step
+            m.mul_(momentum).add_(g).add_(p, alpha=weight_decay)
+            p.sub_(m, alpha=rate)
         if ema != 1:
             p.lerp_(before, 1 - ema)
     return replace(at, steps=at.steps + 1)
 
 
-def adam_(p: Tensor, g: Tensor, m: Tensor, v: Tensor, steps: int, rate: float, weight_decay: float) -> None:
+def adam_(
+    x: Tensor,
+    g: Tensor,
+    moments: tuple[Tensor, Tensor],
+    taken: Tensor,
+    rate: float,
+    weight_decay: float = 0.0,
+    fused: bool = False,
+) -> None:
+    """One step of Adam (Kingma, Ba, ICLR 2015) in place; fused: in one pass over the memory, with other last digits.
+
+    taken: steps before this one. Where rows have taken different numbers of steps, the most counts.
+    """
     adam(
-        *([p], [g], [m], [v], [], [torch.tensor(float(steps))]),
+        *([x], [g], [moments[0]], [moments[1]], [], [taken.max().float()]),
         amsgrad=False,
         beta1=0.9,
         beta2=0.999,
@@ -96,10 +109,5 @@ def adam_(p: Tensor, g: Tensor, m: Tensor, v: Tensor, steps: int, rate: float, w
         eps=1e-8,
         maximize=False,
         foreach=False,
+        fused=fused,
     )
-
-
-def sgd_(p: Tensor, g: Tensor, m: Tensor, rate: float, weight_decay: float, momentum: float) -> None:
-    """SGD with momentum in place; m, its buffer, is zero before the first step."""
-    m.mul_(momentum).add_(g).add_(p, alpha=weight_decay)
-    p.sub_(m, alpha=rate)

@@ -31,9 +31,7 @@ def taken_for_source(z: Tensor) -> Tensor:
 
 
 def confusion(logits: Tensor) -> Tensor:
-    """Eq. 7, which D and G descend, CI held: cross-entropy (n, K) towards the uniform distribution. Least, log K, where CI cannot
-    tell classes apart.
-    """
+    """Eq. 7, which D and G descend, CI held: cross-entropy (n, K) towards equal probabilities; log K at least."""
     return -logits.log_softmax(1).mean()
 
 
@@ -92,9 +90,8 @@ def uniform(gains: Tensor) -> Tensor:
 
 
 def noise(key: bytes, number: int, shape: Size) -> Tensor:
-    """Standard normal numbers, float32, of the key's stream (SHAKE-256) of this number: the same for the same, and nothing to
-    whoever lacks the key, however many streams it has seen. Raises ValueError for a key of other than 32 bytes.
-    """
+    """Standard normal numbers, float32, of the key's stream (SHAKE-256) of this number; without the key none can be computed,
+    from however many other streams. Raises ValueError for a key of other than 32 bytes."""
     if len(key) != KEY:
         raise ValueError(f"The key has {len(key)} bytes; {KEY} are needed")
     drawn = hashlib.shake_256(key + number.to_bytes(8, "big")).digest(8 * max(1, shape.numel()))

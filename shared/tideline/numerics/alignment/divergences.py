@@ -36,10 +36,9 @@ def h_divergence(error: Tensor, one_sided: bool = False) -> Tensor:
 
 
 def thresholds() -> Tensor:
-    """(THRESHOLDS,) from -LARGEST over 0 to LARGEST, float64: dense near zero, and farther out in steps of a share of their size.
+    """(THRESHOLDS,) float64 from -LARGEST over 0 to LARGEST: 0.06 apart near zero, farther out in steps of a share of their size.
 
-    Near zero they are 0.06 apart. So scores are told apart that spread over a tenth and more and lie within LARGEST, wherever the
-    classifier leans; of smaller and of larger ones only those of which zero lies in between.
+    So scores within LARGEST that spread over a tenth or more are told apart, wherever the classifier leans.
     """
     above = torch.linspace(0, math.asinh(LARGEST), THRESHOLDS // 2 + 1, dtype=torch.float64)[1:].sinh()
     return torch.cat([-above.flip(0), torch.zeros(1, dtype=torch.float64), above])
@@ -55,9 +54,8 @@ def exceeding(score: Tensor) -> Tensor:
 def from_curves(mine: Tensor, theirs: Tensor, calibrated: bool = True, one_sided: bool = False) -> Tensor:
     """d of a pair from `exceeding` (THRESHOLDS,) of each device's rows, where a score is the output for the other less its own.
 
-    Plain, the error is that at threshold 0, as the classifier says. calibrated: at the threshold that tells the two best apart,
-    which is twice the Kolmogorov-Smirnov statistic of their scores. Halves that were trained on one label each lean to a side,
-    from one exchange to the next to another, and what they lean by says nothing of the data.
+    Plain: at threshold 0. calibrated: at the threshold that tells the two best apart, twice the Kolmogorov-Smirnov statistic,
+    since halves that were trained on one label each lean to a side, which says nothing of the data.
     """
     error = (mine + theirs.flip(0)) / 2
     return h_divergence(error, one_sided).max() if calibrated else h_divergence(error[THRESHOLDS // 2], one_sided)
@@ -107,10 +105,7 @@ def batch_norm_distance(target: Mapping[str, Tensor], sources: Iterable[tuple[fl
 
 
 def days(n: int) -> tuple[tuple[Pair, ...], ...]:
-    """The pairs (i, j), i < j, of each day. n - 1 days for an even n; n days for an odd one, where each day somebody else rests.
-
-    Raises ValueError for fewer than two players.
-    """
+    """The pairs (i, j), i < j, of each of n - 1 days, or n of an odd n, when one rests. Raises ValueError for fewer than two."""
     if n < 2:
         raise ValueError(f"A tournament wants at least two players; there are {n}")
     seats = n + n % 2  # of an odd number the last seat is empty

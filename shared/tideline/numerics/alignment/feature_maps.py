@@ -41,10 +41,7 @@ class Waves:
 
 
 def waves(D: int, d: int, s2: float, rng: Generator) -> Waves:
-    """Omega_b ~ N(0, 1 / (b s2)) of D / 5 rows for each bandwidth b, phases ~ U(0, 2 pi). Raises ValueError.
-
-    D is a multiple of 5; s2, a squared distance, is positive.
-    """
+    """Omega_b ~ N(0, 1 / (b s2)), D / 5 rows for each b; phases ~ U(0, 2 pi). Raises ValueError unless 5 divides D and s2 > 0."""
     if D < 1 or D % len(BANDWIDTHS) or not s2 > 0:
         raise ValueError(f"There are {D} random features of width {s2}; a multiple of {len(BANDWIDTHS)} and above 0 are needed")
     scale = torch.tensor([1 / math.sqrt(b * s2) for b in BANDWIDTHS]).repeat_interleave(D // len(BANDWIDTHS))
@@ -53,10 +50,7 @@ def waves(D: int, d: int, s2: float, rng: Generator) -> Waves:
 
 
 def psi(by: Waves, f: Tensor) -> Tensor:
-    """psi(f) = sqrt(2 / D) cos(Omega f + phase) of f (n, d): (n, D).
-
-    psi(f) . psi(f') is near the mean over b of exp(-|f - f'|^2 / (2 b s2)), to about 1 / sqrt(D).
-    """
+    """sqrt(2 / D) cos(Omega f + phase): (n, d) -> (n, D). psi(f) . psi(f') is near mean_b exp(-|f - f'|^2 / (2 b s2))."""
     D = len(by.phase)
     return math.sqrt(2 / D) * torch.cos(f @ by.omega.mT + by.phase)
 
@@ -98,10 +92,7 @@ def measured(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:
 
 
 def scaled(x: Tensor, shift: Tensor, stretch: Tensor, kind: str) -> Tensor:
-    """(x - shift) / stretch for x (n, d); with `rows` or `both` each row is then brought to the length sqrt(d).
-
-    So every scaling but none gives features whose mean square is near 1, and one learning rate suits all of them.
-    """
+    """(x - shift) / stretch for x (n, d); with `rows` or `both` each row, too, gets a mean square of 1, its length sqrt(d)."""
     moved = (x - shift) / stretch
     if kind in ("none", "zscore"):
         return moved

@@ -123,9 +123,7 @@ def silhouette_clusters(points: Tensor, most: int, seed: int) -> Tensor:
     k = 2 .. min(n - 1, most) are tried, with ten starts each, and of the largest mean silhouette the smallest k. Fewer than three
     points, or points that are all equal, are one cluster. Raises ValueError for no point, or one that is not finite.
     """
-    if points.ndim != 2 or not len(points) or not bool(torch.isfinite(points).all()):
-        raise ValueError(f"Points are of shape {tuple(points.shape)}; at least one row of finite numbers was expected")
-    points = points.double().cpu()
+    points = checked(points, 1)
     highest = min(len(points) - 1, most, len(torch.unique(points, dim=0)))
     found = [split(points, k, seed) for k in range(2, highest + 1)]
     one = (0.0, -1, torch.zeros(len(points), dtype=torch.int64))
@@ -164,8 +162,7 @@ def clusters(points: Tensor, k: int, seed: int) -> Tensor:
 def regrouped(points: Tensor, k: int, labels: Tensor) -> Tensor:
     """Labels (n,) of points that have moved: k-means from the means of the clusters (n,) that they were in.
 
-    Other starts could end in other clusters, and the difference would hide what the move was. A cluster without points begins at
-    the first one.
+    Other starts could end in other clusters and hide what the move was. A cluster without points begins at the first one.
     """
     points = checked(points, k)
     start = torch.stack([points[labels == r].mean(0) if bool((labels == r).any()) else points[0] for r in range(k)])
@@ -188,5 +185,6 @@ def looseness(points: Tensor, labels: Tensor) -> float:
 def checked(points: Tensor, k: int) -> Tensor:
     """Points in float64 on the CPU. Raises ValueError."""
     if points.ndim != 2 or len(points) < k or not bool(torch.isfinite(points).all()):
-        raise ValueError(f"Points are of shape {tuple(points.shape)}; at least {k} rows of finite numbers were expected")
+        wanted = "one row of finite numbers was" if k == 1 else f"{k} rows of finite numbers were"
+        raise ValueError(f"Points are of shape {tuple(points.shape)}; at least {wanted} expected")
     return points.double().cpu()

@@ -15,15 +15,12 @@ def unit(x: Tensor) -> Tensor:
 
 
 def cosines(a: Tensor, b: Tensor) -> Tensor:
-    """cos(a_i, b_j) for a (n, d) and b (m, d): (n, m) float64. Raises ValueError unless rows fit and are finite.
-
-    The rows may be whole models: a slice of their columns at a time is read, and beside the result nothing grows with d.
-    """
+    """cos(a_i, b_j) for a (n, d), b (m, d): (n, m) float64. Raises ValueError unless rows fit and are finite."""
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
         raise ValueError(f"Rows of shapes {tuple(a.shape)} and {tuple(b.shape)}; both are matrices with equally many columns")
     length_a, length_b = lengths(a), lengths(b)
     total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
-    width = max(1, NUMBERS // max(1, len(a) + len(b)))
+    width = max(1, NUMBERS // max(1, len(a) + len(b)))  # rows may be whole models: beside the result nothing grows with d
     for at in range(0, a.shape[1], width):
         columns = slice(at, at + width)
         total.addmm_(a[:, columns].double() / length_a, (b[:, columns].double() / length_b).mT)

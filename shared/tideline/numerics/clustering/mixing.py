@@ -93,10 +93,7 @@ def across(a: Tensor, mixing: str) -> Tensor:
 
 
 def soft_weights(mix: Mix, mixing: str) -> Tensor:
-    """S (C, C) with f~_c = sum_{c'} S[c, c'] f_{c'}: B_{c,0} f_c + B_{c,1} sum_{c'} A_{c'->c} f_{c'} (eq. 2).
-
-    The rows sum to one. Raises ValueError as `across` does.
-    """
+    """S (C, C): f~_c = B_{c,0} f_c + B_{c,1} sum_{c'} A_{c'->c} f_{c'} (eq. 2). Rows sum to one. Raises as `across` does."""
     return mix.b[:, 0].diag() + mix.b[:, 1:] * across(mix.a, mixing).mT
 
 
@@ -138,8 +135,7 @@ def checked(given: Tensor, size: int) -> Tensor:
 def typical(distances: Tensor) -> float:
     """sigma: the median over pairs of |w_i - w_j|^2, of distances (N, N), squared; 1 where that is 0 or there is no pair.
 
-    So a squared distance, which grows with the number of parameters, is measured in units of what is usual between these models.
-    Of an even number of pairs it lies halfway between the two in the middle.
+    So squared distances, which grow with the number of parameters, have the unit that is usual between these models.
     """
     i, j = torch.triu_indices(len(distances), len(distances), 1)
     pairs = distances.double()[i, j].sort().values

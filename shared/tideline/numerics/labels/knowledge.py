@@ -120,10 +120,7 @@ def weighted_divergence(logits: Tensor, mean: Tensor, weight: Tensor) -> Tensor:
 
 
 def shapley(value: Value, S: int) -> Tensor:
-    """phi_k = sum over sets T without k of |T|! (S - |T| - 1)! / S! (v(T + k) - v(T)): (S,) float64.
-
-    They sum to v(all) - v(none). Asks for the value of each of the 2^S sets once.
-    """
+    """phi_k = sum over sets T without k of |T|! (S - |T| - 1)! / S! (v(T + k) - v(T)): (S,) float64, from 2^S values."""
     v = {T: value(T) for size in range(S + 1) for T in combinations(range(S), size)}
     phi = torch.zeros(S, dtype=torch.float64)
     for T, worth in v.items():

@@ -73,10 +73,7 @@ def one_each(problem: Problem, given: Plan, rng: np.random.Generator) -> Plan:
 
 
 def thinned(problem: Problem, given: Plan, rng: np.random.Generator) -> Plan:
-    """Each source stays one with probability 0.75 and is a target otherwise; each target has its cheapest source.
-
-    Where a target is left that none reaches, sources come back, or others are added, that cost least.
-    """
+    """Each source stays one with probability 0.75, else is a target; sources that cost least are added as needed."""
     stays = (given.psi == 0) & (rng.random(len(given.psi)) < STAYING)
     return single(problem, repaired(problem, np.where(stays, 0, 1)))
 

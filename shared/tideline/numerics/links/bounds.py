@@ -35,8 +35,7 @@ MODEL = 1e9  # bit, as published; a small convolutional network has a thousandth
 class Unfit(ValueError):
     """An input that no bound or link can be made of.
 
-    field: which input. devices: the indices at fault, smallest first, so that a caller who knows names can say them; of an entry
-    of a matrix sender and receiver; none where it is the input as a whole.
+    field: which input. devices: the indices at fault, smallest first; of an entry of a matrix sender and receiver; or none.
     """
 
     def __init__(self, field: str, why: str, devices: Iterable[int] = ()) -> None:
@@ -88,10 +87,7 @@ def bounds(
 
 
 def confidence(count: npt.ArrayLike, delta: float = DELTA) -> Floats:
-    """conf = 3 sqrt(ln(2 / delta) / (2 D)) of each of counts D: the price of D samples, at failure probability delta.
-
-    Raises Unfit for a count below one, or delta outside (0, 1).
-    """
+    """3 sqrt(ln(2 / delta) / (2 D)) of counts D. Raises Unfit for D < 1, or a failure probability delta outside (0, 1)."""
     if not 0 < delta < 1:
         raise Unfit("delta", f"{delta} is no failure probability; it is in (0, 1)")
     D = np.asarray(count, np.float64)
@@ -106,10 +102,7 @@ def massart(base: Literal["natural", "published"] = "natural") -> float:
 
 
 def rademacher(count: npt.ArrayLike, complexity: Complexity = "natural") -> Floats:
-    """Rad (N,) for counts D (N,): `massart`, or, early, sqrt(2 ln D / D), which the first published runs had.
-
-    Raises Unfit for another name.
-    """
+    """Rad (N,) for counts D (N,): `massart`; early, sqrt(2 ln D / D), as first published. Raises Unfit for another name."""
     D = np.asarray(count, np.float64)
     if complexity == "early":
         early: Floats = np.sqrt(2 * np.log(D) / D)
@@ -154,10 +147,7 @@ def symmetric(d: Floats) -> tuple[Floats, bool]:
 
 
 def array(name: str, given: npt.ArrayLike, shape: tuple[int, ...], *, diagonal: bool = True) -> Floats:
-    """A float64 copy of that shape, finite and not negative. diagonal=False: the diagonal is ignored and set to zero.
-
-    Raises Unfit that names the entry otherwise.
-    """
+    """A finite float64 copy (shape,), not negative; diagonal=False: the diagonal is set to zero. Raises Unfit with the entry."""
     made = np.array(given, np.float64)
     if made.shape != shape:
         raise Unfit(name, f"its shape is {made.shape}; {shape} was expected")

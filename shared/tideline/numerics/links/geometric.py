@@ -139,8 +139,7 @@ def floor(problem: Problem) -> Floats:
 def delta_link(m: int, sources: int, final: float = DELTA_LINK) -> float:
     """What psi_i alpha_ij may be at most in step m, where so many devices may be sources: it begins loose and tightens.
 
-    Beyond ten of them it begins the tighter the smaller weights are at the start: else all would become targets that send to each
-    other before it binds, and no solver gets back from there.
+    The more of them beyond ten, the tighter it begins: else all become targets that send to each other before it binds.
     """
     return max(final, LOOSEST * min(1, FEW / sources) * TIGHTER**m) if m < TIGHTENED else final
 

@@ -148,7 +148,8 @@ def plan(problem: Problem, psi: npt.ArrayLike, alpha: Floats) -> Plan:
 def objective(problem: Problem, psi: npt.ArrayLike, alpha: Floats) -> float:
     """Eq. 11 at psi (N,) and alpha (N, N), whole or relaxed. Raises Unfit for a weight where there is no link."""
     target = np.asarray(psi, np.float64)
-    alpha = links_only(problem, alpha)
+    alpha = array("alpha", alpha, problem.T.shape, diagonal=False)
+    refuse("alpha", "a weight where there is no link", (alpha > 0) & ~problem.usable)
     sources = float(((1 - target) * problem.opening).sum())
     targets = float(((1 - target)[:, None] * target[None, :] * alpha * problem.T).sum())
     return sources + problem.phi.target * targets + problem.phi.energy * float(smooth_energy(problem, alpha).sum())
@@ -157,8 +158,7 @@ def objective(problem: Problem, psi: npt.ArrayLike, alpha: Floats) -> float:
 def smooth_energy(problem: Problem, alpha: Floats) -> Floats:
     """E (N, N) joules, eq. 14, or its linear form."""
     K = np.where(problem.usable, problem.K, 0)
-    E: Floats = K * alpha if problem.energy_mode == "linear" else K * alpha / (alpha + problem.eps_e)
-    return E
+    return K * alpha if problem.energy_mode == "linear" else K * alpha / (alpha + problem.eps_e)
 
 
 def energy(problem: Problem, alpha: Floats) -> float:
@@ -192,10 +192,7 @@ def exact(problem: Problem, *, time_limit: float | None = None, node_limit: int 
 
 
 def single(problem: Problem, psi: npt.ArrayLike) -> Plan:
-    """These sources and targets, each target with its cheapest source alone; ties go to the smallest index.
-
-    Raises Unfit for sources that some target cannot be reached by.
-    """
+    """These sources and targets, each target with its cheapest source alone; ties go to the smallest index. Raises Unfit."""
     c = from_sources(problem, psi)
     target = np.flatnonzero(np.asarray(psi) == 1)
     alpha = np.zeros(problem.T.shape)
@@ -229,9 +226,8 @@ def polished(problem: Problem, given: Plan) -> Plan:
 def rounded(problem: Problem, psi: Floats, alpha: Floats) -> Plan:
     """Relaxed psi (N,) and alpha (N, N) made whole (algorithm 2's last lines).
 
-    psi at the nearer of 0 and 1. Weights up to 0.025 are dropped and a target's others divided by their sum, or, where none is
-    left, its cheapest source takes all. Where sources are missing, those are added that cost least. Flag `unsettled` where a
-    source had a weight of more than 0.06, which is dropped.
+    psi at the nearer of 0 and 1, weights up to 0.025 dropped, then `mended`. Flag `unsettled` where a source had a weight of
+    more than 0.06, which is dropped.
     """
     made = mended(problem, np.where(problem.pinned | (np.asarray(psi) >= HALF), 1, 0), np.where(alpha > TARGET_REST, alpha, 0))
     rest = bool((np.where(problem.usable, alpha, 0)[:, made.psi == 0] > SOURCE_REST).any())
@@ -239,10 +235,10 @@ def rounded(problem: Problem, psi: Floats, alpha: Floats) -> Plan:
 
 
 def mended(problem: Problem, psi: npt.ArrayLike, alpha: Floats) -> Plan:
-    """A plan of psi (N,) and what weights (N, N) there are, such as those that are left when devices are gone.
+    """A plan of psi (N,) and what weights (N, N) are left, such as when devices are gone.
 
-    Weights from no source, and where there is no link, are dropped and a target's others divided by their sum, or, where none is
-    left, its cheapest source takes all. Where sources are missing, those are added that cost least.
+    Sources are added as in `repaired`. Weights of no link are dropped and a target's others divided by their sum, or, where none
+    is left, its cheapest source takes all.
     """
     whole = repaired(problem, psi)
     target = whole == 1
@@ -275,13 +271,6 @@ def from_sources(problem: Problem, psi: npt.ArrayLike) -> Floats:
     c = np.where((whole == 0)[:, None], problem.service, np.inf)
     refuse("psi", "a target that no source reaches", (whole == 1) & ~np.isfinite(c).any(0))
     return c
-
-
-def links_only(problem: Problem, alpha: Floats) -> Floats:
-    """alpha (N, N) without its diagonal. Raises Unfit for its shape, and for a weight where there is no link."""
-    weights = array("alpha", alpha, problem.T.shape, diagonal=False)
-    refuse("alpha", "a weight where there is no link", (weights > 0) & ~problem.usable)
-    return weights
 
 
 def reach(K: npt.ArrayLike, N: int) -> Floats:

@@ -15,7 +15,7 @@ import itertools
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,7 +32,7 @@ RISE = 1e-4  # relative, of the objective, up to which an inaccurate solution is
 # Interior points, then the same with shorter steps in three ways; where all get stuck, operator splitting, which is slower.
 # Programs are around their points, so that scaling them again is not the first to be tried.
 UNSCALED = {"equilibrate_enable": False}
-SOLVERS: tuple[tuple[str, dict[str, Any]], ...] = (
+SOLVERS: tuple[tuple[str, Mapping[str, float]], ...] = (
     ("CLARABEL", UNSCALED),
     ("CLARABEL", {**UNSCALED, "max_step_fraction": 0.95, "linesearch_backtrack_step": 0.5}),
     ("CLARABEL", {**UNSCALED, "max_step_fraction": 0.8}),
@@ -120,7 +120,7 @@ def solved(of: Program) -> tuple[Floats, bool] | None:
     return best
 
 
-def asked(of: Program, solver: str, options: dict[str, Any]) -> tuple[Floats | None, str]:
+def asked(of: Program, solver: str, options: Mapping[str, float]) -> tuple[Floats | None, str]:
     # Imported here, since it takes a second to load and few runs need it.
     import cvxpy
 
@@ -161,7 +161,6 @@ def converged(steps_done: list[Step], tolerance: float, tightened: int) -> bool:
 
 
 def finished(problem: Problem, first: Point, steps_done: list[Step], status: str) -> Plan:
-    """The last point, rounded, and how it came about."""
     last = steps_done[-1].point if steps_done else first
     plan = rounded(problem, last.psi, last.alpha)
     flags = plan.flags if all(step.accurate for step in steps_done) else (*plan.flags, "inaccurate")

@@ -87,10 +87,7 @@ def carried(plan: Tensor, x: Tensor) -> Tensor:
 
 
 def exact(cost: Tensor) -> Tensor:
-    """Network simplex, one problem after the other; large ones on as many threads as torch may use.
-
-    Small ones are solved before a thread has started, and torch's own threads, which wait by spinning, would stand in their way.
-    """
+    """Network simplex, one problem after the other; large ones, which outlast a thread's start, on as many as torch may use."""
     n, m = cost.shape[-2:]
     problems = cost.reshape(-1, n, m).double().cpu().numpy()
     if len(problems) == 1 or n * m < LARGE or torch.get_num_threads() == 1:
@@ -123,13 +120,9 @@ def sinkhorn(cost: Tensor, entropy: float) -> Tensor:
     for sweep in range(1, SWEEPS + 1):
         f = -log_n - torch.logsumexp(log_k + g, dim=-1, keepdim=True)
         g = -log_m - torch.logsumexp(log_k + f, dim=-2, keepdim=True)
-        if sweep % CHECK_EVERY == 0 and bool((rows(log_k + f + g) - 1 / n).abs().sum(-1).le(MARGINAL).all()):
+        if sweep % CHECK_EVERY == 0 and bool(((log_k + f + g).exp().sum(-1) - 1 / n).abs().sum(-1).le(MARGINAL).all()):
             break
     return (log_k + f + g).exp()
-
-
-def rows(log_plan: Tensor) -> Tensor:
-    return log_plan.exp().sum(-1)
 
 
 @dataclass(frozen=True)
@@ -188,9 +181,9 @@ def barycenter(
         before, z_B, y_B = z_B, mapped(plans, z_P, a), mapped(plans, y_P, a)
         if bool((z_B - before).square().sum(-1).amax() <= tol**2 * scale):
             break
-    return Barycenter(
-        z=z_B, y=y_B, plans=plans if len(a) == len(alpha) else spread(plans, active), objective=tuple(objective), beta=weight
-    )
+    if len(a) < len(alpha):
+        plans = plans.new_zeros(len(alpha), *plans.shape[1:]).index_copy_(0, active.nonzero().flatten(), plans)
+    return Barycenter(z=z_B, y=y_B, plans=plans, objective=tuple(objective), beta=weight)
 
 
 def mapped(plans: Tensor, values: Tensor, alpha: Tensor) -> Tensor:
@@ -201,13 +194,6 @@ def mapped(plans: Tensor, values: Tensor, alpha: Tensor) -> Tensor:
     n_b = plans.shape[-1]
     weights = (n_b * alpha)[:, None, None] * plans
     return carried(weights.reshape(-1, n_b).mT, values.reshape(-1, values.shape[-1]))
-
-
-def spread(plans: Tensor, active: Tensor) -> Tensor:
-    """Plans of the active atoms at their places among all; the others' are zero."""
-    whole = plans.new_zeros(len(active), *plans.shape[1:])
-    whole[active] = plans
-    return whole
 
 
 def starting(z: Tensor, y: Tensor, alpha: Tensor, n_b: int, rng: Generator, start: str) -> tuple[Tensor, Tensor]:
@@ -228,10 +214,7 @@ def balanced_classes(n: int, classes: int) -> Tensor:
 
 
 def balanced_rows(y: Tensor, n: int, rng: Generator) -> Tensor:
-    """n rows of soft labels (m, n_c), balanced over the classes that are likeliest somewhere, in the order of the classes: (n,).
-
-    No row comes twice before all of its class have come once: equal points would stay one point.
-    """
+    """n rows (n,) of soft labels (m, n_c), balanced over the likeliest classes, in their order; each once before any twice."""
     likeliest = y.argmax(-1).cpu()
     present = torch.bincount(likeliest).nonzero().flatten()
     wanted = torch.bincount(balanced_classes(n, len(present)), minlength=len(present))
