@@ -59,9 +59,20 @@ def rows(domain: int, world: World, seed: int = 0) -> Rows:
     return Rows(blobs(TRAIN, domain, 2 * seed, world.inputs), blobs(HELD_OUT, domain, 2 * seed + 1, world.inputs))
 
 
+@dataclass(frozen=True)
+class Opener:
+    """How a simulated site opens its data, in whichever process."""
+
+    domain: int
+    seed: int
+
+    def __call__(self, world: World, role: Role) -> Rows:
+        return rows(self.domain, world, self.seed)
+
+
 def opener(domain: int, seed: int = 0) -> Callable[[World, Role], Rows]:
     """How a simulated site opens its data."""
-    return lambda world, role: rows(domain, world, seed)
+    return Opener(domain, seed)
 
 
 def sites(names: tuple[str, ...] = NAMES[:3], seed: int = 0) -> dict[str, SimSite]:

@@ -76,8 +76,8 @@ def test_a_value_is_a_file_of_its_own() -> None:
     assert torch.equal(value.h["w"], large.h["w"])
     again = encode(back, parts)
     assert (again.digest, again.handles) == (message.digest, (handle,))
-    assert layout.named_handles(layout.parse(parts.view(message.digest))) == (handle,)
-    assert layout.named_parts(layout.parse(parts.view(message.digest))) == ()
+    assert layout.parse(parts.view(message.digest)).handles == (handle,)
+    assert layout.parse(parts.view(message.digest)).parts == ()
 
 
 def test_one_value_for_two() -> None:

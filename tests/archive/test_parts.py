@@ -150,4 +150,4 @@ def test_what_a_root_names_is_listed_without_torch() -> None:
     """A root that names one part twice lists it once, in the order of its structure; a size that is none counts as 0."""
     first, second, again = (["part", letter * 64, "U8", [1], size] for letter, size in (("a", 9), ("b", True), ("a", 8)))
     tree = json.dumps({"w": {"x": first, "t": [[second], again]}, "texts": ["part", "b", "c", "d", "e"], "n": 1})
-    assert layout.named_parts(layout.Header({}, {layout.RECORD: tree}, 0)) == (("a" * 64, 9), ("b" * 64, 0))
+    assert layout.Header({}, {layout.RECORD: tree}, 0).parts == (("a" * 64, 9), ("b" * 64, 0))

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import NamedTuple, NoReturn, TypeGuard
 
@@ -30,6 +31,9 @@ TENSORS, HEADER, NAMED = "The header names {} tensors", "The header claims {} by
 ENTRY_KEYS = frozenset(("dtype", "shape", "data_offsets"))
 NO_STEPS = frozenset(("", ".", ".."))
 STEPS: Mapping[int, int] = {**dict.fromkeys(b"[{", 1), **dict.fromkeys(b"]}", -1)}
+# Headers that are remembered, so that equal ones are written and read once: how many, and of how many bytes and tensors.
+ALIKE, SHORT, FEW = 128, 1 << 14, 256
+NAMES = 4096  # that are remembered to be good
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
@@ -52,6 +56,8 @@ class Limits:
 
 
 LIMITS = Limits()
+Texts = tuple[tuple[str, str], ...]
+Shapes = tuple[tuple[str, tuple[str, tuple[int, ...]]], ...]
 
 
 class Entry(NamedTuple):
@@ -66,17 +72,53 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Header:
-    """A file's entries by name, its metadata, and where its buffers begin."""
+    """A file's entries by name, its metadata, and where its buffers begin. Shared by all files that begin alike."""
 
     entries: Mapping[str, Entry]
     meta: Mapping[str, str]
     data_start: int
+
+    @cached_property
+    def structure(self) -> dict[str, Plain]:
+        """A root's structure. Raises BadMetadata where there is none, or none that is JSON."""
+        text = self.meta.get(RECORD)
+        if text is None:
+            raise errors.BadMetadata("The file holds no record")
+        try:
+            # A lone surrogate becomes bytes that are no UTF-8, and is refused as such.
+            return load_json(text.encode("utf-8", "surrogatepass"), LIMITS)
+        except errors.HeaderNotJson as cause:
+            raise errors.BadMetadata(f"The record's structure cannot be read: {cause.what}") from None
+
+    @cached_property
+    def parts(self) -> tuple[tuple[str, int], ...]:
+        """The parts that a root names: (digest, bytes of the part's file), in the order of the structure, without repeats."""
+        found: dict[str, int] = {}
+        named = [node for node in nodes(self.structure) if is_part(node)]
+        at_most(len(named), LIMITS.parts, errors.TooManyTensors, NAMED)
+        for node in named:
+            found.setdefault(check_digest(node[1]), node[4] if whole(node[4]) else 0)
+        return tuple(found.items())
+
+    @cached_property
+    def handles(self) -> tuple[AnyHandle, ...]:
+        """The sealed values that a root names, without repeats, in the order of the structure."""
+        found = [handle_in(node) for node in nodes(self.structure) if is_handle(node)]
+        at_most(len(found), LIMITS.parts, errors.TooManyTensors, NAMED)
+        return tuple(dict.fromkeys(found))
 
 
 def build(
     tensors: Mapping[str, tuple[str, tuple[int, ...]]], meta: Mapping[str, str], limits: Limits = LIMITS
 ) -> tuple[bytes, tuple[str, ...]]:
     """A file's length and header, and the order of the buffers of {name: (dtype, shape)}. Raises what `parse` would."""
+    known = len(tensors) <= FEW and sum(map(len, meta.values())) <= SHORT
+    return (built if known else built.__wrapped__)(tuple(tensors.items()), tuple(meta.items()), limits)
+
+
+@lru_cache(ALIKE)
+def built(named: Shapes, texts: Texts, limits: Limits) -> tuple[bytes, tuple[str, ...]]:
+    tensors, meta = dict(named), dict(texts)
     at_most(len(tensors), limits.tensors, errors.TooManyTensors, TENSORS)
     order = tuple(sorted(tensors, key=lambda n: (-ITEM_BYTES[tensors[n][0]], n)))
     head: dict[str, Plain] = {META: dict(sorted({**meta, VERSION: LAYOUT}.items()))}
@@ -95,20 +137,27 @@ def build(
 
 def parse(buffer: memoryview, limits: Limits = LIMITS) -> Header:
     """The header of a whole file, every rule checked. Raises the named errors of archive.errors."""
-    raw, start = read_header(buffer, limits)
+    head = header_of(buffer, limits)
+    return (parsed if len(head) <= SHORT else parsed.__wrapped__)(head, len(buffer), limits)
+
+
+@lru_cache(ALIKE)
+def parsed(head: bytes, size: int, limits: Limits) -> Header:
+    """The header of a file of so many bytes. Messages of one kind begin alike, whoever sends them."""
+    raw, start = load_json(head, limits), 8 + len(head)
     meta = metadata(raw.pop(META, {}))
-    return Header(entries_in(raw, start, len(buffer), limits), meta, start)
+    return Header(entries_in(raw, start, size, limits), meta, start)
 
 
-def read_header(buffer: memoryview, limits: Limits) -> tuple[dict[str, Plain], int]:
-    """The JSON object at the beginning of a file, and where its buffers begin."""
+def header_of(buffer: memoryview, limits: Limits) -> bytes:
+    """The JSON text at the beginning of a file."""
     if len(buffer) < 8:
         raise errors.TooShort(f"An archive of {len(buffer)} bytes has no header")
     size = int.from_bytes(buffer[:8], "little")
     at_most(size, limits.header_bytes, errors.HeaderTooLarge, HEADER)
     if 8 + size > len(buffer):
         raise errors.HeaderTruncated(f"The header claims {size} bytes; the file has {len(buffer) - 8} after its length")
-    return load_json(bytes(buffer[8 : 8 + size]), limits), 8 + size
+    return bytes(buffer[8 : 8 + size])
 
 
 def entries_in(
@@ -176,18 +225,7 @@ def metadata(raw: Plain) -> Mapping[str, str]:
     return texts
 
 
-def structure(header: Header) -> dict[str, Plain]:
-    """A root's structure. Raises BadMetadata where there is none, or none that is JSON."""
-    text = header.meta.get(RECORD)
-    if text is None:
-        raise errors.BadMetadata("The file holds no record")
-    try:
-        # A lone surrogate becomes bytes that are no UTF-8, and is refused as such.
-        return load_json(text.encode("utf-8", "surrogatepass"), LIMITS)
-    except errors.HeaderNotJson as cause:
-        raise errors.BadMetadata(f"The record's structure cannot be read: {cause.what}") from None
-
-
+@lru_cache(NAMES)
 def check_name(name: str, limits: Limits = LIMITS) -> str:
     """A tensor's name or path: printable, not empty, not longer than the limit, no backslash, no empty or dotted step."""
     good = name.isprintable() and "\\" not in name and NO_STEPS.isdisjoint(name.split("/"))
@@ -251,23 +289,6 @@ def cover(entries: Iterable[Entry], size: int) -> None:
         raise errors.DataTruncated(f"The buffers need {at} bytes; the file has {size}")
     if at < size:
         raise errors.TrailingBytes(f"{size - at} bytes follow the last buffer")
-
-
-def named_parts(header: Header) -> tuple[tuple[str, int], ...]:
-    """The parts that a root names: (digest, bytes of the part's file), in the order of the structure, without repeats."""
-    found: dict[str, int] = {}
-    named = [node for node in nodes(structure(header)) if is_part(node)]
-    at_most(len(named), LIMITS.parts, errors.TooManyTensors, NAMED)
-    for node in named:
-        found.setdefault(check_digest(node[1]), node[4] if whole(node[4]) else 0)
-    return tuple(found.items())
-
-
-def named_handles(header: Header) -> tuple[AnyHandle, ...]:
-    """The sealed values that a root names, without repeats, in the order of the structure."""
-    found = [handle_in(node) for node in nodes(structure(header)) if is_handle(node)]
-    at_most(len(found), LIMITS.parts, errors.TooManyTensors, NAMED)
-    return tuple(dict.fromkeys(found))
 
 
 def handle_node(handle: AnyHandle) -> list[Plain]:

@@ -44,7 +44,7 @@ def decode_order(kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> t
 def files_of(digest: Digest, parts: Parts) -> tuple[tuple[Digest, int], ...]:
     """The root and the parts that it names, (digest, bytes)."""
     view = parts.view(digest)
-    return ((digest, len(view)), *((Digest(d), size) for d, size in layout.named_parts(layout.parse(view))))
+    return ((digest, len(view)), *((Digest(d), size) for d, size in layout.parse(view).parts))
 
 
 class Reader:
@@ -57,7 +57,7 @@ class Reader:
         self.used: set[str] = set()
 
     def root(self, kind: type[T]) -> T:
-        value = self.record(kind, layout.structure(self.header), "")
+        value = self.record(kind, self.header.structure, "")
         if extra := set(self.header.entries) - self.used:
             raise errors.Undeclared(f"The file holds {min(extra)!r}, which {kind.__name__} does not declare")
         return value
@@ -125,7 +125,8 @@ def tensors_in(view: memoryview, limits: Limits = LIMITS) -> dict[str, Tensor]:
     The header is read by our own rules, with our limits, but for three that are no safety: its metadata may be any, buffers begin
     at a multiple of 8 bytes, and whole numbers of every width are known.
     """
-    raw, start = layout.read_header(view, limits)
+    head = layout.header_of(view, limits)
+    raw, start = layout.load_json(head, limits), 8 + len(head)
     raw.pop(META, None)
     entries = layout.entries_in(raw, start, len(view), limits, FOREIGN_BYTES, FOREIGN_ALIGN)
     return {name: tensor_at(view, start, each) for name, each in entries.items()}

@@ -73,7 +73,7 @@ def export(open_part: OpenPart, root: Digest, size: int, out: Path) -> Exported:
     temporary = out.with_name(f".{out.name}.tmp")
     with open_part(root, size) as view:
         header = layout.parse(view)
-        tensors, values = flatten(layout.structure(header), header)
+        tensors, values = flatten(header.structure, header)
         notes = {"tideline.state": root, "tideline.values": json.dumps(values, sort_keys=True)}
         head, order = layout.build({name: (each.dtype, each.shape) for name, each in tensors.items()}, notes)
         try:

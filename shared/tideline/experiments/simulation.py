@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -23,7 +24,8 @@ from tideline.core.settings import plain
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.experiment import DealData, Experiment, SiteSource, read_experiment
 from tideline.engine.model.runs import Status
-from tideline.engine.simulation.federation import Federation, SimSite
+from tideline.engine.simulation.federation import Federation, OpenPool, SimSite
+from tideline.engine.simulation.pools import InlinePool, ProcessPool, cores
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.initial_weights import packed
 from tideline.learning.datasets import digits
@@ -32,6 +34,7 @@ from tideline.learning.formats.holdings import Holdings
 from tideline.learning.partition.folders import Sites, read_dealt, rule_in, sites_of
 from tideline.report.maps import last_groups
 
+POOLS = ("inline", "processes")
 SETS = {"digits": digits.write_site}
 
 
@@ -51,10 +54,27 @@ class Folder:
 
 @dataclass(frozen=True)
 class Place:
-    """What all simulated sites have in common: what they let out, and where their steps compute."""
+    """What all simulated sites have in common: what they let out, and where their steps compute.
+
+    pool: `inline`, or `processes`; jobs: how many of these, as many as there are cores unless said.
+    """
 
     policy: Policy = DEFAULT_POLICY
     device: str = "cpu"
+    pool: str = POOLS[0]
+    jobs: int | None = None
+
+    @property
+    def open_pool(self) -> OpenPool:
+        """Raises ConfigRefused for a pool that there is not, and for jobs where this process does everything."""
+        if self.pool not in POOLS:
+            raise ConfigRefused(f"pool is {self.pool!r}", f"Use one of: {', '.join(POOLS)}", path="pool")
+        if self.pool == "processes":
+            return partial(ProcessPool, jobs=cores() if self.jobs is None else self.jobs)
+        if self.jobs not in (None, 1):
+            todo = "Leave it out, or use the pool processes"
+            raise ConfigRefused(f"jobs is {self.jobs}, but the pool inline is this process alone", todo, path="jobs")
+        return InlinePool
 
 
 @dataclass
@@ -119,8 +139,9 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
         with placed.located():
             named = {n: folder_of(n, site, text, Path(scratch) / n) for n, site in experiment.data.items()}
             folders: dict[str, Opened] = {**named, **(dealt or {})}
-        federation = Federation(methods, {name: SimSite(f, place.policy) for name, f in folders.items()}, device=place.device)
-        return play(federation, placed, folders, out)
+        sites = {name: SimSite(f, place.policy) for name, f in folders.items()}
+        with contextlib.closing(Federation(methods, sites, device=place.device, open_pool=place.open_pool)) as federation:
+            return play(federation, placed, folders, out)
 
 
 def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Opened], out: Path | None) -> RunResult:

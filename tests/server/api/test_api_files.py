@@ -6,7 +6,7 @@ import hashlib
 
 from api_world import Coordinator, refused
 
-from tideline.archive.layout import named_parts, parse
+from tideline.archive.layout import parse
 from tideline_server.api.routes.files import CHUNK_BYTES, chunks
 
 
@@ -18,7 +18,7 @@ def test_a_final_state_can_be_rebuilt(finished: tuple[Coordinator, str]) -> None
     got = [coordinator.get(f"/parts/{digest}?run={run}") for digest, _ in named["files"]]
     assert [[hashlib.sha256(g.content).hexdigest(), len(g.content)] for g in got] == named["files"]
     assert all(g.headers["content-length"] == str(len(g.content)) for g in got)
-    assert [list(each) for each in named_parts(parse(memoryview(got[0].content)))] == named["files"][1:]
+    assert [list(each) for each in parse(memoryview(got[0].content)).parts] == named["files"][1:]
 
 
 def test_there_is_no_final_state_before_the_end(coordinator: Coordinator) -> None:

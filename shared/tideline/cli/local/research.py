@@ -68,10 +68,12 @@ def simulate(
     settings: Overrides = None,
     policy: SitePolicyFile = None,
     device: Device = "cpu",
+    pool: Annotated[str, typer.Option(help="Who runs the sites' steps: inline (this process) or processes.")] = "inline",
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Processes of the pool. [default: one a core]")] = None,
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment in this process, with the sites of its `data:` or `deal:` section."""
+    """Run an experiment on this machine, with the sites of its `data:` or `deal:` section."""
     from tideline.experiments.files import read_file
 
     text = read_file(file).changed(settings or ())  # before torch is loaded: you see a typing error at once
@@ -83,7 +85,7 @@ def simulate(
     from tideline_agent.trainer import present
 
     present(device)
-    result = simulate_text(text, load_methods(methods), out, Place(read_policy(policy).allowed, device))
+    result = simulate_text(text, load_methods(methods), out, Place(read_policy(policy).allowed, device, pool, jobs))
     if as_json:
         print_json(result)
     else:

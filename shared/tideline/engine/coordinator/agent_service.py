@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
-from tideline.archive.layout import named_handles, named_parts, parse
+from tideline.archive.layout import parse
 from tideline.archive.parts import MAX_PART_BYTES, STREAMS, Intake, Upload, chunk_size, chunks
 from tideline.core.errors import FederationError, IdentityRefused, Malformed, NotFound, Stale
 from tideline.core.notes import Level, Note
@@ -196,13 +196,13 @@ class AgentService:
         if not reply.files:
             raise PartMissing("The reply names no message")
         header, run = parse(self.part_store.parts.view(reply.files[0][0])), self.run(row)
-        if [d for d, _ in named_parts(header)] != [d for d, _ in reply.files[1:]]:
+        if [d for d, _ in header.parts] != [d for d, _ in reply.files[1:]]:
             raise Undeclared("The reply's files are not those that its root names")
         for digest, size in (*reply.files, *ciphers(reply.sealed)):
             if self.part_store.parts.size(digest) != size:
                 raise PartMismatch(f"Part {digest[:12]} has not the {size} bytes that the reply tells")
-        if reply.sealed or named_handles(header):
-            check_envelopes(row, run, reply, named_handles(header), self.journal.client(row.client))
+        if reply.sealed or header.handles:
+            check_envelopes(row, run, reply, header.handles, self.journal.client(row.client))
         assert row.message is not None, "orders after the join have a message"
         self.compute.check(CheckRequest(run.spec, row.cursor, row.message, reply.files[0][0]))
 

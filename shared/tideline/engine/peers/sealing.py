@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from tideline.archive import sealing
 from tideline.archive.errors import SealBroken
-from tideline.archive.layout import check_digest, named_handles, parse
+from tideline.archive.layout import check_digest, parse
 from tideline.archive.parts import Parts
 from tideline.archive.sealing import About, Handed
 from tideline.core.errors import Malformed, PeerRefused
@@ -92,7 +92,7 @@ def handed(run: RunId, envelope: Envelope, reader: ClientId) -> Handed:
 
 def complete(order: Order, root: memoryview) -> None:
     """An order brings an envelope for each handle that its message names, and no others. Raises SealBroken, Malformed."""
-    named, given = set(named_handles(parse(root))), {each.handle for each in order.sealed}
+    named, given = set(parse(root).handles), {each.handle for each in order.sealed}
     if lacking := sorted(named - given, key=str):
         raise sealing.on_the_way(about(order.run, lacking[0]), "the order names it and does not bring it")
     if more := sorted(given - named, key=str):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import Buffer, MemoryParts, Parts
 from tideline.core.algorithm import Methods
+from tideline.core.errors import FederationError
 from tideline.core.privacy import DEFAULT_POLICY, Policy
-from tideline.core.run import ClientId, Digest, Role, RunId
+from tideline.core.run import ClientId, Digest, OrderId, Role, RunId
 from tideline.core.settings import Plain
 from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.compute.step_runner import StepRunner
@@ -23,14 +25,16 @@ from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Scheduler
 from tideline.engine.model.accounts import Client
 from tideline.engine.model.experiment import UPLOADER
-from tideline.engine.model.orders import Order
+from tideline.engine.model.orders import Order, Receipt
 from tideline.engine.model.runs import OPEN, Event
 from tideline.engine.ports.site import OpenSiteData
 from tideline.engine.simulation.adapters import LocalLink, ManualClock, MemoryVault, QuietBell
 from tideline.engine.simulation.journal import MemoryJournal
-from tideline.engine.site.agent import Agent, new_peer_keys
+from tideline.engine.simulation.pools import InlinePool, Sources, StepPool
+from tideline.engine.site.agent import Agent, Work, new_peer_keys
 
 Watch = Callable[[Event], None]
+OpenPool = Callable[[Methods, Sources, str], StepPool]
 OrderOf = Callable[[list[Order]], list[Order]]
 
 
@@ -45,7 +49,15 @@ class SimSite:
 class Federation:
     """A coordinator and its sites, wired in one process. `home` keeps parts in folders instead of memory."""
 
-    def __init__(self, methods: Methods, sites: Mapping[str, SimSite], home: Path | None = None, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        methods: Methods,
+        sites: Mapping[str, SimSite],
+        home: Path | None = None,
+        device: str = "cpu",
+        open_pool: OpenPool = InlinePool,
+    ) -> None:
+        self.pool = open_pool(methods, {ClientId(name): site.open_site_data for name, site in sites.items()}, device)
         self.clock, self.bell, self.journal = ManualClock(), QuietBell(), MemoryJournal()
         self.parts = store(home, "coordinator")
         self.part_store = PartStore(self.parts, self.journal, self.clock)
@@ -97,8 +109,7 @@ class Federation:
         while self.turn(runs):
             orders = list(self.waiting())
             played = order_of(orders) if order_of else orders
-            for order in played:
-                self.handle(order)
+            for _ in self.play(played):
                 if watch and early:
                     self.turn(runs)
                 seen = self.show(run, seen, watch)
@@ -129,10 +140,37 @@ class Federation:
         for name in self.agents:
             yield from self.agent_service.orders(name)
 
-    def handle(self, order: Order) -> None:
+    def play(self, orders: Iterable[Order]) -> Iterator[None]:
+        """Let sites answer orders, as many at once as the pool has room for; after each answer its caller has a turn."""
+        waiting, at_work = iter(orders), dict[OrderId, Work[Receipt | None]]()
+        while True:
+            while len(at_work) < self.pool.room and (order := next(waiting, None)) is not None:
+                agent = self.agent_of(order)
+                work = agent.work(order)
+                try:
+                    self.pool.begin(order.id, next(work), agent.vault.parts(order.run))
+                    at_work[order.id] = work
+                except StopIteration:  # there was nothing to do
+                    yield
+            if not at_work:
+                return
+            name, done = self.pool.finished()
+            with suppress(StopIteration):
+                at_work[name].throw(done) if isinstance(done, FederationError) else at_work[name].send(done)
+            del at_work[name]
+            yield
+
+    def agent_of(self, order: Order) -> Agent:
         row = self.journal.order(order.id)
         assert row is not None
-        self.agents[row.client].handle(order)
+        return self.agents[row.client]
+
+    def handle(self, order: Order) -> None:
+        self.agent_of(order).handle(order)
+
+    def close(self) -> None:
+        """End the pool's processes, if it has any."""
+        self.pool.close()
 
 
 def store(home: Path | None, name: str) -> Parts:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
-from tideline.archive.layout import check_digest, named_parts, parse
+from tideline.archive.layout import check_digest, parse
 from tideline.archive.parts import MAX_PART_BYTES, Parts
 from tideline.core import errors
 from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, refused
@@ -141,7 +141,7 @@ class Agent:
             return
         root = self.vault.parts(order.run).view(order.files[0][0])
         listed = {digest for digest, _ in order.files[1:]}
-        named = {Digest(digest) for digest, _ in named_parts(parse(root))}
+        named = {Digest(digest) for digest, _ in parse(root).parts}
         if lacking := sorted(named - listed):
             raise PartMissing(f"The order's root names part {lacking[0][:12]}, which the order does not offer")
         if more := sorted(listed - named):

@@ -1,0 +1,334 @@
+"""Who runs the steps of simulated sites: this process, or processes of its own on the machine's other cores.
+
+Steps are pure: what one reads goes with it, what it makes comes back, and one whose process died is run again. So the bytes are
+the same whoever runs it. A process is started by spawn, and is sent the sites' data sources and jobs as Python objects: all of
+that is between processes of one owner, and this is the one module that pickles. Messages are bytes of archives, as everywhere.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from pickle import PicklingError
+from typing import Protocol, TypeAlias
+
+from tideline.archive.folder import FolderParts
+from tideline.archive.layout import parse
+from tideline.archive.parts import Buffer, MemoryParts, Parts
+from tideline.core.algorithm import Methods
+from tideline.core.errors import ConfigRefused, FederationError, StepFailed
+from tideline.core.run import ClientId, Digest, OrderId, Role, World
+from tideline.core.settings import Plain, plain, read
+from tideline.core.step import no_tick
+from tideline.engine.compute.step_runner import StepRunner
+from tideline.engine.model.brief import Brief
+from tideline.engine.ports.site import Done, Job, OpenSiteData
+from tideline.engine.process.pipe import from_plain, to_plain
+
+Sources: TypeAlias = Mapping[ClientId, OpenSiteData]
+Answer: TypeAlias = tuple[OrderId, "Done | FederationError"]
+SHARED_BYTES = 1 << 20  # parts of so many bytes go through files that processes map, not through pipes
+AHEAD = 2  # steps that a process has at once: the next is there when one is done
+TRIES = 3  # a step whose process died is run again, at most twice
+MEMORY = Path("/dev/shm")  # a folder in memory, where there is one
+
+
+class StepPool(Protocol):
+    """Runs steps, several at once."""
+
+    room: int  # steps that may be at work
+
+    def begin(self, order: OrderId, job: Job, parts: Parts) -> None:
+        """Begin the step of an order over the parts of its site, where what it makes will lie."""
+
+    def finished(self) -> Answer:
+        """Wait for a step; what came of it, in any order."""
+
+    def close(self) -> None: ...
+
+
+class InlinePool:
+    """Runs each step in this process, when its end is asked for."""
+
+    room = 1
+
+    def __init__(self, methods: Methods, sources: Sources, device: str = "cpu") -> None:
+        self._runners = Runners(methods, sources, device)
+        self._begun: list[tuple[OrderId, Job, Parts]] = []
+
+    def begin(self, order: OrderId, job: Job, parts: Parts) -> None:
+        self._begun.append((order, job, parts))
+
+    def finished(self) -> Answer:
+        order, job, parts = self._begun.pop(0)
+        return order, self._runners.run(job, parts)
+
+    def close(self) -> None:
+        return
+
+
+class Runners:
+    """A step runner for each site, made when it is first needed: each remembers its site's data."""
+
+    def __init__(self, methods: Methods, sources: Sources, device: str) -> None:
+        self._methods, self._sources, self._device = methods, sources, device
+        self._known: dict[ClientId, StepRunner] = {}
+
+    def run(self, job: Job, parts: Parts) -> Done | FederationError:
+        """One step, what it makes left in its parts."""
+        runner = self._known.get(job.client)
+        if runner is None:
+            runner = StepRunner(self._methods, lambda run: parts, self._sources[job.client], self._device)
+            self._known[job.client] = runner
+        runner.parts_of = lambda run: parts
+        try:
+            return runner.run(job, no_tick)
+        except FederationError as error:
+            return error
+
+
+@dataclass(frozen=True)
+class Task:
+    """A step on its way to a process. job: with BARE for its brief, whose number is `like`; brief: itself, the first time.
+
+    files: what the step reads, but for what lies in shared files.
+    """
+
+    order: OrderId
+    job: Job
+    like: int
+    brief: Mapping[str, Plain] | None
+    files: Mapping[Digest, bytes]
+
+
+# In the place of a brief that a process knows: nothing in it is a view of a mapping, which cannot be sent.
+BARE = Brief(method="", config={}, world=World(sizes={}), threads=1, keeps=False, contract=(), role=Role.PEER, peers={})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a step, with the files that it made; or its error as plain data."""
+
+    order: OrderId
+    done: Done | None
+    files: Mapping[Digest, bytes]
+    error: Mapping[str, Plain]
+
+
+@dataclass
+class Worker:
+    """A process. known: the briefs that it has been sent. at_work: its steps, and how often each was begun."""
+
+    process: BaseProcess
+    line: Connection
+    known: set[int] = field(default_factory=set)
+    at_work: dict[OrderId, tuple[Job, Parts, int]] = field(default_factory=dict)
+
+
+class ProcessPool:
+    """Spawned processes, each with the sites that fall to it, so that mostly one alone holds a site's data."""
+
+    def __init__(self, methods: Methods, sources: Sources, device: str = "cpu", jobs: int = 1) -> None:
+        """Raises ConfigRefused for more processes than there are cores, and for data sources that cannot be sent to them."""
+        check_jobs(jobs)
+        self._folder = tempfile.TemporaryDirectory(prefix="tideline-", dir=MEMORY if MEMORY.is_dir() else None)
+        self._shared = FolderParts(Path(self._folder.name), durable=False)
+        self._lent: Counter[Digest] = Counter()
+        self._start = (methods, dict(sources), device, Path(self._folder.name))
+        self._homes = {name: i % jobs for i, name in enumerate(sorted(sources))}
+        self._briefs: list[Brief] = []
+        self._failed: list[Answer] = []
+        self.room = jobs * AHEAD
+        self._workers: list[Worker] = []
+        try:
+            self._workers += [self._started() for _ in range(jobs)]
+        except ConfigRefused:
+            self.close()
+            raise
+
+    def begin(self, order: OrderId, job: Job, parts: Parts) -> None:
+        for digest in needed(job, parts):
+            if parts.size(digest) >= SHARED_BYTES:
+                self._lent[digest] += 1
+                if not self._shared.has(digest):
+                    self._shared.put([parts.view(digest)])
+        self._send(order, job, parts, 1)
+
+    def finished(self) -> Answer:
+        while not self._failed:
+            busy = [each for each in self._workers if each.at_work]
+            ready = wait([each.line for each in busy])
+            worker = next(each for each in busy if each.line in ready)
+            try:
+                return self._received(worker, worker.line.recv())
+            except (EOFError, OSError):
+                self._again(worker)
+        return self._failed.pop(0)
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.line.close()
+            worker.process.terminate()
+            worker.process.join()
+        self._folder.cleanup()
+
+    def _started(self) -> Worker:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=work, args=(theirs, *self._start), daemon=True)
+        try:
+            process.start()
+        except (AttributeError, TypeError, PicklingError) as cause:
+            what = f"The sites' data cannot be opened by another process: {cause}"
+            raise ConfigRefused(
+                what, "Open them with functions and classes of modules, or use the pool inline", path="pool"
+            ) from None
+        theirs.close()
+        return Worker(process, ours)
+
+    def _send(self, order: OrderId, job: Job, parts: Parts, tries: int) -> None:
+        """To the process that has the site's data, unless that has enough to do."""
+        home = self._workers[self._homes[job.client]]
+        worker = home if len(home.at_work) < AHEAD else min(self._workers, key=lambda each: len(each.at_work))
+        worker.at_work[order] = job, parts, tries
+        like = self._number(job.brief)
+        brief = None if like in worker.known else plain(job.brief)
+        worker.known.add(like)
+        files = {digest: bytes(parts.view(digest)) for digest in needed(job, parts) if parts.size(digest) < SHARED_BYTES}
+        bare = replace(job, brief=BARE, transfers=replace(job.transfers, fetched=dict(job.transfers.fetched)))
+        with suppress(OSError):  # it has died, as `finished` will see
+            worker.line.send(Task(order, bare, like, brief, files))
+
+    def _number(self, brief: Brief) -> int:
+        """A brief's number. There are two of a run, or three: one for each role."""
+        for i, each in enumerate(self._briefs):
+            if each is brief:
+                return i
+        self._briefs.append(brief)
+        return len(self._briefs) - 1
+
+    def _received(self, worker: Worker, outcome: Outcome) -> Answer:
+        job, parts, _ = worker.at_work.pop(outcome.order)
+        self._returned(job, parts)
+        if outcome.done is None:
+            return outcome.order, from_plain(outcome.error)
+        for digest, size in made(outcome.done):
+            if not parts.has(digest):
+                parts.put([outcome.files[digest] if digest in outcome.files else self._shared.view(digest)])
+            if size >= SHARED_BYTES and digest not in self._lent:
+                self._shared.drop(digest)
+        return outcome.order, outcome.done
+
+    def _returned(self, job: Job, parts: Parts) -> None:
+        """A step is over: drop the shared files that no other reads."""
+        for digest in needed(job, parts):
+            if digest in self._lent:
+                self._lent[digest] -= 1
+                if not self._lent[digest]:
+                    del self._lent[digest]
+                    self._shared.drop(digest)
+
+    def _again(self, worker: Worker) -> None:
+        """A process has died: start another one, with the steps that it had."""
+        worker.process.join()
+        self._workers[self._workers.index(worker)] = self._started()
+        for order, (job, parts, tries) in worker.at_work.items():
+            if tries < TRIES:
+                self._send(order, job, parts, tries + 1)
+                continue
+            self._returned(job, parts)
+            what = f"The process of this step died {TRIES} times, the last time with code {worker.process.exitcode}"
+            todo = "Look for the kernel's out-of-memory messages; use fewer processes, or smaller batches"
+            self._failed.append((order, StepFailed(what, todo)))
+
+
+def check_jobs(jobs: int) -> None:
+    """Raises ConfigRefused for fewer processes than one, and for more than there are cores."""
+    if not 1 <= jobs <= cores():
+        raise ConfigRefused(f"jobs is {jobs}; this machine has {cores()} cores", f"Give 1 to {cores()}", path="jobs")
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def needed(job: Job, parts: Parts) -> Iterator[Digest]:
+    """The files that a step reads: its message and its memory, and the values that the message names."""
+    for root in filter(None, (job.message, job.memory)):
+        header = parse(parts.view(root))
+        yield root
+        yield from (Digest(digest) for digest, _ in header.parts)
+        yield from (digest for each in header.handles if parts.has(digest := Digest(each.digest)))
+
+
+def made(done: Done) -> Iterator[tuple[Digest, int]]:
+    """The files that a step made, the values for peers among them."""
+    yield from (*done.message, *done.memory)
+    yield from ((Digest(each.digest), each.size) for each in done.handles)
+
+
+class TaskParts(MemoryParts):
+    """The parts of one step: small ones in memory, large ones in the folder that all processes see."""
+
+    def __init__(self, files: Mapping[Digest, bytes], shared: Parts) -> None:
+        super().__init__()
+        self._held.update(files)
+        self._shared = shared
+
+    def has(self, digest: Digest) -> bool:
+        return super().has(digest) or self._shared.has(digest)
+
+    def size(self, digest: Digest) -> int:
+        return super().size(digest) if digest in self._held else self._shared.size(digest)
+
+    def view(self, digest: Digest) -> memoryview:
+        return super().view(digest) if digest in self._held else self._shared.view(digest)
+
+    def put(self, buffers: Sequence[Buffer]) -> Digest:
+        large = sum(map(len, buffers)) >= SHARED_BYTES
+        return self._shared.put(buffers) if large else super().put(buffers)
+
+    def files(self, digests: Iterable[Digest]) -> dict[Digest, bytes]:
+        """Those that are in memory."""
+        return {digest: self._held[digest] for digest in digests if digest in self._held}
+
+
+def work(line: Connection, methods: Methods, sources: Sources, device: str, folder: Path) -> None:
+    """A process of a pool: step after step, until the other end of the line closes."""
+    shared, runners = FolderParts(folder, durable=False), Runners(methods, sources, device)
+    tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+    # What comes is taken up at once: two that wait for each other to read would wait for ever.
+    threading.Thread(target=listen, args=(line, tasks), daemon=True).start()
+    briefs: dict[int, Brief] = {}
+    while (task := tasks.get()) is not None:
+        if task.brief is not None:
+            briefs[task.like] = read(Brief, task.brief, "brief")
+        parts = TaskParts(task.files, shared)
+        came = runners.run(replace(task.job, brief=briefs[task.like]), parts)
+        with suppress(OSError):  # nobody listens any more
+            line.send(outcome(task.order, came, parts))
+
+
+def listen(line: Connection, tasks: queue.SimpleQueue[Task | None]) -> None:
+    with suppress(EOFError, OSError):
+        while True:
+            tasks.put(line.recv())
+    tasks.put(None)
+
+
+def outcome(order: OrderId, came: Done | FederationError, parts: TaskParts) -> Outcome:
+    if isinstance(came, FederationError):
+        return Outcome(order, None, {}, to_plain(came))
+    done = replace(came, metrics=dict(came.metrics))
+    return Outcome(order, done, parts.files(digest for digest, _ in made(done)), {})

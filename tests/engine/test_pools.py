@@ -1,0 +1,145 @@
+"""Whoever runs the steps of simulated sites, the bytes are the same; a process that dies is replaced, and its steps run again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine import passing
+from tests.laws.laws import EVERYTHING
+from tests.synthetic import NAMES, Opener, Rows, experiment, sites
+from tideline.algorithms import METHODS
+from tideline.core.algorithm import Methods
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import Role, World
+from tideline.engine.simulation import pools
+from tideline.engine.simulation.federation import Federation, SimSite
+from tideline.engine.simulation.pools import InlinePool, ProcessPool
+
+pytestmark = pytest.mark.processes
+JOBS = min(2, os.cpu_count() or 1)
+ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
+processes = partial(ProcessPool, jobs=JOBS)
+
+
+@contextmanager
+def federation(methods: Methods, given: Mapping[str, SimSite], open_pool: Callable[..., Any]) -> Iterator[Federation]:
+    """A federation whose pool is closed in the end."""
+    made = Federation(methods, given, open_pool=open_pool)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def ended(methods: Methods, given: Mapping[str, Any], there: Mapping[str, SimSite], open_pool: Callable[..., Any]) -> Any:
+    """What a run comes to: its result without times, and what each site remembers."""
+    with federation(methods, there, open_pool) as on:
+        run = on.start(given)
+        result = on.run(run)
+        heads = {name: agent.vault.head(run) for name, agent in on.agents.items()}
+        return (
+            result["status"],
+            result["state_digest"],
+            result["clients"],
+            {n: h and (h.memory, h.reply) for n, h in heads.items()},
+        )
+
+
+@pytest.mark.parametrize("method", ["fedavg", "feddadil", "fedwca"])
+def test_processes_give_the_bytes_of_this_one(method: str) -> None:
+    """Of a method without memories, and of two whose sites remember."""
+    given = experiment(method, ROSTER)
+    inline = ended(METHODS, given, sites(), InlinePool)
+    assert inline[0] == "completed"
+    assert ended(METHODS, given, sites(), processes) == inline
+
+
+def test_large_parts_go_through_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts above a size are mapped by all processes, and none is left there in the end."""
+    monkeypatch.setattr(pools, "SHARED_BYTES", 1)
+    given = experiment("fedavg", ROSTER)
+    inline = ended(METHODS, given, sites(), InlinePool)
+    with federation(METHODS, sites(), processes) as on:
+        assert on.run(on.start(given))["state_digest"] == inline[1]
+        assert not list(on.pool._shared.digests())  # type: ignore[attr-defined]
+
+
+def test_values_for_peers() -> None:
+    """A step that fetches what its peers sealed reads it in another process, too."""
+    there = {name: SimSite(Opener(i, 0), EVERYTHING) for i, name in enumerate(NAMES[:3])}
+    given = {"method": "passing", "config": {"rounds": 2}, "world": {"inputs": [8], "classes": 3, "model": "mlp"}}
+    given |= {"roster": dict.fromkeys(NAMES[:3], "source"), "seed": 3}
+    results = [ended(passing.METHODS, given, there, pool)[:2] for pool in (InlinePool, processes)]
+    assert results[0] == results[1] and results[0][0] == "completed"
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """Data whose process is killed when it is opened, so many times."""
+
+    domain: int
+    marks: str
+    times: int
+
+    def __call__(self, world: World, role: Role) -> Rows:
+        died = len(list(Path(self.marks).iterdir()))
+        if died < self.times:
+            Path(self.marks, str(died)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Opener(self.domain, 0)(world, role)
+
+
+def deadly(folder: Path, times: int) -> dict[str, SimSite]:
+    return sites() | {"bert": SimSite(Deadly(1, str(folder), times))}
+
+
+def test_a_killed_process_is_replaced_and_its_steps_run_again(tmp_path: Path) -> None:
+    given = experiment("fedavg", ROSTER)
+    assert ended(METHODS, given, deadly(tmp_path, 2), processes)[:2] == ended(METHODS, given, sites(), InlinePool)[:2]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_step_that_kills_its_process_again_and_again_fails(tmp_path: Path) -> None:
+    """The site's order fails with a reason, and the run says so; nothing waits for ever."""
+    with federation(METHODS, deadly(tmp_path, 99), processes) as on:
+        result = on.run(on.start(experiment("fedavg", ROSTER, waiting={"deadline": 60.0})))
+    assert result["status"] == "stalled"
+    assert "bert: StepFailed" in result["cause"] or "The process of this step died 3 times" in result["cause"], result["cause"]
+
+
+def test_an_error_of_a_step_comes_back_as_it_is() -> None:
+    """A site whose data cannot be opened says why, in the words that it would have said here."""
+    there = sites() | {"bert": SimSite(refusing)}
+    given = experiment("fedavg", ROSTER)
+    causes = []
+    for pool in (InlinePool, processes):
+        with federation(METHODS, there, pool) as on:
+            causes.append(on.run(on.start(given))["cause"])
+    assert causes[0] == causes[1] and "there is nothing here" in causes[0]
+
+
+def refusing(world: World, role: Role) -> Rows:
+    raise ConfigRefused("there is nothing here", "Bring data", path="data")
+
+
+def test_data_that_no_other_process_can_open_is_refused() -> None:
+    there = {name: SimSite(lambda world, role: Opener(0, 0)(world, role)) for name in ROSTER}
+    with pytest.raises(ConfigRefused, match="cannot be opened by another process") as refused:
+        Federation(METHODS, there, open_pool=processes)
+    assert refused.value.context["path"] == "pool"
+
+
+@pytest.mark.parametrize("jobs", [0, 10_000])
+def test_more_processes_than_cores_are_refused(jobs: int) -> None:
+    with pytest.raises(ConfigRefused, match=f"jobs is {jobs}; this machine has") as refused:
+        Federation(METHODS, sites(), open_pool=partial(ProcessPool, jobs=jobs))
+    assert refused.value.context["path"] == "jobs"
