@@ -11,7 +11,7 @@ from tests.architecture.sources import sources
 # Of otherwise light packages, what works on tensors. Everything else in them loads none.
 WITH_TORCH = (
     *("tideline.archive.checks", "tideline.archive.reader", "tideline.archive.writer"),
-    *("tideline.engine.compute", "tideline.engine.simulation.federation"),
+    *("tideline.engine.compute", "tideline.engine.simulation.federation", "tideline.engine.simulation.pools"),
 )
 LIGHT = ("tideline.core", "tideline.archive", "tideline.engine")
 ENTRIES = ("tideline_agent.main", "tideline_server.main", "tideline.__main__")

@@ -12,7 +12,15 @@ from tests.architecture.sources import REPOSITORY
 
 ROOTS = ("shared", "server", "client_agent", "protos", "tests", "benchmarks", "tools", "deploy")
 # Where what may stand all the same, and why.
+SPAWN = (
+    *("multiprocessing", "multiprocessing.get_context", "multiprocessing.process.BaseProcess", "pickle.PicklingError"),
+    *("multiprocessing.connection.Connection", "multiprocessing.connection.wait"),
+)
 EXCEPTIONS: dict[tuple[str, str], str] = {
+    **dict.fromkeys(
+        (("shared/tideline/engine/simulation/pools.py", what) for what in SPAWN),
+        "between a simulation and the processes that it spawned itself: nothing of it comes from another party",
+    ),
     ("shared/tideline/learning/weights.py", "torch.load"): "reads a person's own file, with weights_only=True (test_layers.py)",
     ("tests/learning/test_weights.py", "torch.save"): "writes the files that a person may bring",
     ("tests/cli/test_weights.py", "torch.save"): "writes the files that a person may bring",

@@ -13,7 +13,6 @@ from tests.synthetic import NAMES, SimSite, opener
 from tideline.core.errors import Cancelled, MemoryAhead, Unreachable
 from tideline.core.privacy import Audience, Exposure
 from tideline.core.run import ClientId, Role
-from tideline.core.step import no_tick
 from tideline.engine.model.orders import OrderStatus, Receipt
 from tideline.engine.model.runs import JOIN, Status
 
@@ -183,11 +182,11 @@ def test_a_reply_to_another_message_is_not_given_again(on: Stage) -> None:
     ready(agent, order)
     assert ready(agent, order).cursor == 1 and on.jobs.count((BERT, 1)) == 1
     with pytest.raises(MemoryAhead, match="has answered exchange 1 when something else was asked there"):
-        agent.ready(replace(order, files=(*order.files, order.files[0])), no_tick)
+        ready(agent, replace(order, files=(*order.files, order.files[0])))
     before = on.vaults[BERT].head(order.run)
     assert before is not None
     on.vaults[BERT].commit(order.run, replace(before, asked=None))
-    assert agent.ready(replace(order, files=()), no_tick).reply == before.reply, "a record from before this was kept"
+    assert ready(agent, replace(order, files=())).reply == before.reply, "a record from before this was kept"
 
 
 def test_a_site_forgets_the_parts_of_earlier_orders(on: Stage) -> None:

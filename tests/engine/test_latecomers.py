@@ -10,11 +10,10 @@ import pytest
 
 from tests.engine.passing import ALL
 from tests.engine.sealing_stage import ANNA, answered_to, given, orders_with_values, owner, stage
-from tests.laws.stage import ROLES, Stage, WatchedVault
+from tests.laws.stage import ROLES, Stage, WatchedVault, ready
 from tests.synthetic import sites
 from tideline.core.errors import Malformed, PeerRefused
 from tideline.core.run import ClientId
-from tideline.core.step import no_tick
 from tideline.engine.coordinator.enrolment import Applicant
 from tideline.engine.model.brief import brief_in
 from tideline.engine.model.orders import Order
@@ -85,9 +84,9 @@ def test_to_join_again_is_no_new_beginning() -> None:
     place = {"cursor": JOIN, "phase": "join", "step": "join", "round": 1, "after": JOIN - 1, "files": (), "sealed": ()}
     again = replace(order, **place, brief={**order.brief, "keeps": False})  # type: ignore[arg-type]
     with pytest.raises(Malformed, match="keeps nothing at sites, which is not so"):
-        on.agents[ANNA].ready(again, no_tick)
+        ready(on.agents[ANNA], again)
     with pytest.raises(PeerRefused, match="mallory is shown as a site of this run, and was none when it began"):
-        on.agents[ANNA].ready(replace(with_peers(order, (*ALL, "mallory")), after=JOIN), no_tick)
+        ready(on.agents[ANNA], replace(with_peers(order, (*ALL, "mallory")), after=JOIN))
 
 
 def test_peers_are_looked_at_once_for_all_values_of_an_order() -> None:

@@ -207,7 +207,7 @@ class ProcessPool:
         files = {digest: bytes(parts.view(digest)) for digest in needed(job, parts) if parts.size(digest) < SHARED_BYTES}
         bare = replace(job, brief=BARE, transfers=replace(job.transfers, fetched=dict(job.transfers.fetched)))
         with suppress(OSError):  # it has died, as `finished` will see
-            worker.line.send(Task(order, bare, like, brief, files))
+            worker.line.send(Task(order=order, job=bare, like=like, brief=brief, files=files))
 
     def _number(self, brief: Brief) -> int:
         """A brief's number. There are two of a run, or three: one for each role."""
