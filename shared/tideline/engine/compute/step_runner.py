@@ -114,6 +114,8 @@ class StepRunner:
         if job.memory is None:
             first: Record = guarded("prepare", algorithm.prepare, site.config, site)
             return first
+        if algorithm.memory is Nothing:
+            return Nothing()
         try:
             kept: Record = decode(algorithm.memory, job.memory, self.parts_of(job.run), LAX)
             return kept

@@ -22,6 +22,7 @@ class MemoryAccounts:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._entries: list[Entry] = chained(Tip(), [entries.begun(0.0, secrets.token_hex(8))])
+        self._unchained: list[AuditEvent] = []  # a simulation writes many, and mostly nobody reads them
         self._invites: dict[str, Invite] = {}
         self._clients: dict[ClientId, Client] = {}
         self._keys: dict[str, ApiKey] = {}
@@ -29,17 +30,24 @@ class MemoryAccounts:
 
     def record(self, events: Iterable[AuditEvent]) -> None:
         with self._lock:
-            last = self._entries[-1]
-            self._entries += chained(Tip(last.seq, last.hash), events)
+            self._unchained += events
+
+    def _chain(self) -> list[Entry]:
+        """All entries, those that were written since the last time among them."""
+        last, new = self._entries[-1], self._unchained
+        self._entries += chained(Tip(last.seq, last.hash), new)
+        self._unchained = []
+        return self._entries
 
     def audit(self, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
         with self._lock:
-            found = [entry for entry in self._entries if entry.seq > after and about.fits(entry)]
+            found = [entry for entry in self._chain() if entry.seq > after and about.fits(entry)]
         return tuple(found[:limit])
 
     def audit_tip(self) -> Tip:
         with self._lock:
-            return Tip(self._entries[-1].seq, self._entries[-1].hash)
+            last = self._chain()[-1]
+            return Tip(last.seq, last.hash)
 
     def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
         with self._lock:

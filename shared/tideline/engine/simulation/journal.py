@@ -69,7 +69,7 @@ class MemoryJournal(MemoryAccounts):
             )
             asked = sum(map(len, self._open.values()))
             counts = {s.value: runs[s] for s in Status}, {s.value: clients[s] for s in Standing}
-            return Tally(*counts, asked, len(self._parts), len(self._entries))
+            return Tally(*counts, asked, len(self._parts), len(self._entries) + len(self._unchained))
 
     def run_ids(self) -> tuple[RunId, ...]:
         with self._lock:
