@@ -225,7 +225,9 @@ class MemoryUpload:
     def commit(self) -> Digest:
         self.finish()
         self.discard()
-        return self._parts.put([bytes(self._bytes)])
+        if not self._parts.has(self._digest):
+            self._parts._held[self._digest] = bytes(self._bytes)
+        return self._digest
 
     def close(self) -> None:
         return

@@ -182,8 +182,13 @@ def file_of(tensors: Weights, meta: Mapping[str, str]) -> list[Buffer]:
     """A file's buffers: its header, and the bytes of each tensor, not copied where it is contiguous and on the CPU."""
     head, order = layout.build({n: (DTYPE_NAMES[t.dtype], tuple(t.shape)) for n, t in tensors.items()}, meta)
     buffers: list[Buffer] = [head]
-    for tensor in (tensors[name] for name in order if tensors[name].numel()):
-        dense = tensor.detach().cpu().resolve_neg().contiguous()
-        # A single element of a strided view counts as contiguous, and `view` would keep its stride.
-        buffers.append(dense.as_strided((dense.numel(),), (1,)).view(torch.uint8).numpy().data)
+    buffers += (bytes_of(tensors[name].detach()) for name in order if tensors[name].numel())
     return buffers
+
+
+def bytes_of(tensor: Tensor) -> Buffer:
+    if tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg() and tensor.dtype is not torch.bfloat16 and tensor.ndim:
+        return tensor.numpy().data.cast("B")
+    dense = tensor.cpu().resolve_neg().contiguous()
+    # A single element of a strided view counts as contiguous, and `view` would keep its stride.
+    return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8).numpy().data

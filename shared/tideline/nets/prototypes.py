@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-V = TypeVar("V")
 PLAIN = (int, float, str, bool, type(None), torch.Size)
 
 
@@ -16,7 +15,8 @@ class Prototype:
     """A network on the meta device, to be copied."""
 
     def __init__(self, net: nn.Module) -> None:
-        self.net, self.tensors = net, dict(net.state_dict(keep_vars=True))
+        self.tensors = dict(net.state_dict(keep_vars=True))
+        self.module = Module(net, "")
         self.whole = all(map(simple, net.modules()))
 
     def filled(self, weights: Mapping[str, Tensor], device: str) -> nn.Module | None:
@@ -33,7 +33,34 @@ class Prototype:
                 made[id(empty)] = nn.Parameter(numbers, empty.requires_grad) if learnt else numbers
             return made[id(empty)]
 
-        return copied(self.net, "", fill)
+        return self.module.copied(fill)
+
+
+class Module:
+    """One module: what copies share, which dictionaries each has for itself, and by their full names its tensors and modules."""
+
+    def __init__(self, net: nn.Module, prefix: str) -> None:
+        own = vars(net)
+        self.kind = type(net)
+        self.shared = {name: value for name, value in own.items() if not isinstance(value, (dict, set))}
+        self.apart = [(name, value.copy) for name, value in own.items() if isinstance(value, (dict, set))]
+        stores = [(store, name, each) for store in ("_parameters", "_buffers") for name, each in own[store].items()]
+        self.tensors = [(store, name, prefix + name, each) for store, name, each in stores if each is not None]
+        inner = [(name, each) for name, each in own["_modules"].items() if each is not None]
+        self.modules = [(name, Module(each, f"{prefix}{name}.")) for name, each in inner]
+
+    def copied(self, fill: Callable[[str, Tensor], Tensor]) -> nn.Module:
+        """A module of the same class whose dictionaries are its own, with the tensors that `fill` gives for a name."""
+        new: nn.Module = object.__new__(self.kind)
+        own: dict[str, Any] = vars(new)
+        own.update(self.shared)
+        for name, copy in self.apart:
+            own[name] = copy()
+        for store, name, full, each in self.tensors:
+            own[store][name] = fill(full, each)
+        for name, module in self.modules:
+            own["_modules"][name] = module.copied(fill)
+        return new
 
 
 def simple(net: nn.Module) -> bool:
@@ -47,18 +74,3 @@ def plain(value: object) -> bool:
 
 def alike(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and one.dtype == other.dtype
-
-
-def copied(net: nn.Module, prefix: str, fill: Callable[[str, Tensor], Tensor]) -> nn.Module:
-    """A module of the same class whose dictionaries are its own, with the tensors that `fill` gives for a name."""
-    new = object.__new__(type(net))
-    own: dict[str, Any] = vars(new)
-    own.update((name, value.copy() if isinstance(value, (dict, set)) else value) for name, value in vars(net).items())
-    for store in ("_parameters", "_buffers"):
-        own[store].update((name, fill(prefix + name, each)) for name, each in present(own[store]))
-    own["_modules"].update((name, copied(each, f"{prefix}{name}.", fill)) for name, each in present(own["_modules"]))
-    return new
-
-
-def present(store: Mapping[str, V | None]) -> Iterator[tuple[str, V]]:
-    return ((name, each) for name, each in tuple(store.items()) if each is not None)
