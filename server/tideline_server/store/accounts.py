@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import Connection, Insert, Row, bindparam, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, or_, select, update
 
 from tideline.core.run import ClientId
 from tideline.engine.model.accounts import ApiKey, Client, Handover, Invite, KeyRole, Keys, Standing
@@ -109,9 +109,8 @@ def revoked(connection: Connection) -> frozenset[ClientId]:
 
 def add_key(connection: Connection, key: ApiKey) -> bool:
     """Write a key. False if its id is known, or if a good key has its name."""
-    statement = INSERTS[connection.dialect.name](api_keys).on_conflict_do_nothing()
-    wanted = asdict(key) | {"role": key.role.value}
-    return connection.execute(cast(Insert, statement).returning(api_keys.c.id), wanted).one_or_none() is not None
+    statement = INSERTS[connection.dialect.name](api_keys).on_conflict_do_nothing().returning(api_keys.c.id)
+    return connection.execute(statement, asdict(key) | {"role": key.role.value}).one_or_none() is not None
 
 
 def all_keys(connection: Connection) -> tuple[ApiKey, ...]:

@@ -14,8 +14,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, bindparam, insert, select, update
 
+from tideline.core.settings import Plain
 from tideline.engine.audit.log import ALL, UNREADABLE, About, AuditEvent, Entry, Tip, chained
-from tideline_server.store.database.dialect import as_stored
+from tideline_server.store.database.dialect import AS_STORED
 from tideline_server.store.database.plain_json import from_json
 from tideline_server.store.schema import audit, audit_tip
 
@@ -53,7 +54,7 @@ def entries(connection: Connection, after: int = 0, limit: int | None = None, ab
 
 @cache
 def reading(dialect: str) -> Select[Any]:
-    return select(audit.c.seq, *(as_stored(dialect, audit.c[name]).label(name) for name in READERS))
+    return select(audit.c.seq, *(AS_STORED[dialect](audit.c[name]).label(name) for name in READERS))
 
 
 def entry_of(row: Row[Any]) -> Entry:
@@ -71,17 +72,17 @@ def entry_of(row: Row[Any]) -> Entry:
     return Entry(**found)
 
 
-def text_in(value: Any) -> str:
+def text_in(value: bytes) -> str:
     return str(value, "utf-8")
 
 
-def moment_in(value: Any) -> float:
+def moment_in(value: float | bytes | None) -> float:
     if type(value) is not float or not math.isfinite(value):
         raise ValueError("no moment")
     return value
 
 
-def details_in(value: Any) -> dict[str, Any]:
+def details_in(value: bytes) -> dict[str, Plain]:
     """An entry's details. Raises TypeError, ValueError and RecursionError."""
     found = from_json(text_in(value))
     if not isinstance(found, dict) or not shallow(found):
@@ -89,9 +90,9 @@ def details_in(value: Any) -> dict[str, Any]:
     return found
 
 
-def shallow(found: dict[str, Any]) -> bool:
+def shallow(found: dict[str, Plain]) -> bool:
     """Whether plain data nest no deeper than readers can take."""
-    level: list[Any] = [found]
+    level: list[dict[str, Plain] | list[Plain]] = [found]
     deep = 0
     while level and deep < DEEPEST:
         inner = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)
@@ -99,7 +100,7 @@ def shallow(found: dict[str, Any]) -> bool:
     return not level
 
 
-READERS: Mapping[str, Callable[[Any], Any]] = {
+READERS: Mapping[str, Callable[[Any], str | float | dict[str, Plain]]] = {
     **dict.fromkeys(("kind", "by", "client", "run", "hash"), text_in),
     "at": moment_in,
     "details": details_in,

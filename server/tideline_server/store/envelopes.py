@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, delete, select, tuple_, update
 from tideline.archive.layout import handle_in, handle_node
 from tideline.core.handle import AnyHandle, Handle
 from tideline.core.run import Digest, RunId
+from tideline.core.settings import Plain, plain
 from tideline.engine.model.orders import Envelope
 from tideline_server.store.database.dialect import upsert
 from tideline_server.store.listings import batches
@@ -34,14 +35,14 @@ def place(handle: AnyHandle) -> tuple[str, str, int, str]:
 
 def write(connection: Connection, run: RunId, cursor: int, new: Iterable[Envelope]) -> None:
     """Write the envelopes that a reply brings. Rows that are there stay."""
-    rows = [
+    rows: list[dict[str, Plain]] = [
         {
             "run": run,
             "needed": cursor,
             "cipher": e.cipher,
             "bytes": e.bytes,
-            "keys": dict(e.keys),
-            "signatures": dict(e.signatures),
+            "keys": plain(e.keys),
+            "signatures": plain(e.signatures),
             **dict(zip(("holder", "phase", "round", "digest"), place(e.handle), strict=True)),
             "size": e.handle.size,
         }

@@ -84,10 +84,12 @@ def interned(connection: Connection, many: Iterable[Files], held: bool) -> Liste
     """The listing of each of the files; writes new ones. `held`: a reference to them follows."""
     names = dict(sorted((hashlib.sha256(to_json(files).encode()).hexdigest(), files) for files in set(many) if files))
     found = named(connection, names)
-    new = [{"name": name, "kept": False, "files": files} for name, files in names.items() if name not in found]
+    new = {name: files for name, files in names.items() if name not in found}
     if new:
-        upsert(connection, listings, new, unless=listings.c.name)
-        found |= named(connection, [str(row["name"]) for row in new])
+        upsert(
+            connection, listings, [{"name": n, "kept": False, "files": f} for n, f in new.items()], unless=listings.c.name
+        )
+        found |= named(connection, new)
     if held:
         join(connection, {found[name][0]: files for name, files in names.items() if not found[name][1]})
     return {(): None} | {files: found[name][0] for name, files in names.items()}
@@ -100,7 +102,7 @@ def named(connection: Connection, names: Collection[str]) -> dict[str, tuple[int
 
 def join(connection: Connection, loose: Mapping[int, Files]) -> None:
     """Write the members of listings that have none. Two who do so at once write the same rows."""
-    rows = [{"listing": listing, "digest": digest} for listing, files in loose.items() for digest in digests_in([files])]
-    upsert(connection, members, rows)
+    pairs = [(listing, digest) for listing, files in loose.items() for digest in digests_in([files])]
+    upsert(connection, members, [{"listing": listing, "digest": digest} for listing, digest in pairs])
     for batch in batches(sorted(loose)):
         connection.execute(update(listings).where(listings.c.id.in_(batch)).values(kept=True))

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, delete, exists, func, insert, or_, select, update
 
 from tideline.core.run import ClientId, Digest, RunId
+from tideline.core.settings import Plain
 from tideline.engine.model.orders import Files, OrderRow
 from tideline.engine.model.transitions import REMEMBERED_SECONDS
 from tideline_server.store.database.dialect import upsert
@@ -62,7 +63,7 @@ def lay(connection: Connection, claims: Iterable[Claim], now: float) -> None:
     Call it before you look at listings: a collection that was first has emptied those of its parts.
     """
     named = sorted(digests_in({claim.files: None for claim in claims}))
-    touched = [{"digest": digest, "touched": now, "once_referred": True} for digest in named]
+    touched: list[dict[str, Plain]] = [{"digest": digest, "touched": now, "once_referred": True} for digest in named]
     upsert(connection, parts, touched, "touched", "once_referred")
 
 
@@ -99,9 +100,10 @@ def let_go(connection: Connection, which: ColumnElement[bool], values: Mapping[s
 
 def add(connection: Connection, digests: Iterable[Digest], run: RunId, client: ClientId, now: float) -> None:
     """Note pushed parts, which wait for the report that names them."""
-    rows = [{"digest": digest, "touched": now, "once_referred": False} for digest in sorted(set(digests))]
-    upsert(connection, parts, rows, "touched", "once_referred")
-    upsert(connection, pushed, [{"digest": row["digest"], "run": run, "client": client} for row in rows])
+    names = sorted(set(digests))
+    touched: list[dict[str, Plain]] = [{"digest": digest, "touched": now, "once_referred": False} for digest in names]
+    upsert(connection, parts, touched, "touched", "once_referred")
+    upsert(connection, pushed, [{"digest": digest, "run": run, "client": client} for digest in names])
 
 
 def present(connection: Connection, digests: Collection[Digest], here: Callable[[Digest], bool]) -> bool:
