@@ -57,7 +57,6 @@ class Metrics(Meter):
             self._leases.labels(what)
 
     def add(self, collector: Collector) -> None:
-        """Have something else told with each look."""
         self.registry.register(collector)
 
     def text(self) -> tuple[bytes, str]:

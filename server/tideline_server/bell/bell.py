@@ -20,6 +20,8 @@ MOST = 10_000  # topics whose last ring is remembered
 class LocalBell:
     """Rung from any thread, heard on one event loop. Rings are numbered, so that none is missed between look and wait."""
 
+    connected: bool | None = None  # whether other replicas hear a ring; None where there is no Redis
+
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int = MOST) -> None:
         self._loop, self._most = loop, most
         self._rings: dict[str, int] = {}  # the number of each topic's last ring, the oldest first
@@ -41,11 +43,6 @@ class LocalBell:
     @property
     def reaches(self) -> str:
         return "this process"
-
-    @property
-    def connected(self) -> bool | None:
-        """Whether other replicas hear a ring; None where there is no Redis."""
-        return None
 
     def on_ring(self, heard: Callable[[str], None]) -> None:
         """Call `heard` on the loop at every ring."""
@@ -111,7 +108,7 @@ class RedisBell(LocalBell):
             raise ConfigRefused(
                 f"The address of Redis is malformed: {error}", "Give redis://HOST:PORT, or rediss:// for TLS"
             ) from None
-        self._connected = False
+        self.connected = False
         self._me, self._poll = secrets.token_hex(8), poll
         self._outgoing: asyncio.Queue[str] = asyncio.Queue(WAITING)
         self._tasks: list[asyncio.Task[None]] = []
@@ -125,11 +122,7 @@ class RedisBell(LocalBell):
 
     @property
     def reaches(self) -> str:
-        return "all replicas" if self._connected else "this process; Redis is away"
-
-    @property
-    def connected(self) -> bool:
-        return self._connected
+        return "all replicas" if self.connected else "this process; Redis is away"
 
     def nudge_all(self) -> None:
         """Not needed: the others are heard, and polls stand in for them while Redis is away."""
@@ -192,7 +185,7 @@ class RedisBell(LocalBell):
             self._ring(topic)
 
     def _back(self) -> None:
-        self._connected = True
+        self.connected = True
         if self._reported:
             log.info("redis_back")
         self._reported = False
@@ -200,7 +193,7 @@ class RedisBell(LocalBell):
 
     def _away(self, error: Exception) -> None:
         """Told once for each outage."""
-        self._connected = False
+        self.connected = False
         if not self._reported:
             log.warning("redis_away", reason=str(error), todo="Nothing is lost: the coordinator polls until it is back")
         self._reported = True

@@ -183,7 +183,7 @@ class BucketParts:
         return self.bucket.size(object_of(digest))  # somebody else may have brought it back
 
     def digests(self) -> Iterable[Digest]:
-        return tuple(Digest(found[2]) for name in self.bucket.names() if (found := NAME.fullmatch(name)))
+        return tuple(self.inventory())
 
     def inventory(self) -> Mapping[Digest, StoredPart]:
         return {Digest(found[2]): entry for name, entry in self.bucket.listed() if (found := NAME.fullmatch(name))}

@@ -86,9 +86,7 @@ def interned(connection: Connection, many: Iterable[Files], held: bool) -> Liste
     found = named(connection, names)
     new = {name: files for name, files in names.items() if name not in found}
     if new:
-        upsert(
-            connection, listings, [{"name": n, "kept": False, "files": f} for n, f in new.items()], unless=listings.c.name
-        )
+        upsert(connection, listings, [{"name": n, "kept": False, "files": f} for n, f in new.items()], unless=listings.c.name)
         found |= named(connection, new)
     if held:
         join(connection, {found[name][0]: files for name, files in names.items() if not found[name][1]})
