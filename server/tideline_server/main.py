@@ -108,7 +108,6 @@ def check(settings: CoordinatorSettings) -> None:
 
 @contextlib.contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """One coordinator per home."""
     with (folder / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -245,7 +244,6 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
 def scheduling_of(
     settings: CoordinatorSettings, part_store: PartStore, compute: ProcessCompute, bell: LocalBell, metrics: Metrics
 ) -> SchedulerLoop:
-    """The loop that closes rounds of the runs whose lease this coordinator has."""
     journal, clock = part_store.journal, WallClock()
     leases = Leases(
         journal=journal,
@@ -260,7 +258,6 @@ def scheduling_of(
 
 @contextlib.asynccontextmanager
 async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[dict[str, str | int]]:
-    """A coordinator that serves on both ports."""
     settings = parts.settings
     app = create_app(parts.services, ApiSettings(max_weights_bytes=settings.weights_bytes))
     http = QuietServer(http_config(settings, app))

@@ -60,7 +60,6 @@ class Metrics(Meter):
         self.registry.register(collector)
 
     def text(self) -> tuple[bytes, str]:
-        """All numbers as Prometheus reads them, and what kind of text that is."""
         return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def closed(self, run: RunRow, closed: RoundRow) -> None:

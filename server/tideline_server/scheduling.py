@@ -69,20 +69,17 @@ class SchedulerLoop:
             self._tidying = asyncio.create_task(self.tidied())
 
     async def tidied(self) -> None:
-        """One collection, if it is time for one."""
         try:
             await asyncio.to_thread(self.scheduler.part_store.tidy)
         except Exception:
             log.exception("tidying_failed")
 
     def heard(self, topic: str) -> None:
-        """A run rang: somebody must look at it."""
         kind, _, name = topic.partition(":")
         if kind == "run":
             self.take(RunId(name))
 
     def take(self, run: RunId) -> None:
-        """See that a task looks at the run."""
         task = self._tasks.get(run)
         if (task is None or task.done()) and not self._stopped:
             self._tasks[run] = asyncio.create_task(self.follow(run))

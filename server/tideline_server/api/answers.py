@@ -51,7 +51,6 @@ def jsonable(value: Any) -> Any:
 
 
 async def federation_error(request: Request, error: Exception) -> Response:
-    """An error of ours, by the table."""
     assert isinstance(error, FederationError)
     status = code_of(error).http
     if status >= 500:

@@ -93,7 +93,6 @@ class QuietServer(uvicorn.Server):
 
 
 def http_config(settings: CoordinatorSettings, app: ASGIApp) -> uvicorn.Config:
-    """How the API is served."""
     return uvicorn.Config(
         app,
         log_config=None,

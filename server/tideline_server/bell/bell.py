@@ -45,7 +45,6 @@ class LocalBell:
         return "this process"
 
     def on_ring(self, heard: Callable[[str], None]) -> None:
-        """Call `heard` on the loop at every ring."""
         self._heard.append(heard)
 
     def count(self, topic: str) -> int:

@@ -77,7 +77,6 @@ class SqlJournal:
         self._library = listings.Library()
 
     def close(self) -> None:
-        """Wait for the transactions under way and let go of the database."""
         self._store.close()
 
     @property

@@ -31,7 +31,6 @@ def begin(connection: Connection, run: RunId) -> None:
 
 
 def of_open_runs(connection: Connection, run: RunId | None = None) -> tuple[Lease, ...]:
-    """The leases of all open runs, or of one."""
     chosen = OF_OPEN if run is None else OF_OPEN.where(leases.c.run == run)
     return tuple(Lease(**row._mapping) for row in connection.execute(chosen))
 
@@ -69,7 +68,6 @@ def release(connection: Connection, held: Iterable[Lease]) -> None:
 
 
 def of_token(found: Iterable[Lease], known: Mapping[RunId, Lease]) -> list[Lease]:
-    """The leases that still have the known token."""
     return [lease for lease in found if lease.token == known[lease.run].token]
 
 

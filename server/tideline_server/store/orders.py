@@ -98,7 +98,6 @@ def note_answer(connection: Connection, row: OrderRow, known: Listed) -> None:
 
 
 def close(connection: Connection, run: RunId, cursor: int | None, status: OrderStatus) -> None:
-    """End the open orders of a round, or of the whole run."""
     scope = orders.c.run == run if cursor is None else (orders.c.run == run) & (orders.c.cursor == cursor)
     connection.execute(update(orders).where(scope, orders.c.status == OrderStatus.OPEN).values(status=status))
 

@@ -76,7 +76,6 @@ def refer(connection: Connection, claims: Iterable[Claim], known: Listed) -> Non
 
 
 def trim(connection: Connection, run: RunId, retain_from: int) -> None:
-    """Let go of what lies before a cursor."""
     let_go(connection, OLD, {"of": run, "before": retain_from})
 
 

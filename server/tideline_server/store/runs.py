@@ -89,7 +89,6 @@ def weight(closed: RoundRow) -> int:
 
 
 def newest(known: dict[RunId, T], more: Mapping[RunId, T]) -> dict[RunId, T]:
-    """The last few of what is known and more."""
     joined = {k: v for k, v in known.items() if k not in more} | dict(more)
     return dict(list(joined.items())[-KEPT_RUNS:])
 

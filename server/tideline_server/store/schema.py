@@ -44,12 +44,10 @@ idempotency_records = Table(
     "idempotency_records",
     metadata,
     text("key", key=True),
-    text("asked"),
-    text("seed"),
+    *map(text, ("asked", "seed")),
     seconds("made"),
     text("worker"),
-    plain("chosen"),
-    plain("answer"),
+    *map(plain, ("chosen", "answer")),
     Index("idempotency_records_by_age", "made"),
 )
 
@@ -57,11 +55,9 @@ clients = Table(
     "clients",
     metadata,
     text("name", key=True),
-    plain("roles"),
-    plain("labels"),
+    *map(plain, ("roles", "labels")),
     text("version"),
-    seconds("enrolled"),
-    seconds("seen"),
+    *map(seconds, ("enrolled", "seen")),
     *map(text, ("sign_key", "receive_key", "standing")),
     seconds("revoked", null=True),
     text("reason"),
@@ -73,12 +69,9 @@ runs = Table(
     "runs",
     metadata,
     text("id", key=True),
-    text("name"),
-    text("method"),
-    seconds("created"),
-    seconds("deadline_at"),
-    text("status"),
-    text("cause"),
+    *map(text, ("name", "method")),
+    *map(seconds, ("created", "deadline_at")),
+    *map(text, ("status", "cause")),
     whole("cursor"),
     plain("members"),
     seconds("opened"),
@@ -93,10 +86,7 @@ runs = Table(
 
 # What never changes in a run: a round must not rewrite a plan of thousands of phases.
 drafts = Table(
-    "drafts",
-    metadata,
-    text("run", ForeignKey("runs.id"), key=True),
-    *map(plain, ("spec", "roster", "plan", "contract")),
+    "drafts", metadata, text("run", ForeignKey("runs.id"), key=True), *map(plain, ("spec", "roster", "plan", "contract"))
 )
 
 # Who conducts a run. Every run has a row.
@@ -105,8 +95,7 @@ leases = Table(
     metadata,
     text("run", ForeignKey("runs.id"), key=True),
     text("holder"),
-    whole("token"),
-    whole("beats"),
+    *map(whole, ("token", "beats")),
     seconds("seconds"),
 )
 
@@ -126,8 +115,7 @@ rounds = Table(
     whole("cursor", key=True),
     text("phase"),
     whole("round"),
-    seconds("opened"),
-    seconds("closed"),
+    *map(seconds, ("opened", "closed")),
     plain("folded"),
     whole("next_cursor"),
     whole("state", ForeignKey("listings.id"), null=True),
@@ -139,21 +127,18 @@ orders = Table(
     metadata,
     text("id", key=True),
     text("run", ForeignKey("runs.id")),
-    whole("cursor"),
-    whole("attempt"),
+    *map(whole, ("cursor", "attempt")),
     text("client"),
     whole("message", ForeignKey("listings.id"), null=True),
     large("seed"),
     whole("after"),
     seconds("created"),
     text("status"),
-    seconds("progress"),
-    seconds("beat"),
+    *map(seconds, ("progress", "beat")),
     whole("reply", ForeignKey("listings.id"), null=True),
     *map(plain, ("metrics", "facts", "failure")),
     seconds("answered", null=True),
-    large("bytes_down"),
-    large("bytes_up"),
+    *map(large, ("bytes_down", "bytes_up")),
     plain("sealed"),
     Index("orders_of_round", "run", "cursor"),
     Index("orders_of_client", "client", "status"),
@@ -173,8 +158,7 @@ sealed = Table(
     whole("needed"),
     text("cipher"),
     large("bytes"),
-    plain("keys"),
-    plain("signatures"),
+    *map(plain, ("keys", "signatures")),
 )
 
 events = Table("events", metadata, text("run", key=True), whole("seq", key=True), seconds("at"), text("kind"), plain("data"))

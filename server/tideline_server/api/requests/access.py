@@ -151,7 +151,6 @@ class KeyCheck:
 
 
 def key_in(headers: Headers) -> str:
-    """The key of a request; nothing where it has none."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
 

@@ -39,7 +39,6 @@ class Held:
         self.body = bytearray()
 
     async def take(self, message: Message) -> None:
-        """Hold back, or pass on."""
         if message["type"] == "http.response.start" and tells_state(message):
             self.start = message
         elif self.start is None:

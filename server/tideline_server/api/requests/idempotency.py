@@ -72,7 +72,6 @@ class Once:
             await response.send(send)
 
     async def respond(self, call: Call, scope: Scope, receive: Receive) -> Response:
-        """What the call came to, now or before."""
         record = await self.turn(call.record(scope, self.services.clock.now()))
         identity = call.identity(record)
         if record.answer is not None:

@@ -127,7 +127,6 @@ def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def meaning(error: DBAPIError) -> FederationError | None:
-    """The error as a person meets it; None for one that only a fault of ours can cause."""
     state = getattr(error.orig, "sqlstate", None) or ""
     if state == FULL:
         return StorageFull("No room in the store: the disk of its database is full", "Free disk space; nothing was written")

@@ -87,7 +87,6 @@ def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def meaning(error: DBAPIError) -> FederationError | None:
-    """The error as a person meets it; None for one that only a fault of ours can cause."""
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
         return StorageFull("No room in the store: its disk is full", "Free disk space; nothing was written")

@@ -54,12 +54,10 @@ def revision(connection: Connection, name: str) -> str | None:
 
 @cache
 def known() -> tuple[str, ...]:
-    """Every revision, the oldest first."""
     return tuple(reversed([script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions()]))
 
 
 def newest() -> str:
-    """The revision that the code needs."""
     return known()[-1]
 
 

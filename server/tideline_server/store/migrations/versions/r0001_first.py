@@ -43,15 +43,8 @@ def upgrade() -> None:
 
 
 def accounts() -> None:
-    """Invites, clients, API keys, and records of calls with an idempotency key."""
     op.create_table(
-        "invites",
-        text("token_hash", key=True),
-        text("name"),
-        plain("labels"),
-        seconds("expires"),
-        text("used_by"),
-        flag("hold"),
+        "invites", text("token_hash", key=True), text("name"), plain("labels"), seconds("expires"), text("used_by"), flag("hold")
     )
     op.create_table(
         "api_keys",
@@ -86,7 +79,6 @@ def accounts() -> None:
 
 
 def runs() -> None:
-    """Runs, and what never changes in them."""
     op.create_table(
         "runs",
         text("id", key=True),
@@ -104,9 +96,7 @@ def runs() -> None:
         text("reference_of", null=True),
     )
     op.create_table(
-        "drafts",
-        text("run", sa.ForeignKey("runs.id"), key=True),
-        *map(plain, ("spec", "roster", "plan", "contract")),
+        "drafts", text("run", sa.ForeignKey("runs.id"), key=True), *map(plain, ("spec", "roster", "plan", "contract"))
     )
     op.create_index("runs_by_age", "runs", ["created", "id"])
     op.create_table(
@@ -173,7 +163,6 @@ def exchanges() -> None:
 
 
 def parts() -> None:
-    """Parts, and the references to them."""
     op.create_table("parts", text("digest", key=True), seconds("touched"), flag("once_referred"))
     op.create_index("parts_by_age", "parts", ["once_referred", "touched"])
     op.create_table("loose", sa.Column("id", COUNTED, primary_key=True), text("digest"))
