@@ -245,12 +245,18 @@ def scheduling_of(
     settings: CoordinatorSettings, part_store: PartStore, compute: ProcessCompute, bell: LocalBell, metrics: Metrics
 ) -> SchedulerLoop:
     journal, clock = part_store.journal, WallClock()
+
+    def taken(lease: Lease) -> None:
+        """Another coordinator has fallen silent; its run is scheduled here from now on."""
+        log.warning("run_taken_over", run=lease.run, silent=lease.holder, lease_seconds=lease.seconds)
+        metrics.lease("taken_over")
+
     leases = Leases(
         journal=journal,
         clock=SteadyClock(),
         holder=holder(settings.folder),
         seconds=settings.lease,
-        taken=partial(taken_over, metrics),
+        taken=taken,
     )
     scheduler = Scheduler(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock, meter=metrics)
     return SchedulerLoop(scheduler, leases, bell, lambda: metrics.lease("lost"))
@@ -296,12 +302,6 @@ async def opened(settings: CoordinatorSettings, metrics: Metrics) -> SqlJournal:
             await asyncio.sleep(min(left, 1.0))
 
 
-def taken_over(metrics: Metrics, lease: Lease) -> None:
-    """Tell that another coordinator has fallen silent, and that its run is scheduled here from now on."""
-    log.warning("run_taken_over", run=lease.run, silent=lease.holder, lease_seconds=lease.seconds)
-    metrics.lease("taken_over")
-
-
 def limits_of(settings: CoordinatorSettings, counts: LocalCounts | RedisCounts, clock: WallClock) -> Limits:
     return Limits(
         counts=counts,
@@ -335,7 +335,6 @@ def gauges_of(
 
 
 def least_free(folders: Iterable[Path]) -> float | None:
-    """Free bytes of the fullest disk, as far as they are known."""
     return min((float(free) for folder in folders if (free := free_bytes(folder)) is not None), default=None)
 
 

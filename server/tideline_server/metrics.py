@@ -93,7 +93,6 @@ class Metrics(Meter):
         self._store.labels(kind).observe(seconds)
 
     def _pair(self, method: str, phase: str) -> tuple[str, str]:
-        """A method and its phase, as far as there are not too many."""
         with self._lock:
             if len(self._pairs) < MOST_PAIRS:
                 self._pairs.add((method, phase))

@@ -105,7 +105,6 @@ class Described(FastAPI):
     """An app whose description says of every operation what the middleware adds."""
 
     def openapi(self) -> dict[str, Any]:
-        """The description, made once."""
         if self.openapi_schema is None:
             for path, operations in super().openapi()["paths"].items():
                 for method, operation in operations.items():

@@ -30,7 +30,6 @@ class LocalBell:
         self._heard: list[Callable[[str], None]] = []
 
     def ring(self, topic: str) -> None:
-        """Wake everybody who waits on the topic."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._ring, topic)
 
@@ -114,7 +113,6 @@ class RedisBell(LocalBell):
         self._reported = False
 
     def ring(self, topic: str) -> None:
-        """Wake everybody who waits on the topic, here at once, elsewhere by way of Redis."""
         super().ring(topic)
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._publish, topic)

@@ -52,7 +52,6 @@ def write(connection: Connection, run: RunId, cursor: int, new: Iterable[Envelop
 
 
 def find(connection: Connection, run: RunId, handles: Collection[AnyHandle]) -> tuple[Envelope, ...]:
-    """The kept envelopes of these handles, in order."""
     found = []
     for some in batches(sorted(set(handles), key=str)):
         rows = connection.execute(select(sealed).where(sealed.c.run == run, PLACE.in_([place(each) for each in some])))

@@ -94,7 +94,6 @@ def interned(connection: Connection, many: Iterable[Files], held: bool) -> Liste
 
 
 def named(connection: Connection, names: Collection[str]) -> dict[str, tuple[int, bool]]:
-    """The listings of these names, and whether they are kept."""
     return {row.name: (row.id, row.kept) for row in in_batches(connection, NAMED, "names", names)}
 
 

@@ -111,7 +111,6 @@ def answered_beside(connection: Connection, run: RunId, cursor: int, folded: Col
 
 
 def expire(connection: Connection, order: OrderId) -> None:
-    """Mark an answered order as late."""
     connection.execute(update(orders).where(orders.c.id == order).values(status=OrderStatus.EXPIRED))
 
 

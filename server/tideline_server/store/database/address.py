@@ -31,20 +31,15 @@ def read_address(where: Path | str) -> URL:
     """The URL of a file's path or of a text. Raises StoreRefused unless it names a database that Tideline knows."""
     if isinstance(where, Path):
         return URL.create(SQLITE, database=str(where))
-    url = parsed(where)
+    if where.partition("?")[0].count("@") > 1:
+        raise StoreRefused("The database's URL has more than one @", "Write an @ in a password as %40, and a / as %2F")
+    try:
+        url = make_url(where)
+    except (ArgumentError, ValueError):  # errors never repeat the text: a password may stand anywhere in it
+        raise StoreRefused("The database's URL cannot be read", WRITE_SO) from None
     if url.drivername not in DRIVERS:
         raise StoreRefused(f"{url.drivername}: is no kind of database that Tideline supports", WRITE_SO)
     return checked(url.set(drivername=DRIVERS[url.drivername]))
-
-
-def parsed(text: str) -> URL:
-    """A text as a URL. Errors never repeat the text: a password may stand anywhere in it."""
-    if text.partition("?")[0].count("@") > 1:
-        raise StoreRefused("The database's URL has more than one @", "Write an @ in a password as %40, and a / as %2F")
-    try:
-        return make_url(text)
-    except (ArgumentError, ValueError):
-        raise StoreRefused("The database's URL cannot be read", WRITE_SO) from None
 
 
 def checked(url: URL) -> URL:

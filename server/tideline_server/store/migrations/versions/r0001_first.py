@@ -110,7 +110,6 @@ def runs() -> None:
 
 
 def exchanges() -> None:
-    """Listings of files, and the rounds and orders that name them."""
     counted = sa.Column("id", sa.Integer, primary_key=True)
     name = sa.Column("name", TEXT, unique=True, nullable=False)
     op.create_table("listings", counted, name, flag("kept"), plain("files"))
