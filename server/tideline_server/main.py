@@ -159,10 +159,8 @@ def listen(host: str, port: int, option: str) -> socket.socket:
         made.bind((host, port))
     except OSError as cause:
         made.close()
-        raise Refused(
-            f"Cannot listen on {host}:{port}: {cause.strerror}",
-            f"Stop what uses it, or choose another {option} (0 takes a free one)",
-        ) from None
+        todo = f"Stop what uses it, or choose another {option} (0 takes a free one)"
+        raise Refused(f"Cannot listen on {host}:{port}: {cause.strerror}", todo) from None
     return made
 
 

@@ -103,9 +103,8 @@ class RedisBell(LocalBell):
         try:
             self._redis = redis.from_url(url, socket_connect_timeout=CALL_SECONDS, socket_timeout=CALL_SECONDS)
         except ValueError as error:
-            raise ConfigRefused(
-                f"The address of Redis is malformed: {error}", "Give redis://HOST:PORT, or rediss:// for TLS"
-            ) from None
+            todo = "Give redis://HOST:PORT, or rediss:// for TLS"
+            raise ConfigRefused(f"The address of Redis is malformed: {error}", todo) from None
         self.connected = False
         self._me, self._poll = secrets.token_hex(8), poll
         self._outgoing: asyncio.Queue[str] = asyncio.Queue(WAITING)

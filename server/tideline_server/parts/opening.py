@@ -112,9 +112,7 @@ class DirectoryParts(FolderParts):
 
 def refused(folder: Path, cause: OSError) -> ConfigRefused:
     why = cause.strerror or type(cause).__name__
-    return ConfigRefused(
-        f"Parts cannot be stored in {folder}: {why}", "Give --parts a directory that you may write", path="parts"
-    )
+    return wrong(f"Parts cannot be stored in {folder}: {why}", "Give --parts a directory that you may write")
 
 
 def own_name(home: Path) -> str:

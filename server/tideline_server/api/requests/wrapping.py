@@ -148,7 +148,6 @@ def unexpected(scope: Scope) -> Response:
     """Log the error at hand; the answer names the log's entry."""
     incident = secrets.token_hex(4)
     LOG.exception("request_failed", method=scope["method"], path=scope["path"], incident=incident)
-    failure = FederationError(
-        "The coordinator failed in an unexpected way", "Its log says more; search the incident", incident=incident
-    )
+    what = "The coordinator failed in an unexpected way"
+    failure = FederationError(what, "Its log says more; search the incident", incident=incident)
     return answer(500, failure, kind="InternalError")
