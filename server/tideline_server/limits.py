@@ -65,27 +65,21 @@ class Limits:
         """A client that tries the store of parts. Raises TooMany."""
         seconds = math.ceil(await self.counts.take(f"probe {client}", self.probes, self.clock.now())) if self.probes else 0
         if seconds:
-            raise TooMany(
-                f"{client} has tried the store of parts {self.probes} times within a minute",
-                f"Try again in {seconds} s",
-                retry_after=seconds,
-            )
+            what = f"{client} has tried the store of parts {self.probes} times within a minute"
+            raise TooMany(what, f"Try again in {seconds} s", retry_after=seconds)
 
     async def take(self, what: str, option: str, address: str, limit: int) -> None:
         if not limit:
             return
-        origin = network_of(address)
-        now = self.clock.now()
+        origin, now = network_of(address), self.clock.now()
         apart = "" if what != "greetings" else "greetings "
         seconds = math.ceil(await self.counts.take(f"{apart}{option} {origin}", limit, now))
         if seconds:
             if await self.logged.take(f"{option} {origin}", 1, now) == 0:
                 log.warning("limit_reached", option=option, limit=limit, address=origin)
-            raise TooMany(
-                f"More than {limit} {what} a minute come from {origin or 'one place'}",
-                f"Ask again in {seconds} s; the coordinator's {option} sets the limit",
-                retry_after=seconds,
-            )
+            excess = f"More than {limit} {what} a minute come from {origin or 'one place'}"
+            todo = f"Ask again in {seconds} s; the coordinator's {option} sets the limit"
+            raise TooMany(excess, todo, retry_after=seconds)
 
 
 UNLIMITED = Limits(LocalCounts(), Stopped())

@@ -68,15 +68,6 @@ class SteadyClock:
 
 
 @dataclass(frozen=True)
-class Addresses:
-    """Where a coordinator listens, as written to its home for the commands on the same machine."""
-
-    grpc: str
-    http: str
-    pid: int
-
-
-@dataclass(frozen=True)
 class Parts:
     """The parts of a coordinator, built and not yet serving."""
 
@@ -117,7 +108,6 @@ def check(settings: CoordinatorSettings) -> None:
 
 @contextlib.contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """One coordinator per home."""
     with (folder / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -137,7 +127,7 @@ async def serve(settings: CoordinatorSettings) -> None:
         if parts is None:  # the signal came while the database was awaited
             return
         async with running(parts, http_socket) as addresses:
-            log.info("coordinator_ready", grpc=addresses.grpc, http=addresses.http, home=str(settings.folder))
+            log.info("coordinator_ready", grpc=addresses["grpc"], http=addresses["http"], home=str(settings.folder))
             await stop.wait()
             log.info("coordinator_stopping")
 
@@ -157,10 +147,8 @@ async def unless(stop: asyncio.Event, begin: Coroutine[Any, Any, T]) -> T | None
 def bound(settings: CoordinatorSettings) -> tuple[int, socket.socket]:
     """A free or checked gRPC port, and the HTTP socket. Raises Refused for a port in use."""
     http = listen(settings.host, settings.http_port, "--http-port")
-    probe = listen(settings.host, settings.grpc_port, "--grpc-port")
-    port = probe.getsockname()[1]
-    probe.close()
-    return port, http
+    with listen(settings.host, settings.grpc_port, "--grpc-port") as probe:
+        return probe.getsockname()[1], http
 
 
 def listen(host: str, port: int, option: str) -> socket.socket:
@@ -171,10 +159,8 @@ def listen(host: str, port: int, option: str) -> socket.socket:
         made.bind((host, port))
     except OSError as cause:
         made.close()
-        raise Refused(
-            f"Cannot listen on {host}:{port}: {cause.strerror}",
-            f"Stop what uses it, or choose another {option} (0 takes a free one)",
-        ) from None
+        todo = f"Stop what uses it, or choose another {option} (0 takes a free one)"
+        raise Refused(f"Cannot listen on {host}:{port}: {cause.strerror}", todo) from None
     return made
 
 
@@ -256,22 +242,26 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
 def scheduling_of(
     settings: CoordinatorSettings, part_store: PartStore, compute: ProcessCompute, bell: LocalBell, metrics: Metrics
 ) -> SchedulerLoop:
-    """The loop that closes rounds of the runs whose lease this coordinator has."""
     journal, clock = part_store.journal, WallClock()
+
+    def taken(lease: Lease) -> None:
+        """Another coordinator has fallen silent; its run is scheduled here from now on."""
+        log.warning("run_taken_over", run=lease.run, silent=lease.holder, lease_seconds=lease.seconds)
+        metrics.lease("taken_over")
+
     leases = Leases(
         journal=journal,
         clock=SteadyClock(),
         holder=holder(settings.folder),
         seconds=settings.lease,
-        taken=partial(taken_over, metrics),
+        taken=taken,
     )
     scheduler = Scheduler(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock, meter=metrics)
     return SchedulerLoop(scheduler, leases, bell, lambda: metrics.lease("lost"))
 
 
 @contextlib.asynccontextmanager
-async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[Addresses]:
-    """A coordinator that serves on both ports."""
+async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[dict[str, str | int]]:
     settings = parts.settings
     app = create_app(parts.services, ApiSettings(max_weights_bytes=settings.weights_bytes))
     http = QuietServer(http_config(settings, app))
@@ -310,14 +300,7 @@ async def opened(settings: CoordinatorSettings, metrics: Metrics) -> SqlJournal:
             await asyncio.sleep(min(left, 1.0))
 
 
-def taken_over(metrics: Metrics, lease: Lease) -> None:
-    """Tell that another coordinator has fallen silent, and that its run is scheduled here from now on."""
-    log.warning("run_taken_over", run=lease.run, silent=lease.holder, lease_seconds=lease.seconds)
-    metrics.lease("taken_over")
-
-
 def limits_of(settings: CoordinatorSettings, counts: LocalCounts | RedisCounts, clock: WallClock) -> Limits:
-    """The limits on calls that the settings name."""
     return Limits(
         counts=counts,
         clock=clock,
@@ -337,7 +320,6 @@ def gauges_of(
     disks: tuple[Path, ...],
     tls: Tls | None,
 ) -> Gauges:
-    """Gauges of this process."""
     ends = None if tls is None else not_after(tls.chain)
     return {
         "tideline_agents_listening": ("agents that hear orders from here", lambda: servicer.listening),
@@ -351,14 +333,13 @@ def gauges_of(
 
 
 def least_free(folders: Iterable[Path]) -> float | None:
-    """Free bytes of the fullest disk, as far as they are known."""
     return min((float(free) for folder in folders if (free := free_bytes(folder)) is not None), default=None)
 
 
 def holder(folder: Path) -> str:
-    """The name under which a coordinator holds leases: one process at a time has it, and has it again after a restart.
+    """The name under which a coordinator holds leases, the same after a restart.
 
-    Hosts and paths are for people; machines that were made from one image have the same. What tells them apart is drawn once.
+    Hosts and paths are for people; machines made from one image share them. A number that is drawn once tells them apart.
     """
     return f"{socket.gethostname()}:{folder.resolve()}#{stored_secret(folder / 'holder', 4)}"
 
@@ -372,13 +353,14 @@ def meeting_of(settings: CoordinatorSettings, grpc_port: int, tls: Tls | None) -
     return Meeting(settings.advertised, own, Trust.PINNED if authority else Trust.SYSTEM, authority)
 
 
-def announce(settings: CoordinatorSettings, grpc_port: int, http_socket: socket.socket) -> Addresses:
-    """Write where the coordinator listens, for the commands on this machine."""
+def announce(settings: CoordinatorSettings, grpc_port: int, http_socket: socket.socket) -> dict[str, str | int]:
+    """Write where the coordinator listens to its home, for the commands on this machine."""
     scheme = "http" if settings.tls_cert is None else "https"
     host = bracketed(settings.host)
-    addresses = Addresses(f"{host}:{grpc_port}", f"{scheme}://{host}:{http_socket.getsockname()[1]}", os.getpid())
+    http = f"{scheme}://{host}:{http_socket.getsockname()[1]}"
+    addresses: dict[str, str | int] = {"grpc": f"{host}:{grpc_port}", "http": http, "pid": os.getpid()}
     temporary = settings.folder / "coordinator.json.tmp"
-    temporary.write_text(json.dumps(vars(addresses)))
+    temporary.write_text(json.dumps(addresses))
     temporary.replace(settings.folder / "coordinator.json")
     return addresses
 

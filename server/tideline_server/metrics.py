@@ -57,11 +57,9 @@ class Metrics(Meter):
             self._leases.labels(what)
 
     def add(self, collector: Collector) -> None:
-        """Have something else told with each look."""
         self.registry.register(collector)
 
     def text(self) -> tuple[bytes, str]:
-        """All numbers as Prometheus reads them, and what kind of text that is."""
         return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
 
     def closed(self, run: RunRow, closed: RoundRow) -> None:
@@ -95,7 +93,6 @@ class Metrics(Meter):
         self._store.labels(kind).observe(seconds)
 
     def _pair(self, method: str, phase: str) -> tuple[str, str]:
-        """A method and its phase, as far as there are not too many."""
         with self._lock:
             if len(self._pairs) < MOST_PAIRS:
                 self._pairs.add((method, phase))

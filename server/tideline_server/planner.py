@@ -92,7 +92,6 @@ def check_seconds(asked: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """The process of a plan."""
     os.nice(NICENESS)
 
     def handle(name: str, payload: Mapping[str, Any], tick: Tick) -> Mapping[str, Any]:

@@ -41,7 +41,6 @@ class Readiness:
         self._details = ""
 
     def reasons(self) -> tuple[str, ...]:
-        """Why it is not ready; nothing where it is."""
         with self._lock:
             if time.monotonic() >= self._until:
                 found = dict(self._looked())

@@ -28,7 +28,7 @@ class SchedulerLoop:
 
     def __init__(self, scheduler: Scheduler, leases: Leases, bell: LocalBell, lost: Callable[[], None] = lambda: None) -> None:
         self.scheduler, self.leases, self.bell, self.lost = scheduler, leases, bell, lost
-        self._waiting = 0  # looks that are under way or wait for a thread
+        self.turns = 0  # looks that are under way or wait for a thread; the one worker does one at a time
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._held: dict[RunId, tuple[str, float]] = {}  # runs that are held up: why, and since when
         # Leases have a thread of their own: a sign of life must not wait for turns, which wait for numbers.
@@ -69,20 +69,17 @@ class SchedulerLoop:
             self._tidying = asyncio.create_task(self.tidied())
 
     async def tidied(self) -> None:
-        """One collection, if it is time for one."""
         try:
             await asyncio.to_thread(self.scheduler.part_store.tidy)
         except Exception:
             log.exception("tidying_failed")
 
     def heard(self, topic: str) -> None:
-        """A run rang: somebody must look at it."""
         kind, _, name = topic.partition(":")
         if kind == "run":
             self.take(RunId(name))
 
     def take(self, run: RunId) -> None:
-        """See that a task looks at the run."""
         task = self._tasks.get(run)
         if (task is None or task.done()) and not self._stopped:
             self._tasks[run] = asyncio.create_task(self.follow(run))
@@ -101,7 +98,7 @@ class SchedulerLoop:
 
     async def check_run(self, run: RunId) -> float | None:
         """One look, on a thread. Where none can be had, another look is due soon."""
-        self._waiting += 1
+        self.turns += 1
         try:
             with structlog.contextvars.bound_contextvars(run=run):
                 return await on(self._turning, lambda: self.turn(run))
@@ -109,12 +106,7 @@ class SchedulerLoop:
             log.exception("run_not_looked_at", run=run, reason=type(error).__name__)
             return self.scheduler.clock.now() + HELD_UP_SECONDS
         finally:
-            self._waiting -= 1
-
-    @property
-    def turns(self) -> int:
-        """Looks at runs that are under way or wait for their turn; the one worker does one at a time."""
-        return self._waiting
+            self.turns -= 1
 
     def turn(self, run: RunId) -> float | None:
         """One look, if the run's lease is ours or free; when to look again, None where it is for others or for nobody.

@@ -46,7 +46,6 @@ class CoordinatorSettings:
 
     @property
     def folder(self) -> Path:
-        """The home, with ~ resolved."""
         return self.home.expanduser()
 
     @property
@@ -61,7 +60,6 @@ class CoordinatorSettings:
 
     @property
     def weights_bytes(self) -> int:
-        """The most bytes of a file of weights that may be uploaded."""
         return int(self.weights_limit * 10**9)
 
     @property

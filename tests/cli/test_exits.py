@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import http.server
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from tests.cli.world import tide, tide_process
+from tideline.__main__ import main
 from tideline.archive.errors import DigestMismatch
 from tideline.cli import guard
 from tideline.cli.local import demo
@@ -225,3 +229,19 @@ def test_an_agent_that_cannot_be_is_refused(tmp_path: Path, args: list[str], cod
     base = ["agent", "--coordinator", "127.0.0.1:1", "--data", tmp_path, "--role", "peer", "--home", tmp_path / "home"]
     ended = tide(*base, *args)
     assert ended.exit_code == code and words in ended.stderr
+
+
+class Loading(ModuleType):
+    """A module that is interrupted while it is loaded."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise KeyboardInterrupt
+
+
+def test_an_interruption_before_any_command_is_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """To load all modules takes a moment; Ctrl-C ends that, too, with a word and no traceback."""
+    monkeypatch.setitem(sys.modules, "tideline.cli.app", Loading("tideline.cli.app"))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == guard.INTERRUPTED
+    assert capsys.readouterr().err == "Interrupted\n"

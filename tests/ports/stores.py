@@ -31,4 +31,4 @@ def laid(parts: Parts) -> int:
         return sum(len(batch.taken) for batch in parts._aside)
     if isinstance(parts, FolderParts):
         return len(list(parts.folder.glob("aside/*")))
-    return len([name for name in parts.bucket.names() if name.startswith("aside/")])  # type: ignore[attr-defined]
+    return len([name for name, _ in parts.bucket.listed() if name.startswith("aside/")])  # type: ignore[attr-defined]

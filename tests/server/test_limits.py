@@ -307,7 +307,7 @@ def test_enrolments_are_limited_by_address() -> None:
         with pytest.raises(TooMany, match=r"More than 3 enrolments a minute come from 127\.0\.0\.1\. Ask again in \d+ s"):
             link.enrol(token, ("source",))
         with pytest.raises(grpc.RpcError) as told:
-            link._lines.now.call("Enrol")(pb.EnrolRequest(protocol=1).SerializeToString(), timeout=10)
+            link._lines.now.calls["Enrol"](pb.EnrolRequest(protocol=1).SerializeToString(), timeout=10)
         assert told.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for _ in range(20):
             assert link.beat({}).gone == ()

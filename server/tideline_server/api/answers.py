@@ -25,13 +25,7 @@ FRAMEWORK: Mapping[int, tuple[str, str]] = {
 }
 
 
-def answer(
-    status: int,
-    error: FederationError,
-    *,
-    kind: str | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> Response:
+def answer(status: int, error: FederationError, *, kind: str | None = None, headers: Mapping[str, str] | None = None) -> Response:
     """An error as a response. Pure ASCII, so that no text in it can fail to be sent."""
     document = jsonable(problem(error, kind) | {"status": status})
     if (request := structlog.contextvars.get_contextvars().get("request")) is not None:  # bound by wrapping.Numbered
@@ -57,7 +51,6 @@ def jsonable(value: Any) -> Any:
 
 
 async def federation_error(request: Request, error: Exception) -> Response:
-    """An error of ours, by the table."""
     assert isinstance(error, FederationError)
     status = code_of(error).http
     if status >= 500:
@@ -68,16 +61,12 @@ async def federation_error(request: Request, error: Exception) -> Response:
 async def invalid(request: Request, error: Exception) -> Response:
     """A body or parameter of another type than the endpoint's. Places and reasons are told, values are not."""
     assert isinstance(error, RequestValidationError)
-    found = [{"path": place(e["loc"]), "what": str(e["msg"])} for e in error.errors()[:10]]
+    # Without the word for where a value was carried.
+    found = [{"path": ".".join(map(str, e["loc"][1:])), "what": str(e["msg"])} for e in error.errors()[:10]]
     first = found[0]
     where = first["path"] or "the body"
     refusal = FederationError(f"{where}: {first['what']}", "See /docs for what is asked", path=first["path"], all=found)
     return answer(422, refusal, kind="ConfigRefused")
-
-
-def place(loc: tuple[int | str, ...]) -> str:
-    """The dotted place of a value, without the word for where it was carried."""
-    return ".".join(str(part) for part in loc[1:])
 
 
 async def framework(request: Request, error: Exception) -> Response:

@@ -39,29 +39,25 @@ TAGS = [
     {"name": "health", "description": "Whether the coordinator works."},
 ]
 LATER = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
-REFUSALS: Responses = {
-    400: {"model": Problem, "description": "The body is not strict JSON, or the call is of an API version that is not supported"},
-    401: {
-        "model": Problem,
-        "description": "The API key is missing, wrong, revoked or expired",
-        "headers": {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}},
-    },
-    403: {"model": Problem, "description": "The key's role does not cover this, or the name is another agent's"},
-    404: {"model": Problem, "description": "Nothing of that name"},
-    409: {"model": Problem, "description": "Understood, but not in this state, or still under way", "headers": LATER},
-    408: {"model": Problem, "description": "The body did not come in time"},
-    413: {"model": Problem, "description": "The body is too long"},
-    415: {"model": Problem, "description": "The body is not labelled as JSON, or is compressed"},
-    422: {"model": Problem, "description": "A value is wrong; `path` says which"},
-    429: {
-        "model": Problem,
-        "description": "More requests than the limit; ask again after `Retry-After`",
-        "headers": LATER,
-    },
-    500: {"model": Problem, "description": "The coordinator failed; its log names the incident"},
-    503: {"model": Problem, "description": "A store does not answer, or all places are taken; try again", "headers": LATER},
-    507: {"model": Problem, "description": "The coordinator's disk is full"},
+WORDS = {
+    400: "The body is not strict JSON, or the call is of an API version that is not supported",
+    401: "The API key is missing, wrong, revoked or expired",
+    403: "The key's role does not cover this, or the name is another agent's",
+    404: "Nothing of that name",
+    409: "Understood, but not in this state, or still under way",
+    408: "The body did not come in time",
+    413: "The body is too long",
+    415: "The body is not labelled as JSON, or is compressed",
+    422: "A value is wrong; `path` says which",
+    429: "More requests than the limit; ask again after `Retry-After`",
+    500: "The coordinator failed; its log names the incident",
+    503: "A store does not answer, or all places are taken; try again",
+    507: "The coordinator's disk is full",
 }
+REFUSALS: Responses = {status: {"model": Problem, "description": words} for status, words in WORDS.items()}
+for status in (409, 429, 503):
+    REFUSALS[status]["headers"] = LATER
+REFUSALS[401]["headers"] = {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}}
 KEYED = (
     *(runs.router, files.router, files.weights, methods.links, methods.router, clients.router),
     *(admin.router, admin.audit, health.numbers),
@@ -79,7 +75,7 @@ def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> FastAPI:
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=operation_id,
+        generate_unique_id_function=lambda route: route.name,  # generated clients call operations by our functions' names
         middleware=guards(services, settings, api_keys),
     )
     app.state.services, app.state.settings, app.state.api_keys = services, settings, api_keys
@@ -114,8 +110,3 @@ def guards(services: Services, settings: ApiSettings, api_keys: ApiKeys) -> list
         Middleware(Once, services=services, patience=settings.patience_seconds),
         Middleware(Tags),
     ]
-
-
-def operation_id(route: APIRoute) -> str:
-    """Generated clients call operations by the names of our functions."""
-    return route.name

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, JsonValue, WithJsonSchema
+
+# Plain data by name. It comes from our own records, so its values are not looked at again.
+Facts = Annotated[dict[str, JsonValue], GetPydanticSchema(lambda kind, handler: handler(dict[str, object]))]
 
 
 class Problem(BaseModel):
@@ -19,7 +22,7 @@ class Problem(BaseModel):
     kind: str = Field(description="stable name of the error, for programs", examples=["ConfigRefused"])
     todo: str = Field(description="what to do about it", examples=["Correct the value"])
     path: str | None = Field(description="dotted place in the body of what is wrong", examples=["config.rounds"])
-    context: dict[str, Any] = Field(description="more about it, as plain data")
+    context: Facts = Field(description="more about it, as plain data")
 
 
 class Started(BaseModel):
@@ -76,8 +79,8 @@ class RunResult(BaseModel):
     run: str
     name: str
     method: str
-    config: dict[str, Any] = Field(description="the method's settings, defaults included")
-    world: dict[str, Any] = Field(description="what all members agree on")
+    config: Facts = Field(description="the method's settings, defaults included")
+    world: Facts = Field(description="what all members agree on")
     seed: int
     weights: str | None = Field(description="SHA-256 of the file of weights that it began from; null: it had none")
     rounds: int | None
@@ -85,24 +88,24 @@ class RunResult(BaseModel):
     status: str
     cause: str
     waits_for: str = Field(description="what an open run waits for, in words")
-    awaited: list[dict[str, Any]] = Field(description="sites that an open run waits for: client, silent_seconds, progress")
+    awaited: list[Facts] = Field(description="sites that an open run waits for: client, silent_seconds, progress")
     seconds: float | None
     state_digest: str | None = Field(description="SHA-256 of the final state's root file; null until completed")
     fingerprint: str = Field(description="what equal bytes depend on: torch, processor, threads")
     reference: str | None
     reference_status: str | None
-    clients: list[dict[str, Any]] = Field(description="per site: role, samples, accuracy, source_only, bytes, failures")
+    clients: list[Facts] = Field(description="per site: role, samples, accuracy, source_only, bytes, failures")
     generalization: Generalization | None = Field(
         description="null where no target is unseen, such as where targets adapt, or no labelled site was scored"
     )
-    phases: list[dict[str, Any]] = Field(
+    phases: list[Facts] = Field(
         description="the closed rounds: name, round, seconds, replies, clients, marks, groups, tables (those for admins only"
         " admins get), asked, bytes"
     )
     groups: Groups | None = Field(description="the sites' last grouping; null where the method reports none")
-    curve: list[dict[str, Any]] = Field(description="accuracy over the rounds, a point per site and scoring")
-    history: list[dict[str, Any]] | None = Field(description="every metric, an entry per reply; null unless you ask for it")
-    contract: list[dict[str, Any]] = Field(description="everything that leaves a site, clause by clause")
+    curve: list[Facts] = Field(description="accuracy over the rounds, a point per site and scoring")
+    history: list[Facts] | None = Field(description="every metric, an entry per reply; null unless you ask for it")
+    contract: list[Facts] = Field(description="everything that leaves a site, clause by clause")
     plan_length: int
     cursor: int
 
@@ -181,8 +184,8 @@ class MethodDetail(Method):
     """A method's settings and presets."""
 
     weights: bool = Field(description="whether a run of it may begin from initial weights that you upload")
-    settings: list[dict[str, Any]] = Field(description="name, type, default, bounds, choices and a sentence")
-    presets: dict[str, dict[str, Any]] = Field(description="named settings to begin from")
+    settings: list[Facts] = Field(description="name, type, default, bounds, choices and a sentence")
+    presets: dict[str, Facts] = Field(description="named settings to begin from")
     cast: list[str] = Field(
         description="roles of a demonstration: the first and the last site take theirs, those between the ones between"
     )
@@ -195,7 +198,7 @@ class MethodContract(BaseModel):
 
     name: str
     digest: str = Field(description="equal meaning, equal digest")
-    contract: list[dict[str, Any]] = Field(description="clauses: phase, step, field, dims, exposure, audience")
+    contract: list[Facts] = Field(description="clauses: phase, step, field, dims, exposure, audience")
     sentences: list[str] = Field(description="the clauses in words, for owners of data")
     claims: list[str] = Field(description="what is and is not claimed of them, in sentences")
 
@@ -236,7 +239,7 @@ class AuditEntry(BaseModel):
     by: str = Field(description="the name of the key that asked for it, or empty")
     client: str = Field(description="the agent that it is about, or empty")
     run: str = Field(description="the run that it is about, or empty")
-    details: dict[str, Any] = Field(description="more about it, by kind; `unreadable`: columns of an entry that was changed")
+    details: Facts = Field(description="more about it, by kind; `unreadable`: columns of an entry that was changed")
     hash: str = Field(description="SHA-256 of the hash before, as bytes, and of this entry without its hash as canonical JSON")
 
 

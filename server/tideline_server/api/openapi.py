@@ -22,7 +22,6 @@ BOUNDS = {"low": "minimum", "high": "maximum", "choices": "enum"}
 
 
 def schema_of(kind: type[Any]) -> dict[str, Any]:
-    """The schema of one dataclass and of those within it."""
     hints = typing.get_type_hints(kind)
     fields = [f for f in dataclasses.fields(kind) if f.init]
     properties = {f.name: schema_of_hint(hints[f.name], f.metadata) for f in fields}
@@ -64,7 +63,6 @@ def schema_of_scalar(hint: Any) -> dict[str, Any]:
 
 
 def body_of(kind: type[Any], examples: Mapping[str, Any]) -> dict[str, Any]:
-    """An operation's request body for OpenAPI."""
     content = {"application/json": {"schema": schema_of(kind), "examples": examples}}
     return {"requestBody": {"required": True, "content": content}}
 
@@ -107,7 +105,6 @@ class Described(FastAPI):
     """An app whose description says of every operation what the middleware adds."""
 
     def openapi(self) -> dict[str, Any]:
-        """The description, made once."""
         if self.openapi_schema is None:
             for path, operations in super().openapi()["paths"].items():
                 for method, operation in operations.items():

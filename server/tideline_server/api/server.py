@@ -74,10 +74,8 @@ def bounded(most: int, seconds: float = HEAD_SECONDS) -> type[asyncio.Protocol]:
 def turn_away(transport: asyncio.Transport, origin: str, most: int) -> None:
     """Answer before anything was asked, and close."""
     LOG.warning("too_many_connections", address=origin, limit=most)
-    error = TooMany(
-        f"More than {most} connections are open from {origin or 'one place'}",
-        "Close some; the coordinator's --connections sets the limit",
-    )
+    what = f"More than {most} connections are open from {origin or 'one place'}"
+    error = TooMany(what, "Close some; the coordinator's --connections sets the limit")
     body = json.dumps(problem(error) | {"status": 429}).encode()
     head = ("HTTP/1.1 429 Too Many Requests", f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(body)}", "Connection: close")
     transport.write("".join(f"{line}\r\n" for line in (*head, "")).encode() + body)
@@ -93,7 +91,6 @@ class QuietServer(uvicorn.Server):
 
 
 def http_config(settings: CoordinatorSettings, app: ASGIApp) -> uvicorn.Config:
-    """How the API is served."""
     return uvicorn.Config(
         app,
         log_config=None,

@@ -98,15 +98,13 @@ DEFAULTS = ApiSettings()
 
 
 async def services_of(request: Request) -> Services:
-    found = request.app.state.services
-    assert isinstance(found, Services)
-    return found
+    services: Services = request.app.state.services
+    return services
 
 
 def identity_of(request: Request) -> Identity:
     """What the things are called that a request makes: of each try of it the same, if it has an Idempotency-Key (see once)."""
-    found = getattr(request.state, "identity", None)
-    assert found is None or isinstance(found, Identity)
+    found: Identity | None = getattr(request.state, "identity", None)
     return found or Identity(by=getattr(request.state, "caller", ANYBODY).name)
 
 
@@ -134,7 +132,7 @@ def page(rows: Sequence[T], name_of: Callable[[T], str], after: str | None, limi
     return left[:limit], limit is not None and len(left) > limit
 
 
-def link_next(request: Request, response: Response, after: Any) -> None:
+def link_next(request: Request, response: Response, after: str | int) -> None:
     """Say where the next page is: the same address, after this row."""
     asked = [(k, v) for k, v in request.query_params.multi_items() if k != "after"]
     address = f"{quote(request.url.path)}?{urlencode([*asked, ('after', str(after))])}"

@@ -20,6 +20,8 @@ MOST = 10_000  # topics whose last ring is remembered
 class LocalBell:
     """Rung from any thread, heard on one event loop. Rings are numbered, so that none is missed between look and wait."""
 
+    connected: bool | None = None  # whether other replicas hear a ring; None where there is no Redis
+
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int = MOST) -> None:
         self._loop, self._most = loop, most
         self._rings: dict[str, int] = {}  # the number of each topic's last ring, the oldest first
@@ -28,7 +30,6 @@ class LocalBell:
         self._heard: list[Callable[[str], None]] = []
 
     def ring(self, topic: str) -> None:
-        """Wake everybody who waits on the topic."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._ring, topic)
 
@@ -42,13 +43,7 @@ class LocalBell:
     def reaches(self) -> str:
         return "this process"
 
-    @property
-    def connected(self) -> bool | None:
-        """Whether other replicas hear a ring; None where there is no Redis."""
-        return None
-
     def on_ring(self, heard: Callable[[str], None]) -> None:
-        """Call `heard` on the loop at every ring."""
         self._heard.append(heard)
 
     def count(self, topic: str) -> int:
@@ -108,28 +103,22 @@ class RedisBell(LocalBell):
         try:
             self._redis = redis.from_url(url, socket_connect_timeout=CALL_SECONDS, socket_timeout=CALL_SECONDS)
         except ValueError as error:
-            raise ConfigRefused(
-                f"The address of Redis is malformed: {error}", "Give redis://HOST:PORT, or rediss:// for TLS"
-            ) from None
-        self._connected = False
+            todo = "Give redis://HOST:PORT, or rediss:// for TLS"
+            raise ConfigRefused(f"The address of Redis is malformed: {error}", todo) from None
+        self.connected = False
         self._me, self._poll = secrets.token_hex(8), poll
         self._outgoing: asyncio.Queue[str] = asyncio.Queue(WAITING)
         self._tasks: list[asyncio.Task[None]] = []
         self._reported = False
 
     def ring(self, topic: str) -> None:
-        """Wake everybody who waits on the topic, here at once, elsewhere by way of Redis."""
         super().ring(topic)
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._publish, topic)
 
     @property
     def reaches(self) -> str:
-        return "all replicas" if self._connected else "this process; Redis is away"
-
-    @property
-    def connected(self) -> bool:
-        return self._connected
+        return "all replicas" if self.connected else "this process; Redis is away"
 
     def nudge_all(self) -> None:
         """Not needed: the others are heard, and polls stand in for them while Redis is away."""
@@ -192,7 +181,7 @@ class RedisBell(LocalBell):
             self._ring(topic)
 
     def _back(self) -> None:
-        self._connected = True
+        self.connected = True
         if self._reported:
             log.info("redis_back")
         self._reported = False
@@ -200,7 +189,7 @@ class RedisBell(LocalBell):
 
     def _away(self, error: Exception) -> None:
         """Told once for each outage."""
-        self._connected = False
+        self.connected = False
         if not self._reported:
             log.warning("redis_away", reason=str(error), todo="Nothing is lost: the coordinator polls until it is back")
         self._reported = True

@@ -99,7 +99,6 @@ class RedisCounts:
         self._here, self._again = LocalCounts(), 0.0
 
     async def take(self, who: str, limit: int, now: float) -> float:
-        """Count a call if it is within so many a minute; else the seconds after which one will be."""
         if now >= self._again:
             try:
                 return await self._take(who, limit, now)

@@ -183,17 +183,15 @@ class BucketParts:
         return self.bucket.size(object_of(digest))  # somebody else may have brought it back
 
     def digests(self) -> Iterable[Digest]:
-        return tuple(Digest(found[2]) for name in self.bucket.names() if (found := NAME.fullmatch(name)))
+        return tuple(self.inventory())
 
     def inventory(self) -> Mapping[Digest, StoredPart]:
         return {Digest(found[2]): entry for name, entry in self.bucket.listed() if (found := NAME.fullmatch(name))}
 
     def is_stored(self, digest: Digest, size: int) -> bool:
-        """Whether the bucket has the part, as far as its size tells."""
         return self.bucket.size(object_of(digest)) == size
 
     def store(self, digest: Digest, size: int, content: Iterator[Buffer]) -> None:
-        """Write the part's object, unless it is there."""
         if self.is_stored(digest, size):
             return
         if size < LARGE:

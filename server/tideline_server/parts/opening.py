@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from tideline.archive.folder import LEFT_SECONDS, FolderParts, modified, room
 from tideline.archive.parts import Parts
@@ -66,17 +66,13 @@ def endpoint_of(environ: Mapping[str, str]) -> str | None:
 
 
 def is_server_url(text: str) -> bool:
-    """Whether a text is the URL of a server and says no more than that."""
+    """Whether a text is the URL of a server, names nobody, asks nothing, and can be sent as it stands."""
     try:
         url = urlsplit(text)
-        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0 and bare(url)
+        bare = "@" not in url.netloc and not url.query and not url.fragment and re.search(r"[^!-~]", url.geturl()) is None
+        return bare and url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:
         return False
-
-
-def bare(url: SplitResult) -> bool:
-    """Whether a URL names nobody, asks nothing and can be sent as it stands."""
-    return "@" not in url.netloc and not url.query and not url.fragment and re.search(r"[^!-~]", url.geturl()) is None
 
 
 def wrong(what: str, todo: str) -> ConfigRefused:
@@ -116,9 +112,7 @@ class DirectoryParts(FolderParts):
 
 def refused(folder: Path, cause: OSError) -> ConfigRefused:
     why = cause.strerror or type(cause).__name__
-    return ConfigRefused(
-        f"Parts cannot be stored in {folder}: {why}", "Give --parts a directory that you may write", path="parts"
-    )
+    return wrong(f"Parts cannot be stored in {folder}: {why}", "Give --parts a directory that you may write")
 
 
 def own_name(home: Path) -> str:

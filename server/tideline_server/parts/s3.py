@@ -104,7 +104,7 @@ class Bucket:
         """List, write, copy, read and delete. Raises ConfigRefused."""
         probe = f"probe-{uuid.uuid4()}"
         try:
-            next(self.names(), None)
+            next(self.listed(), None)
             self.put(probe, b"tideline")
             self.copy(probe, f"{probe}-copy")
             list(self.read(probe, self.size(probe) or 0))
@@ -147,9 +147,6 @@ class Bucket:
     def drop(self, name: str) -> None:
         with self.asked(), suppress(FileNotFoundError):
             obstore.delete(self.store, name)
-
-    def names(self) -> Iterator[str]:
-        return (name for name, _ in self.listed())
 
     def listed(self, folder: str | None = None) -> Iterator[tuple[str, StoredPart]]:
         """All objects, or those of a folder, by name without the prefix."""

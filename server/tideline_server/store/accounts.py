@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import Connection, Insert, Row, bindparam, or_, select, update
+from sqlalchemy import Connection, Row, bindparam, or_, select, update
 
 from tideline.core.run import ClientId
 from tideline.engine.model.accounts import ApiKey, Client, Handover, Invite, KeyRole, Keys, Standing
@@ -17,27 +17,23 @@ from tideline_server.store.schema import GOOD, api_keys, clients, invites
 SEEN = update(clients).where(clients.c.name == bindparam("who")).values(seen=bindparam("at"))
 
 
-def invite_of(row: Row[Any]) -> Invite:
-    return Invite(**row._mapping)
-
-
 def client_of(row: Row[Any]) -> Client:
     handovers = tuple(Handover(Keys(**each["keys"]), each["signature"]) for each in row.handovers or ())
     return Client(**{**row._mapping, "roles": tuple(row.roles), "standing": Standing(row.standing), "handovers": handovers})
 
 
 def add_invite(connection: Connection, given: Invite) -> bool:
-    """Write an invite. One that is there stays as it is (False): a token that was used must not become fresh again."""
+    """Write an invite. One that is there stays (False): a used token must not become fresh again."""
     return added(connection, invites, asdict(given))
 
 
 def invite(connection: Connection, token_hash: str) -> Invite | None:
     row = connection.execute(select(invites).where(invites.c.token_hash == token_hash)).one_or_none()
-    return invite_of(row) if row else None
+    return Invite(**row._mapping) if row else None
 
 
 def enrol(connection: Connection, token_hash: str, client: Client) -> bool:
-    """Use an unused invite and add the client. False where either is taken; a revoked client's name is not."""
+    """Use an unused invite and add the client. False where either is taken; the name of a revoked client is free."""
     fresh = (invites.c.token_hash == token_hash) & (invites.c.used_by == "")
     if connection.execute(select(invites.c.name).where(fresh).with_for_update()).one_or_none() is None:
         return False
@@ -48,7 +44,7 @@ def enrol(connection: Connection, token_hash: str, client: Client) -> bool:
 
 
 def replaced(connection: Connection, client: Client) -> bool:
-    """Write a client over a revoked one of its name. False where that is not revoked."""
+    """Replace a revoked client of the same name. False if there is none."""
     revoked = (clients.c.name == client.name) & (clients.c.standing == Standing.REVOKED)
     return connection.execute(update(clients).where(revoked).values(asdict(client))).rowcount == 1
 
@@ -65,9 +61,8 @@ def everybody(connection: Connection) -> tuple[Client, ...]:
 def saw(
     connection: Connection, name: ClientId, now: float, version: str | None, roles: tuple[str, ...] | None
 ) -> tuple[str, ...] | None:
-    """Note that a client lives; a version and roles that it told replace those known. The roles before, if these are others."""
-    changes: dict[str, Any] = {"version": version} if version else {}
-    changes |= {"roles": roles} if roles else {}
+    """Note that a client lives, and the version and roles that it tells. Gives its roles from before if they changed."""
+    changes = {name: value for name, value in (("version", version), ("roles", roles)) if value}
     mine = clients.c.name == name
     before = connection.scalar(select(clients.c.roles).where(mine).with_for_update()) if roles else None
     connection.execute(update(clients).where(mine).values(seen=now, **changes))
@@ -75,12 +70,12 @@ def saw(
 
 
 def saw_all(connection: Connection, names: Collection[ClientId], now: float) -> None:
-    """Note that clients live. In the order of their names, so that two who do it at once never wait for each other."""
+    """Note that clients live. Sorted by name, so that two writers never deadlock."""
     connection.execute(SEEN, [{"who": name, "at": now} for name in sorted(names)])
 
 
 def rekey(connection: Connection, name: ClientId, before: str, keys: Keys, handover: str) -> bool:
-    """Give a client new keys, if it has still those from before."""
+    """Give a client new keys if it still has those from before."""
     same = (clients.c.name == name) & (clients.c.sign_key == before)
     row = connection.execute(select(clients).where(same).with_for_update()).one_or_none()
     if row is None:
@@ -95,13 +90,13 @@ def approve(connection: Connection, name: ClientId) -> bool:
 
 
 def ask_rotation(connection: Connection, name: ClientId) -> bool:
-    """Note that a client is asked for new keys. False for nobody, and for one that is asked already."""
+    """Ask a client for new keys. False if there is no such client, or it is asked already."""
     unasked = (clients.c.name == name) & clients.c.rotate.is_(False)
     return connection.execute(update(clients).where(unasked).values(rotate=True)).rowcount == 1
 
 
 def revoke(connection: Connection, name: ClientId, reason: str, now: float) -> tuple[Client | None, bool]:
-    """Revoke a client, unless that was done before; the client, and whether it was done now."""
+    """Revoke a client unless it is revoked. Gives the client, and whether this call revoked it."""
     standing = (clients.c.name == name) & (clients.c.standing != Standing.REVOKED)
     changes = {"standing": Standing.REVOKED, "revoked": now, "reason": reason}
     done = connection.execute(update(clients).where(standing).values(**changes)).rowcount == 1
@@ -112,31 +107,24 @@ def revoked(connection: Connection) -> frozenset[ClientId]:
     return frozenset(connection.scalars(select(clients.c.name).where(clients.c.standing == Standing.REVOKED)))
 
 
-EVERY = select(api_keys).order_by(api_keys.c.created, api_keys.c.id)
-
-
-def key_of(row: Row[Any]) -> ApiKey:
-    return ApiKey(**{**row._mapping, "role": KeyRole(row.role)})
-
-
 def add_key(connection: Connection, key: ApiKey) -> bool:
-    """Write a key; False where its id is known, or its name is that of a key that is good."""
-    statement = INSERTS[connection.dialect.name](api_keys).on_conflict_do_nothing()
-    wanted = asdict(key) | {"role": key.role.value}
-    return connection.execute(cast(Insert, statement).returning(api_keys.c.id), wanted).one_or_none() is not None
+    """Write a key. False if its id is known, or if a good key has its name."""
+    statement = INSERTS[connection.dialect.name](api_keys).on_conflict_do_nothing().returning(api_keys.c.id)
+    return connection.execute(statement, asdict(key) | {"role": key.role.value}).one_or_none() is not None
 
 
 def all_keys(connection: Connection) -> tuple[ApiKey, ...]:
-    return tuple(map(key_of, connection.execute(EVERY)))
+    rows = connection.execute(select(api_keys).order_by(api_keys.c.created, api_keys.c.id))
+    return tuple(ApiKey(**{**row._mapping, "role": KeyRole(row.role)}) for row in rows)
 
 
 def revoke_key(connection: Connection, name: str, now: float) -> bool:
-    """Revoke the key of a name; False where none is good."""
+    """Revoke the good key of this name. False if there is none."""
     found = update(api_keys).where(api_keys.c.name == name, GOOD).values(revoked=now).returning(api_keys.c.id)
     return connection.execute(found).one_or_none() is not None
 
 
 def use_key(connection: Connection, key_id: str, now: float) -> None:
-    """Note that a key was used. A later time that is known stays."""
+    """Note when a key was used, unless a later time is known."""
     earlier = or_(api_keys.c.last_used.is_(None), api_keys.c.last_used < now)
     connection.execute(update(api_keys).where(api_keys.c.id == key_id, earlier).values(last_used=now))

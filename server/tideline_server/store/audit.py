@@ -1,7 +1,7 @@
-"""The audit log in the database. The row of the tip is locked last of all in a transaction, so that who waits there keeps nobody
-from anything else, and two coordinators write one chain.
+"""The audit log in the database. A transaction locks the row of the tip last, so that whoever waits there blocks nobody else,
+and two coordinators write one chain.
 
-Somebody may have changed what is read. So it is read as it lies there, and what no coordinator has written is told as such.
+Somebody may have changed the log. So it is read as raw columns, and an entry tells which of them no coordinator wrote.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, bindparam, insert, select, update
 
-from tideline.engine.audit.log import UNREADABLE, About, AuditEvent, Entry, Tip, chained
-from tideline_server.store.database.dialect import as_stored
+from tideline.core.settings import Plain
+from tideline.engine.audit.log import ALL, UNREADABLE, About, AuditEvent, Entry, Tip, chained
+from tideline_server.store.database.dialect import AS_STORED
 from tideline_server.store.database.plain_json import from_json
 from tideline_server.store.schema import audit, audit_tip
 
@@ -23,12 +24,12 @@ TIP = select(audit_tip.c.seq, audit_tip.c.hash)
 LOCKED = TIP.with_for_update()
 MOVE = update(audit_tip).values(seq=bindparam("last"), hash=bindparam("of"))
 WRITE = insert(audit)
-DEEPEST = 32  # levels of what an entry tells
+DEEPEST = 32  # levels of an entry's details
 COLUMNS = ("seq", "kind", "at", "by", "client", "run", "details", "hash")
 
 
 def append(connection: Connection, events: Sequence[AuditEvent]) -> None:
-    """Write what was done behind what is there. The last thing that a transaction does."""
+    """Add events to the chain: the last thing that a transaction does."""
     if not events:
         return
     made = chained(Tip(*connection.execute(LOCKED).one()), events)
@@ -40,7 +41,7 @@ def tip(connection: Connection) -> Tip:
     return Tip(*connection.execute(TIP).one())
 
 
-def entries(connection: Connection, after: int, limit: int | None, about: About) -> tuple[Entry, ...]:
+def entries(connection: Connection, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
     chosen = reading(connection.dialect.name).where(audit.c.seq > after).order_by(audit.c.seq).limit(limit)
     wanted = {"run": about.run, "client": about.client, "kind": about.kind}
     for name, value in wanted.items():
@@ -53,11 +54,11 @@ def entries(connection: Connection, after: int, limit: int | None, about: About)
 
 @cache
 def reading(dialect: str) -> Select[Any]:
-    return select(audit.c.seq, *(as_stored(dialect, audit.c[name]).label(name) for name in READERS))
+    return select(audit.c.seq, *(AS_STORED[dialect](audit.c[name]).label(name) for name in READERS))
 
 
 def entry_of(row: Row[Any]) -> Entry:
-    """An entry from its columns. What cannot be read is empty in it, and stands in what it tells."""
+    """An entry from its columns. Unreadable ones are empty, and their text stands in the details."""
     found: dict[str, Any] = {"kind": "", "at": 0.0, "details": {}, "seq": row.seq}
     wrong: dict[str, str] = {}
     for name, reader in READERS.items():
@@ -71,27 +72,27 @@ def entry_of(row: Row[Any]) -> Entry:
     return Entry(**found)
 
 
-def text_in(value: Any) -> str:
+def text_in(value: bytes) -> str:
     return str(value, "utf-8")
 
 
-def moment_in(value: Any) -> float:
+def moment_in(value: float | bytes | None) -> float:
     if type(value) is not float or not math.isfinite(value):
         raise ValueError("no moment")
     return value
 
 
-def details_in(value: Any) -> dict[str, Any]:
-    """What an entry tells. Raises TypeError, ValueError and RecursionError."""
+def details_in(value: bytes) -> dict[str, Plain]:
+    """An entry's details. Raises TypeError, ValueError and RecursionError."""
     found = from_json(text_in(value))
     if not isinstance(found, dict) or not shallow(found):
         raise ValueError("tells nothing")
     return found
 
 
-def shallow(found: dict[str, Any]) -> bool:
-    """Whether plain data have no more levels than whoever reads them can take."""
-    level: list[Any] = [found]
+def shallow(found: dict[str, Plain]) -> bool:
+    """Whether plain data nest no deeper than readers can take."""
+    level: list[dict[str, Plain] | list[Plain]] = [found]
     deep = 0
     while level and deep < DEEPEST:
         inner = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)
@@ -99,7 +100,7 @@ def shallow(found: dict[str, Any]) -> bool:
     return not level
 
 
-READERS: Mapping[str, Callable[[Any], Any]] = {
+READERS: Mapping[str, Callable[[Any], str | float | dict[str, Plain]]] = {
     **dict.fromkeys(("kind", "by", "client", "run", "hash"), text_in),
     "at": moment_in,
     "details": details_in,

@@ -1,4 +1,4 @@
-"""Idempotency records: what people asked for under a key. A writer locks the record's row, so that two tries of it take turns."""
+"""Idempotency records: what people asked for under a key. A writer locks the record's row, so that two tries take turns."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ FORGET = delete(idempotency_records).where(idempotency_records.c.made < bindpara
 
 
 def record_of(row: Row[Any]) -> IdempotencyRecord:
-    fields = dict(row._mapping)
-    return IdempotencyRecord(**fields | {"answer": answer_of(row.answer) if row.answer else None})
+    return IdempotencyRecord(**{**row._mapping, "answer": answer_of(row.answer) if row.answer else None})
 
 
 def answer_of(fields: Mapping[str, Any]) -> Answer:
@@ -38,13 +37,13 @@ def answer_of(fields: Mapping[str, Any]) -> Answer:
 
 
 def find(connection: Connection, wanted: IdempotencyRecord) -> IdempotencyRecord | None:
-    """The idempotency record that stands under the same key and is not too old."""
+    """The record under the same key, unless it is too old."""
     row = connection.execute(ONE, {"of": wanted.key}).one_or_none()
     return record_of(row) if row and row.made >= wanted.made - KEPT_SECONDS else None
 
 
 def reserve(connection: Connection, wanted: IdempotencyRecord, over: str) -> IdempotencyRecord:
-    """Write an idempotency record, or take up the one that stands, if it is free. Old ones are forgotten."""
+    """Write a record, or take the known one if it is free. Forgets old ones."""
     connection.execute(FORGET, {"before": wanted.made - KEPT_SECONDS})
     upsert(connection, idempotency_records, [asdict(wanted)])
     row = connection.execute(LOCKED, {"of": wanted.key}).one_or_none()
@@ -57,14 +56,14 @@ def reserve(connection: Connection, wanted: IdempotencyRecord, over: str) -> Ide
     return replace(known, worker=wanted.worker)
 
 
-def choose(connection: Connection, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Write what an idempotency record goes by, unless that was chosen before."""
+def choose(connection: Connection, key: str, plan: Mapping[str, int]) -> Mapping[str, int]:
+    """Write what a record goes by, unless that was chosen before; what was chosen."""
     connection.execute(CHOOSE, {"of": key, "plan": dict(plan)})
     return record_of(connection.execute(ONE, {"of": key}).one()).chosen or {}
 
 
 def locked(connection: Connection, key: str, worker: str) -> IdempotencyRecord:
-    """A record that is answered or this worker's, and that nobody else changes now. Raises Unreachable if it is another's."""
+    """Lock a record that is answered or this worker's. Raises Unreachable if it is another's."""
     row = connection.execute(LOCKED, {"of": key}).one_or_none()
     if row is None or (row.answer is None and row.worker != worker):
         raise overtaken()
@@ -79,7 +78,7 @@ def create_once(
     by: str,
     here: Callable[[Digest], bool],
 ) -> bool:
-    """Write new runs as `create` does, unless the first of them is there (False). `ours`: the record's key, and its worker."""
+    """Write new runs as `create` does, unless the first is known (False). `ours`: the record's key and worker."""
     if locked(connection, *ours).answer is not None:
         raise overtaken()
     if runs.status_of(connection, new[0].id) is not None:
@@ -89,7 +88,7 @@ def create_once(
 
 
 def conclude(connection: Connection, key: str, worker: str, answer: Answer) -> Answer:
-    """Write what an idempotency record came to, unless that was written before."""
+    """Write a record's answer, unless there is one; the answer that stands."""
     known = locked(connection, key, worker)
     if known.answer is None:
         connection.execute(CONCLUDE, {"of": key, "new_answer": asdict(answer)})
@@ -97,5 +96,5 @@ def conclude(connection: Connection, key: str, worker: str, answer: Answer) -> A
 
 
 def leave(connection: Connection, key: str, worker: str) -> None:
-    """Leave an idempotency record, if it is still this worker's."""
+    """Leave a record, if it is still this worker's."""
     connection.execute(LEAVE, {"of": key, "by": worker})

@@ -2,54 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from tideline.core.handle import Handle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.core.settings import Plain
 from tideline.engine.audit import entries
-from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
+from tideline.engine.audit.log import AuditEvent
 from tideline.engine.coordinator.idempotency import free
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys
-from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
-from tideline.engine.model.runs import OPEN, Event, Headline, Lease, RoundRow, RunRow, Status, Tally
+from tideline.engine.model.orders import Files, OrderRow, OrderStatus, Reply
+from tideline.engine.model.runs import OPEN, Lease, RoundRow, RunRow, Status
 from tideline.engine.model.transitions import answered, present, with_author
 from tideline.engine.peers.sealing import ciphers
-from tideline.engine.ports.journal import MOST_DROPPED, Advance, Answer, IdempotencyRecord, Present, all_present
-from tideline_server.store import (
-    accounts,
-    audit,
-    envelopes,
-    idempotency,
-    leases,
-    listings,
-    orders,
-    parts,
-    runs,
-    transitions,
-)
+from tideline.engine.ports.journal import MOST_DROPPED, Advance, IdempotencyRecord, Present, all_present
+from tideline_server.store import accounts, audit, envelopes, idempotency, leases, listings, orders, parts, runs, transitions
 from tideline_server.store.database.transactions import Watch, open_store
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def reads(query: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[SqlJournal, P], T]:
+    """The method that asks one query of a snapshot."""
+
+    def method(self: SqlJournal, /, *args: P.args, **more: P.kwargs) -> T:
+        return self._read(query, *args, **more)
+
+    return method
+
+
+def writes(work: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[SqlJournal, P], T]:
+    """The method that writes, and has nothing for the audit log."""
+
+    def method(self: SqlJournal, /, *args: P.args, **more: P.kwargs) -> T:
+        return self._store.write(lambda connection: work(connection, *args, **more))
+
+    return method
+
+
 class SqlJournal:
     """The journal in a file (SQLite) or at a URL (SQLite, Postgres). Any number of threads and processes.
 
-    Raises StoreRefused if the database cannot be used, Unreachable and StorageFull where a transaction cannot be had, and
-    KeyError for a run or an order that is not there where the port says so; then nothing was written.
+    Raises StoreRefused if the database cannot be used, Unreachable and StorageFull if a transaction fails, and KeyError for an
+    unknown run or order where the port says so; then nothing was written.
 
-    A connection that breaks amid a commit is Unreachable too, and the write may be there. To repeat it is safe: what was
-    written stays as it is, and the answer is that of one who comes second. Not quite so are four: an event is there twice,
-    and so is what was recorded; `create` raises for a run that is there; `collect` does not name again the parts that it has
-    forgotten.
+    A connection that breaks amid a commit raises Unreachable too, and the write may be there. You may repeat a write: what was
+    written stays, and you get the answer of one who comes second. There are four exceptions: `event` and `record` write twice,
+    `create` raises for a known run, and `collect` does not name again the parts that it has forgotten.
     """
+
+    # First of all: below, a method's name hides the module of that name.
+    run_ids, headlines, events = reads(runs.ids), reads(runs.headlines), reads(runs.events_after)
+    tally = reads(runs.tally)
+    leases = reads(leases.of_open_runs)
+    last_answer = reads(orders.last_answer)
+    envelopes = reads(envelopes.find)
+    invite = reads(accounts.invite)
+    client, clients, revoked = reads(accounts.known), reads(accounts.everybody), reads(accounts.revoked)
+    api_keys, used_key = reads(accounts.all_keys), writes(accounts.use_key)
+    add_parts, adopt = writes(parts.add), writes(parts.adopt)
+    choose, conclude, leave = writes(idempotency.choose), writes(idempotency.conclude), writes(idempotency.leave)
+    audit_tip = reads(audit.tip)
+    audit = reads(audit.entries)
 
     def __init__(self, where: Path | str, watch: Watch = lambda *transaction: None) -> None:
         self._store = open_store(where, watch)
@@ -57,7 +77,6 @@ class SqlJournal:
         self._library = listings.Library()
 
     def close(self) -> None:
-        """Wait for the transactions under way and let go of the database."""
         self._store.close()
 
     @property
@@ -68,29 +87,11 @@ class SqlJournal:
         done = list(events)
         self._store.write(lambda connection: audit.append(connection, done))
 
-    def audit(self, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
-        return self._read(audit.entries, after, limit, about)
-
-    def audit_tip(self) -> Tip:
-        return self._read(audit.tip)
-
-    def tally(self) -> Tally:
-        return self._read(runs.tally)
-
     def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
         self._do(lambda connection: accounts.add_invite(connection, invite), entries.invited(invite, by, now))
 
-    def invite(self, token_hash: str) -> Invite | None:
-        return self._read(accounts.invite, token_hash)
-
     def enrol(self, token_hash: str, client: Client) -> bool:
         return self._do(lambda connection: accounts.enrol(connection, token_hash, client), entries.enrolled(client, token_hash))
-
-    def client(self, name: str) -> Client | None:
-        return self._read(accounts.known, name)
-
-    def clients(self) -> tuple[Client, ...]:
-        return self._read(accounts.everybody)
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
         def work(connection: Connection, done: list[AuditEvent]) -> None:
@@ -127,54 +128,25 @@ class SqlJournal:
 
         return self._write(work)
 
-    def revoked(self) -> frozenset[ClientId]:
-        return self._read(accounts.revoked)
-
     def add_key(self, key: ApiKey) -> bool:
         return self._do(lambda connection: accounts.add_key(connection, key), entries.key_made(key))
-
-    def api_keys(self) -> tuple[ApiKey, ...]:
-        return self._read(accounts.all_keys)
 
     def revoke_key(self, name: str, now: float, by: str = "") -> bool:
         return self._do(lambda connection: accounts.revoke_key(connection, name, now), entries.key_ended(name, now, by))
 
-    def used_key(self, key_id: str, now: float) -> None:
-        self._store.write(lambda connection: accounts.use_key(connection, key_id, now))
-
-    def create(
-        self,
-        runs: Iterable[RunRow],
-        orders: Iterable[OrderRow],
-        by: str = "",
-        here: Present = all_present,
-    ) -> None:
+    def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present) -> None:
         new, asked = tuple(runs), tuple(orders)
-
-        def work(connection: Connection) -> bool:
-            transitions.create(connection, new, asked, by, here)
-            return True
-
-        self._do(work, *(entries.run_started(row, by) for row in new))
+        started = [entries.run_started(row, by) for row in new]
+        self._do(lambda connection: transitions.create(connection, new, asked, by, here), *started)
 
     def run(self, run: RunId) -> RunRow | None:
         return self._read(runs.find, self._known, run)
 
-    def run_ids(self) -> tuple[RunId, ...]:
-        return self._read(runs.ids)
-
-    def headlines(self, limit: int | None = None, after: RunId | None = None) -> tuple[Headline, ...]:
-        return self._read(runs.headlines, limit, after)
+    def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
+        return self._read(self._known.rounds, run)
 
     def set_status(
-        self,
-        run: RunId,
-        among: Iterable[Status],
-        status: Status,
-        cause: str,
-        now: float,
-        token: int | None = None,
-        by: str = "",
+        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None, by: str = ""
     ) -> bool:
         before = tuple(among)
 
@@ -189,14 +161,7 @@ class SqlJournal:
         return self._write(work)
 
     def reopen(
-        self,
-        run: RunId,
-        status: Status,
-        cause: str,
-        now: float,
-        deadline_at: float,
-        orders: Iterable[OrderRow],
-        by: str = "",
+        self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow], by: str = ""
     ) -> bool:
         asked = tuple(orders)
 
@@ -204,9 +169,8 @@ class SqlJournal:
             row = self._locked(connection, run)
             if row.status is not Status.STALLED:
                 return False
-            transitions.set_status(
-                connection, replace(row, deadline_at=deadline_at), status, with_author({"cause": cause}, by), now
-            )
+            late = replace(row, deadline_at=deadline_at)
+            transitions.set_status(connection, late, status, with_author({"cause": cause}, by), now)
             done.append(entries.run_resumed(row, transitions.offer_new(connection, asked, now), by, now))
             return True
 
@@ -227,9 +191,6 @@ class SqlJournal:
 
         return self._write(work)
 
-    def leases(self, run: RunId | None = None) -> tuple[Lease, ...]:
-        return self._read(leases.of_open_runs, run)
-
     def claim(self, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
         wanted = tuple(seen)
         return self._store.write(lambda connection: leases.claim(connection, wanted, holder, seconds)) if wanted else ()
@@ -243,35 +204,20 @@ class SqlJournal:
         if known:
             self._store.write(lambda connection: leases.release(connection, known))
 
-    def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
-        return self._read(self._known.rounds, run)
-
     def order(self, order: OrderId) -> OrderRow | None:
-        with self._store.reading() as connection:
-            return next(iter(orders.find(connection, self._library, orders.ONE, order=order)), None)
+        found = self._read(orders.find, self._library, orders.ONE, order=order)
+        return found[0] if found else None
 
     def orders(self, run: RunId, cursor: int | None = None) -> tuple[OrderRow, ...]:
-        with self._store.reading() as connection:
-            if cursor is None:
-                return tuple(orders.find(connection, self._library, orders.OF_RUN, of=run))
-            return tuple(orders.find(connection, self._library, orders.OF_ROUND, of=run, at=cursor))
+        if cursor is None:
+            return self._read(orders.find, self._library, orders.OF_RUN, of=run)
+        return self._read(orders.find, self._library, orders.OF_ROUND, of=run, at=cursor)
 
     def open_orders(self, client: ClientId) -> tuple[OrderRow, ...]:
-        with self._store.reading() as connection:
-            return tuple(orders.find(connection, self._library, orders.OPEN_OF, of=client))
-
-    def last_answer(self, run: RunId, client: ClientId) -> int:
-        return self._read(orders.last_answer, run, client)
+        return self._read(orders.find, self._library, orders.OPEN_OF, of=client)
 
     def answer(
-        self,
-        order: OrderId,
-        reply: Reply,
-        status: OrderStatus,
-        now: float,
-        down: int,
-        up: int,
-        here: Present = all_present,
+        self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int, here: Present = all_present
     ) -> OrderStatus | None:
         def work(connection: Connection, done: list[AuditEvent]) -> OrderStatus | None:
             row = self._order(connection, order)
@@ -287,9 +233,6 @@ class SqlJournal:
 
         return self._write(work)
 
-    def envelopes(self, run: RunId, handles: Collection[Handle[Any]]) -> tuple[Envelope, ...]:
-        return self._read(envelopes.find, run, handles)
-
     def reissue(self, orders: Iterable[OrderRow]) -> None:
         again = tuple(orders)
         self._write(lambda connection, done: done.extend(map(entries.asked_again, transitions.reissue(connection, again))))
@@ -299,14 +242,10 @@ class SqlJournal:
             return ()
         return self._store.write(lambda connection: orders.beat(connection, client, progress, now))
 
-    def add_parts(self, digests: Sequence[Digest], run: RunId, client: ClientId, now: float) -> None:
-        self._store.write(lambda connection: parts.add(connection, digests, run, client, now))
-
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         if not files:
             return frozenset()
-        with self._store.reading() as connection:
-            here, stale = parts.held(connection, files, run, client, now)
+        here, stale = self._read(parts.held, files, run, client, now)
         if stale:
             self._store.write(lambda connection: parts.touch(connection, stale, now))
         return here
@@ -324,59 +263,35 @@ class SqlJournal:
 
     def marker(self, ours: Digest | None = None) -> Digest | None:
         if ours is None:
-            with self._store.reading() as connection:
-                return parts.marker(connection)
+            return self._read(parts.marker)
         return self._store.write(lambda connection: parts.mark(connection, ours))
 
-    def adopt(self, found: Mapping[Digest, float]) -> int:
-        return self._store.write(lambda connection: parts.adopt(connection, found))
-
-    def event(self, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
+    def event(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None:
         def work(connection: Connection) -> None:
             runs.lock(connection, run)
             runs.note(connection, run, kind, data, now)
 
         self._store.write(work)
 
-    def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
-        return self._read(runs.events_after, run, after)
-
     def reserve(self, idempotency_record: IdempotencyRecord, over: str = "") -> IdempotencyRecord:
-        with self._store.reading() as connection:
-            known = idempotency.find(connection, idempotency_record)
+        known = self._read(idempotency.find, idempotency_record)
         if known is not None and not free(known, idempotency_record, over):
             return known
         return self._store.write(lambda connection: idempotency.reserve(connection, idempotency_record, over))
 
-    def choose(self, key: str, plan: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._store.write(lambda connection: idempotency.choose(connection, key, plan))
-
     def create_once(
-        self,
-        key: str,
-        worker: str,
-        runs: Iterable[RunRow],
-        orders: Iterable[OrderRow],
-        by: str = "",
-        here: Present = all_present,
+        self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present
     ) -> None:
         new, asked = tuple(runs), tuple(orders)
-        done = [entries.run_started(row, by) for row in new]
-        self._do(lambda connection: idempotency.create_once(connection, (key, worker), new, asked, by, here), *done)
-
-    def conclude(self, key: str, worker: str, answer: Answer) -> Answer:
-        return self._store.write(lambda connection: idempotency.conclude(connection, key, worker, answer))
-
-    def leave(self, key: str, worker: str) -> None:
-        self._store.write(lambda connection: idempotency.leave(connection, key, worker))
+        started = [entries.run_started(row, by) for row in new]
+        self._do(lambda connection: idempotency.create_once(connection, (key, worker), new, asked, by, here), *started)
 
     def _read(self, query: Callable[Concatenate[Connection, P], T], *args: P.args, **more: P.kwargs) -> T:
-        """A reader's snapshot."""
         with self._store.reading() as connection:
             return query(connection, *args, **more)
 
     def _write(self, work: Callable[[Connection, list[AuditEvent]], T]) -> T:
-        """A writer's turn. What `work` says was done is written into the audit log with it, behind all its other locks."""
+        """Write, and add to the audit log what `work` says was done. The log is locked last."""
 
         def whole(connection: Connection) -> T:
             done: list[AuditEvent] = []
@@ -386,18 +301,18 @@ class SqlJournal:
 
         return self._store.write(whole)
 
-    def _do(self, work: Callable[[Connection], bool], *events: AuditEvent) -> bool:
-        """The same, where it is known before what is done, if anything is."""
+    def _do(self, work: Callable[[Connection], T], *events: AuditEvent) -> T:
+        """Write, and add these events to the audit log unless `work` gives False: it has done nothing."""
 
-        def known(connection: Connection, done: list[AuditEvent]) -> bool:
+        def known(connection: Connection, done: list[AuditEvent]) -> T:
             did = work(connection)
-            done += events if did else ()
+            done += () if did is False else events
             return did
 
         return self._write(known)
 
     def _locked(self, connection: Connection, run: RunId, token: int | None = None) -> RunRow:
-        """A run that nobody else changes until this transaction ends. Raises Overtaken."""
+        """A run, locked until this transaction ends. Raises Overtaken."""
         runs.lock(connection, run)
         row = runs.find(connection, self._known, run)
         if row is None:
@@ -407,7 +322,7 @@ class SqlJournal:
         return row
 
     def _order(self, connection: Connection, order: OrderId) -> OrderRow:
-        """An order, bare, whose run nobody else changes until this transaction ends."""
+        """An order, bare, with its run locked until this transaction ends."""
         before = orders.bare(connection, order)
         if before is None:
             raise KeyError(order)

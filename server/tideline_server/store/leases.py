@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, insert, select, update
+from sqlalchemy import Connection, Select, bindparam, insert, select, update
 
 from tideline.core.run import RunId
 from tideline.engine.model import transitions
 from tideline.engine.model.runs import OPEN, Lease
-from tideline_server.store.listings import batches
+from tideline_server.store.listings import in_batches
 from tideline_server.store.schema import leases, runs
 
 OF_OPEN = (
@@ -26,37 +26,32 @@ CHANGING = ("holder", "token", "beats", "seconds")
 WRITE = update(leases).where(leases.c.run == bindparam("of")).values({name: bindparam(f"new_{name}") for name in CHANGING})
 
 
-def lease_of(row: Row[Any]) -> Lease:
-    return Lease(**row._mapping)
-
-
 def begin(connection: Connection, run: RunId) -> None:
     connection.execute(insert(leases), asdict(Lease(run)))
 
 
-def of_open_runs(connection: Connection, run: RunId | None) -> tuple[Lease, ...]:
-    """The leases of all open runs, or of one."""
+def of_open_runs(connection: Connection, run: RunId | None = None) -> tuple[Lease, ...]:
     chosen = OF_OPEN if run is None else OF_OPEN.where(leases.c.run == run)
-    return tuple(map(lease_of, connection.execute(chosen)))
+    return tuple(Lease(**row._mapping) for row in connection.execute(chosen))
 
 
 def fence(connection: Connection, run: RunId, token: int) -> None:
-    """Raises Overtaken for a token that is not the newest. If it is, it stays so until this transaction ends."""
-    transitions.fence(lease_of(connection.execute(ONE.with_for_update(read=True), {"of": run}).one()), token)
+    """Raises Overtaken unless the token is the newest, and keeps it so until this transaction ends."""
+    row = connection.execute(ONE.with_for_update(read=True), {"of": run}).one()
+    transitions.fence(Lease(**row._mapping), token)
 
 
 def claim(connection: Connection, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
-    """Take the leases that are as they were seen. One that another takes or a scheduler's write holds just now is passed over."""
+    """Take the leases that are as they were seen. Passes over those that somebody holds locked."""
     wanted = {lease.run: lease for lease in seen}
     free = [lease for lease in locked(connection, wanted, skip=True) if lease == wanted[lease.run]]
     return write(connection, [replace(each, holder=holder, token=each.token + 1, beats=0, seconds=seconds) for each in free])
 
 
 def renew(connection: Connection, held: Iterable[Lease]) -> tuple[Lease, ...]:
-    """A sign of life for those whose token is the newest.
+    """Beat the leases whose token is the newest. Waits for nobody: mostly a lease is locked by a write of its own scheduler.
 
-    One that is locked is left as it is, as nobody is waited for: mostly by a write of its own scheduler, who lives. If it is
-    being taken, the next look tells.
+    If somebody takes it just now, the next look tells.
     """
     known = {lease.run: lease for lease in held}
     free = of_token(locked(connection, known, skip=True), known)
@@ -66,24 +61,23 @@ def renew(connection: Connection, held: Iterable[Lease]) -> tuple[Lease, ...]:
 
 
 def release(connection: Connection, held: Iterable[Lease]) -> None:
-    """Leave those whose token is the newest to whoever comes."""
+    """Leave the leases whose token is the newest to whoever comes."""
     known = {lease.run: lease for lease in held}
     own = of_token(locked(connection, known, skip=False), known)
     write(connection, [replace(e, holder="") for e in own])
 
 
 def of_token(found: Iterable[Lease], known: Mapping[RunId, Lease]) -> list[Lease]:
-    """Those that still have the token that is known."""
     return [lease for lease in found if lease.token == known[lease.run].token]
 
 
 def locked(connection: Connection, wanted: Collection[RunId], skip: bool) -> list[Lease]:
-    """Leases that nobody else changes until this transaction ends."""
     return seen(connection, SOME.with_for_update(skip_locked=skip), wanted)
 
 
 def seen(connection: Connection, chosen: Select[Any], wanted: Collection[RunId]) -> list[Lease]:
-    return [lease_of(row) for batch in batches(sorted(wanted)) for row in connection.execute(chosen, {"runs": batch})]
+    rows = in_batches(connection, chosen, "runs", sorted(wanted))
+    return [Lease(**row._mapping) for row in rows]
 
 
 def write(connection: Connection, changed: list[Lease]) -> tuple[Lease, ...]:

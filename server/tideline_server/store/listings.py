@@ -1,4 +1,4 @@
-"""Files of messages, stored once: a listing is found by the hash of all that it says, sizes included."""
+"""Files of messages, stored once: a listing is named by the hash of its digests and sizes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, select, update
 
 from tideline.core.run import Digest
 from tideline.engine.model.orders import Files
@@ -25,9 +25,9 @@ NAMED = select(listings.c.name, listings.c.id, listings.c.kept).where(listings.c
 
 
 class Library:
-    """Listings read lately: they never change, so each is read once. Any number of threads.
+    """Listings read lately; they never change. Any number of threads.
 
-    Only readers ask it: what a writer sees may be undone, and its number given to other files.
+    Only for readers: what a writer sees may be undone, and its id given to other files.
     """
 
     def __init__(self) -> None:
@@ -39,15 +39,14 @@ class Library:
         ids = {listing for listing in wanted if listing is not None}
         with self._lock:
             found: dict[int | None, Files] = {listing: self._read[listing] for listing in ids if listing in self._read}
-        fresh: dict[int, Files] = {}
-        for batch in batches([listing for listing in ids if listing not in found]):
-            fresh |= {row.id: files_of(row.files) for row in connection.execute(FILES, {"ids": batch})}
+        unread = [listing for listing in ids if listing not in found]
+        fresh = {int(row.id): files_of(row.files) for row in in_batches(connection, FILES, "ids", unread)}
         if fresh:
             self._remember(fresh)
         return found | fresh
 
     def _remember(self, fresh: Mapping[int, Files]) -> None:
-        """Remember, and forget the oldest beyond so many files in all."""
+        """Remember listings, and forget the oldest above the limit."""
         with self._lock:
             for listing, files in fresh.items():
                 if listing not in self._read:
@@ -64,39 +63,43 @@ def batches(values: Collection[T]) -> Iterator[list[T]]:
         yield listed[at : at + BATCH]
 
 
-def files_of(stored: Any) -> Files:
+def in_batches(
+    connection: Connection, query: Select[Any], name: str, values: Collection[str | int], **more: str | float
+) -> Iterator[Row[Any]]:
+    """The rows of a query for all values of its list parameter `name`."""
+    for batch in batches(values):
+        yield from connection.execute(query, {name: batch, **more})
+
+
+def files_of(stored: Iterable[tuple[str, int]] | None) -> Files:
     return tuple((Digest(digest), size) for digest, size in stored or ())
 
 
 def digests_in(many: Iterable[Files]) -> list[Digest]:
-    """Every digest that the files name, once, in order."""
+    """Every digest of these files, once, in order."""
     return list(dict.fromkeys(digest for files in many for digest, _ in files))
 
 
 def interned(connection: Connection, many: Iterable[Files], held: bool) -> Listed:
-    """The listing of each of the files; new ones are written. `held`: they are about to be referred to."""
+    """The listing of each of the files; writes new ones. `held`: a reference to them follows."""
     names = dict(sorted((hashlib.sha256(to_json(files).encode()).hexdigest(), files) for files in set(many) if files))
     found = named(connection, names)
-    new = [{"name": name, "kept": False, "files": files} for name, files in names.items() if name not in found]
+    new = {name: files for name, files in names.items() if name not in found}
     if new:
-        upsert(connection, listings, new, unless=listings.c.name)
-        found |= named(connection, [str(row["name"]) for row in new])
+        upsert(connection, listings, [{"name": n, "kept": False, "files": f} for n, f in new.items()], unless=listings.c.name)
+        found |= named(connection, new)
     if held:
         join(connection, {found[name][0]: files for name, files in names.items() if not found[name][1]})
     return {(): None} | {files: found[name][0] for name, files in names.items()}
 
 
 def named(connection: Connection, names: Collection[str]) -> dict[str, tuple[int, bool]]:
-    """The listings of these names, and whether they are kept."""
-    found: dict[str, tuple[int, bool]] = {}
-    for batch in batches(names):
-        found |= {row.name: (row.id, row.kept) for row in connection.execute(NAMED, {"names": batch})}
-    return found
+    return {row.name: (row.id, row.kept) for row in in_batches(connection, NAMED, "names", names)}
 
 
 def join(connection: Connection, loose: Mapping[int, Files]) -> None:
-    """Write the members of listings that have none. Another who does so at the same time writes the same."""
-    rows = [{"listing": listing, "digest": digest} for listing, files in loose.items() for digest in digests_in([files])]
-    upsert(connection, members, rows)
+    """Write the members of listings that have none. Two who do so at once write the same rows."""
+    pairs = [(listing, digest) for listing, files in loose.items() for digest in digests_in([files])]
+    upsert(connection, members, [{"listing": listing, "digest": digest} for listing, digest in pairs])
     for batch in batches(sorted(loose)):
         connection.execute(update(listings).where(listings.c.id.in_(batch)).values(kept=True))

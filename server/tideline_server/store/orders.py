@@ -63,10 +63,10 @@ def columns_of(order: OrderRow, known: Listed) -> dict[str, Any]:
     return columns
 
 
-def find(connection: Connection, library: Library, what: Select[Any], **values: Any) -> list[OrderRow]:
+def find(connection: Connection, /, library: Library, what: Select[Any], **values: str | int) -> tuple[OrderRow, ...]:
     rows = connection.execute(what, values).all()
     files = library.files(connection, [listing for row in rows for listing in (row.message, row.reply)])
-    return [order_of(row, files) for row in rows]
+    return tuple(order_of(row, files) for row in rows)
 
 
 def bare(connection: Connection, order: OrderId) -> OrderRow | None:
@@ -79,32 +79,31 @@ def all_open_of(connection: Connection, client: ClientId) -> list[OrderRow]:
 
 
 def runs_asking(connection: Connection, client: ClientId) -> list[RunId]:
-    """The runs that have an open order for a client, in one order for everybody who locks them."""
+    """The runs with an open order for a client, sorted, so that two who lock them never deadlock."""
     mine = (orders.c.client == client) & (orders.c.status == OrderStatus.OPEN)
     return list(connection.scalars(select(orders.c.run).where(mine).distinct().order_by(orders.c.run)))
 
 
 def write(connection: Connection, new: Iterable[OrderRow], known: Listed) -> None:
-    """Write new orders. Raises IntegrityError for one that is there."""
+    """Write new orders. Raises IntegrityError for a known one."""
     rows = [columns_of(order, known) for order in new]
     if rows:
         connection.execute(insert(orders), rows)
 
 
 def note_answer(connection: Connection, row: OrderRow, known: Listed) -> None:
-    """Write an order's reply; what it asked for stays as it is."""
+    """Write an order's reply, and nothing of what it asked for."""
     columns = columns_of(row, {row.files: None} | dict(known))
     connection.execute(NOTE_ANSWER, {"order": row.id} | {name: columns[name] for name in ANSWER})
 
 
 def close(connection: Connection, run: RunId, cursor: int | None, status: OrderStatus) -> None:
-    """End the open orders of a round, or of the whole run."""
     scope = orders.c.run == run if cursor is None else (orders.c.run == run) & (orders.c.cursor == cursor)
     connection.execute(update(orders).where(scope, orders.c.status == OrderStatus.OPEN).values(status=status))
 
 
 def answered_beside(connection: Connection, run: RunId, cursor: int, folded: Collection[ClientId]) -> list[OrderRow]:
-    """The answered orders of a round whose clients are not among the folded, bare."""
+    """The round's answered orders whose clients were not folded, bare."""
     known = set(folded)
     rows = connection.execute(ANSWERED, {"of": run, "at": cursor}).all()
     found = [bare(connection, OrderId(row.id)) for row in rows if row.client not in known]
@@ -112,7 +111,6 @@ def answered_beside(connection: Connection, run: RunId, cursor: int, folded: Col
 
 
 def expire(connection: Connection, order: OrderId) -> None:
-    """Take an answered order as one whose answer was late."""
     connection.execute(update(orders).where(orders.c.id == order).values(status=OrderStatus.EXPIRED))
 
 
@@ -123,7 +121,7 @@ def last_answer(connection: Connection, run: RunId, client: ClientId) -> int:
 
 
 def beat(connection: Connection, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
-    """Note progress on the client's open orders; the others."""
+    """Note progress on the client's open orders. Gives those that are not open."""
     mine = (orders.c.client == client) & (orders.c.status == OrderStatus.OPEN)
     known = set(connection.scalars(select(orders.c.id).where(mine)))
     rows = [{"order": order, "share": share, "at": now} for order, share in progress.items() if order in known]

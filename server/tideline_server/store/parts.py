@@ -1,4 +1,4 @@
-"""Parts: which are known, who refers to them, who may be told that they are here."""
+"""Parts: which are known, who refers to them, and who may learn that they are here."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, delete, exists, func, insert, or_, select, update
 
 from tideline.core.run import ClientId, Digest, RunId
+from tideline.core.settings import Plain
 from tideline.engine.model.orders import Files, OrderRow
 from tideline.engine.model.transitions import REMEMBERED_SECONDS
 from tideline_server.store.database.dialect import upsert
-from tideline_server.store.listings import BATCH, Listed, batches, digests_in
+from tideline_server.store.listings import BATCH, Listed, batches, digests_in, in_batches
 from tideline_server.store.schema import dropped, listings, loose, members, orders, parts, pushed, refs, store_marker
 
 OF_RUN = refs.c.run == bindparam("of")
@@ -21,7 +22,7 @@ LAST_STATE = select(func.max(refs.c.cursor)).where(OF_RUN, refs.c.kind == "state
 REPLY = OF_RUN & (refs.c.cursor == bindparam("at")) & refs.c.kind.in_(("reply", "sealed")) & (refs.c.owner == bindparam("by"))
 NOT_LAST = OF_RUN & or_(refs.c.kind != "state", refs.c.cursor != bindparam("last"))
 
-FRESH_SECONDS = 1.0  # a part touched so lately need not be touched again
+FRESH_SECONDS = 1.0  # for which a touched part is not touched again
 # A client's own parts: pushed for the answer at hand, or named by a live order to it or a live reply of it.
 PUSHED = exists().where(pushed.c.digest == parts.c.digest, pushed.c.run == bindparam("of"), pushed.c.client == bindparam("by"))
 NAMED = (
@@ -47,7 +48,7 @@ TOUCH = update(parts).where(SOME).values(touched=bindparam("at"), once_referred=
 
 @dataclass(frozen=True)
 class Claim:
-    """Somebody's reference to files: an order's message, a reply, a run's state, or what these name for peers."""
+    """A reference to files: of an order's message, a reply, a run's state, or what these name for peers."""
 
     kind: str
     run: RunId
@@ -57,17 +58,17 @@ class Claim:
 
 
 def lay(connection: Connection, claims: Iterable[Claim], now: float) -> None:
-    """Write a row for every part that the claims name. From here on no collection takes one, until this transaction ends.
+    """Write a row for every claimed part. No collection takes one until this transaction ends.
 
-    Before any listing is looked at: a collection that was first has emptied those of its parts.
+    Call it before you look at listings: a collection that was first has emptied those of its parts.
     """
     named = sorted(digests_in({claim.files: None for claim in claims}))
-    touched = [{"digest": digest, "touched": now, "once_referred": True} for digest in named]
+    touched: list[dict[str, Plain]] = [{"digest": digest, "touched": now, "once_referred": True} for digest in named]
     upsert(connection, parts, touched, "touched", "once_referred")
 
 
 def refer(connection: Connection, claims: Iterable[Claim], known: Listed) -> None:
-    """Write references to parts that are laid. `known`: the files' listings, kept."""
+    """Write references to laid parts. `known`: the kept listings of their files."""
     real = [claim for claim in claims if claim.files]
     rows = [{"run": c.run, "cursor": c.cursor, "kind": c.kind, "owner": c.owner, "listing": known[c.files]} for c in real]
     if rows:
@@ -75,7 +76,6 @@ def refer(connection: Connection, claims: Iterable[Claim], known: Listed) -> Non
 
 
 def trim(connection: Connection, run: RunId, retain_from: int) -> None:
-    """Let go of what lies before a cursor."""
     let_go(connection, OLD, {"of": run, "before": retain_from})
 
 
@@ -90,23 +90,24 @@ def release(connection: Connection, run: RunId) -> None:
     let_go(connection, NOT_LAST, {"of": run, "last": last})
 
 
-def let_go(connection: Connection, which: ColumnElement[bool], values: Mapping[str, Any]) -> None:
-    """End references, and note their parts for the next collection. Rows are added and no part's row is touched: nobody waits."""
+def let_go(connection: Connection, which: ColumnElement[bool], values: Mapping[str, str | int]) -> None:
+    """End references, and note their parts for the next collection. It touches no part's row, so nobody waits."""
     named = select(members.c.digest).distinct().join(refs, refs.c.listing == members.c.listing).where(which)
     connection.execute(insert(loose).from_select(["digest"], named), values)
     connection.execute(delete(refs).where(which), values)
 
 
 def add(connection: Connection, digests: Iterable[Digest], run: RunId, client: ClientId, now: float) -> None:
-    """Note pushed parts. They wait for the report that names them, whatever they were before."""
-    rows = [{"digest": digest, "touched": now, "once_referred": False} for digest in sorted(set(digests))]
-    upsert(connection, parts, rows, "touched", "once_referred")
-    upsert(connection, pushed, [{"digest": row["digest"], "run": run, "client": client} for row in rows])
+    """Note pushed parts, which wait for the report that names them."""
+    names = sorted(set(digests))
+    touched: list[dict[str, Plain]] = [{"digest": digest, "touched": now, "once_referred": False} for digest in names]
+    upsert(connection, parts, touched, "touched", "once_referred")
+    upsert(connection, pushed, [{"digest": digest, "run": run, "client": client} for digest in names])
 
 
 def present(connection: Connection, digests: Collection[Digest], here: Callable[[Digest], bool]) -> bool:
-    """Whether every one of the parts has a row and, if it was dropped lately, is here. It stays until this transaction ends."""
-    if any(len(connection.scalars(PRESENT, {"digests": some}).all()) < len(some) for some in batches(sorted(digests))):
+    """Whether every part has a row and, if dropped lately, is here. They stay until this transaction ends."""
+    if len(list(in_batches(connection, PRESENT, "digests", sorted(digests)))) < len(digests):
         return False
     found = doubtful(connection, digests)
     if not all(map(here, found)):
@@ -116,12 +117,12 @@ def present(connection: Connection, digests: Collection[Digest], here: Callable[
 
 
 def doubtful(connection: Connection, digests: Collection[Digest]) -> list[Digest]:
-    """Those of the parts that were dropped lately. Their rows are locked: a drop that was first has been written by now."""
-    return [Digest(found) for some in batches(sorted(digests)) for found in connection.scalars(DOUBTFUL, {"digests": some})]
+    """The parts that were dropped lately. Lock their rows first: then an earlier drop has been written."""
+    return [Digest(row.digest) for row in in_batches(connection, DOUBTFUL, "digests", sorted(digests))]
 
 
 def vouch(connection: Connection, digests: Collection[Digest]) -> None:
-    """Forget that these parts were dropped: they are there, and their rows are locked."""
+    """Forget that parts were dropped: they are here, and their rows are locked."""
     for some in batches(sorted(digests)):
         connection.execute(VOUCH, {"digests": some})
 
@@ -129,12 +130,10 @@ def vouch(connection: Connection, digests: Collection[Digest]) -> None:
 def held(
     connection: Connection, files: Files, run: RunId, client: ClientId, now: float
 ) -> tuple[frozenset[Digest], list[Digest]]:
-    """Those of the files that are here and this client's own in this run; and those of them that should be touched."""
-    here: dict[Digest, bool] = {}
-    for batch in batches(digests_in([files])):
-        rows = connection.execute(HELD, {"digests": batch, "of": run, "by": client})
-        here |= {row.digest: row.once_referred or row.touched < now - FRESH_SECONDS for row in rows}
-    return frozenset(here), [digest for digest, stale in here.items() if stale]
+    """The files that are here and the client's own in this run, and which of them to touch."""
+    rows = list(in_batches(connection, HELD, "digests", digests_in([files]), of=run, by=client))
+    stale = [row.digest for row in rows if row.once_referred or row.touched < now - FRESH_SECONDS]
+    return frozenset(row.digest for row in rows), stale
 
 
 def touch(connection: Connection, stale: Collection[Digest], now: float) -> None:
@@ -145,13 +144,13 @@ def touch(connection: Connection, stale: Collection[Digest], now: float) -> None
 
 
 def drop_pushed(connection: Connection, run: RunId, client: ClientId) -> None:
-    """The answer has come: from here on its own reference speaks for what was pushed."""
+    """Forget what a client pushed: the answer has come, and refers to it."""
     connection.execute(delete(pushed).where(pushed.c.run == run, pushed.c.client == client))
 
 
 @dataclass(frozen=True)
 class Collected:
-    """What a transaction forgot, and the last note that it looked at if there may be more."""
+    """What a transaction forgot, and the last note that it read if there may be more."""
 
     gone: tuple[Digest, ...]
     after: int | None
@@ -160,11 +159,10 @@ class Collected:
 def collect(
     connection: Connection, before: float, drop: Callable[[Collection[Digest]], object], most: int, after: int
 ) -> Collected:
-    """Forget some of the parts that nothing refers to: once referred to, at once; else if untouched since `before`.
+    """Forget some parts that nothing refers to: those that once had a reference at once, others if untouched since `before`.
 
-    Asked about are parts that were let go (some notes of `loose` from `after` on) and those that have waited too long. One that
-    somebody is writing a row for is left to the next collection. The others are locked first and looked at again then: who
-    referred to one meanwhile has held its row.
+    It looks at parts that were let go (some notes of `loose` after `after`), then at those that waited too long. It skips parts
+    whose rows are locked, locks the others, and looks again: whoever referred to one meanwhile has held its row.
     """
     noted = connection.execute(NOTED, {"after": after}).all()
     gone = unused(connection, FREE.limit(most), {"digests": sorted({row.digest for row in noted}), "before": before})
@@ -176,14 +174,14 @@ def collect(
 
 
 def unused(connection: Connection, among: Select[Any], values: Mapping[str, Any]) -> set[str]:
-    """Those of the parts that nobody refers to or can refer to until this transaction ends."""
+    """The parts that nobody refers to, or can refer to until this transaction ends."""
     chosen = among.order_by(parts.c.digest).with_for_update(skip_locked=True, of=parts)
     found = connection.scalars(chosen, values).all()
     return set(connection.scalars(FREE, {"digests": found, "before": values["before"]})) if found else set()
 
 
 def forget(connection: Connection, gone: list[str], before: float, drop: Callable[[Collection[Digest]], object]) -> None:
-    """Drop parts, and all that is known of them but that they were dropped; that, too, after a while."""
+    """Drop parts and all records of them. That they were dropped is remembered for a while."""
     if gone:
         drop(tuple(map(Digest, gone)))
         connection.execute(delete(parts).where(parts.c.digest.in_(gone)))
@@ -195,12 +193,12 @@ def forget(connection: Connection, gone: list[str], before: float, drop: Callabl
 
 
 def strike(connection: Connection, noted: Sequence[Row[Any]]) -> None:
-    """End the notes that were acted on. Those of parts that are free, but were somebody's just now or too many, stay.
+    """End the notes that were acted on. Notes of free parts stay that were locked, or above the limit.
 
-    A part that is referred to needs none: who ends that reference writes another note, which we have not read.
+    A part with a reference needs no note: whoever ends that reference writes another one.
     """
     digests = sorted({row.digest for row in noted})
-    left = {digest for batch in batches(digests) for digest in connection.scalars(LEFT, {"digests": batch})}
+    left = {row.digest for row in in_batches(connection, LEFT, "digests", digests)}
     for ids in batches([row.id for row in noted if row.digest not in left]):
         connection.execute(STRIKE, {"ids": ids})
 
@@ -217,14 +215,14 @@ def mark(connection: Connection, ours: Digest) -> Digest | None:
 
 
 def adopt(connection: Connection, found: Mapping[Digest, float]) -> int:
-    known = {digest for batch in batches(sorted(found)) for digest in connection.scalars(KNOWN, {"digests": batch})}
+    known = {row.digest for row in in_batches(connection, KNOWN, "digests", sorted(found))}
     new = sorted(set(found) - known)
     upsert(connection, parts, [{"digest": digest, "touched": found[digest], "once_referred": False} for digest in new])
     return len(new)
 
 
 def retire(connection: Connection, gone: list[str]) -> None:
-    """Empty the listings that have lost a part: nothing refers to them, and the same files sent again fill them anew."""
+    """Empty the listings that lost a part: nothing refers to them, and the same files sent again refill them."""
     broken = connection.scalars(select(members.c.listing).distinct().where(members.c.digest.in_(gone))).all()
     for batch in batches(broken):
         connection.execute(delete(members).where(members.c.listing.in_(batch)))

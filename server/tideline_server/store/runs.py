@@ -6,13 +6,13 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Column, Connection, Row, bindparam, func, insert, or_, select, update
 
 from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.run import ClientId, Member, Role, RunId, RunSpec
-from tideline.core.settings import parse
+from tideline.core.settings import Plain, parse
 from tideline.core.settings import plain as as_plain
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.fold_report import groups_in, tables_in
@@ -21,6 +21,7 @@ from tideline.engine.model.runs import Event, Headline, PhaseFact, RoundRow, Run
 from tideline_server.store.listings import Listed, batches, files_of
 from tideline_server.store.schema import audit_tip, clients, drafts, events, listings, orders, parts, rounds, runs
 
+T = TypeVar("T")
 KEPT_RUNS = 64  # runs whose unchanging facts stay decoded
 KEPT_FILES = 100_000  # a run's rounds are remembered up to so many files of states and values of tables; more are read each time
 
@@ -50,10 +51,10 @@ class Draft:
 
 
 class Remembered:
-    """Facts that never change once they are written, decoded once: drafts, and closed rounds. Any number of threads.
+    """Decodes once what never changes after it is written: drafts and closed rounds. Any number of threads.
 
-    Other processes may add rounds, which the next look finds. A writer asks for drafts before it writes any, and never for
-    rounds, so that nothing is remembered that is undone. A database that is set back to an older state needs a restart.
+    The next look finds rounds that other processes add. A writer asks for drafts before it writes any, and never for rounds,
+    so that this remembers nothing that is undone. After a database is set back to an older state, restart.
     """
 
     def __init__(self) -> None:
@@ -72,7 +73,7 @@ class Remembered:
         return found
 
     def rounds(self, connection: Connection, run: RunId) -> tuple[RoundRow, ...]:
-        """A run's closed rounds: only those since the last look are read."""
+        """A run's closed rounds. Reads only those since the last look."""
         with self._lock:
             known = self._rounds.get(run, ())
         every = known + rounds_since(connection, run, known[-1].cursor if known else None)
@@ -83,12 +84,11 @@ class Remembered:
 
 
 def weight(closed: RoundRow) -> int:
-    """How much a remembered round holds: files of its state, and values of its tables."""
+    """Files of a round's state and values of its tables: what remembering it costs."""
     return len(closed.state) + sum(len(table.rows) * len(table.columns) for table in closed.tables.values())
 
 
-def newest(known: dict[RunId, Any], more: Mapping[RunId, Any]) -> dict[RunId, Any]:
-    """The last few of what is known and more."""
+def newest(known: dict[RunId, T], more: Mapping[RunId, T]) -> dict[RunId, T]:
     joined = {k: v for k, v in known.items() if k not in more} | dict(more)
     return dict(list(joined.items())[-KEPT_RUNS:])
 
@@ -110,7 +110,7 @@ def run_of(row: Row[Any], draft: Draft) -> RunRow:
 
 
 def write(connection: Connection, run: RunRow) -> None:
-    """Write a new run. Raises IntegrityError for one that is there."""
+    """Write a new run. Raises IntegrityError for a known one."""
     plan = [[fact.phase, fact.step, fact.round, fact.floor, fact.needs] for fact in run.plan]
     connection.execute(insert(runs), changing(run))
     facts = {"spec": as_plain(run.spec), "roster": as_plain(run.roster), "plan": plan, "contract": to_json(run.contract)}
@@ -118,7 +118,7 @@ def write(connection: Connection, run: RunRow) -> None:
 
 
 def lock(connection: Connection, run: RunId) -> None:
-    """Let nobody else lock or change the run until this transaction ends; rows that refer to it may be written."""
+    """Lock a run until this transaction ends; others may still write rows that refer to it."""
     connection.execute(LOCK, {"of": run})
 
 
@@ -144,8 +144,8 @@ def ids(connection: Connection) -> tuple[RunId, ...]:
     return tuple(RunId(run) for run in connection.scalars(IDS))
 
 
-def headlines(connection: Connection, limit: int | None, after: RunId | None) -> tuple[Headline, ...]:
-    """Runs in one line each, the oldest first. No plan is read: the database counts its phases."""
+def headlines(connection: Connection, limit: int | None = None, after: RunId | None = None) -> tuple[Headline, ...]:
+    """Runs in one line each, the oldest first. The database counts a plan's phases."""
     chosen = LINES if after is None else LINES.where(LATER)
     rows = connection.execute(chosen.limit(limit), {} if after is None else {"after": after})
     return tuple(Headline(run, name, method, Status(status), *more) for run, name, method, status, *more in rows)
@@ -171,25 +171,21 @@ def round_of(row: Row[Any]) -> RoundRow:
     return RoundRow(**columns)
 
 
-def note(connection: Connection, run: RunId, kind: str, data: Mapping[str, Any], now: float) -> None:
+def note(connection: Connection, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None:
     connection.execute(NOTE, {"of": run, "run": run, "at": now, "kind": kind, "data": data})
 
 
-def events_after(connection: Connection, run: RunId, after: int) -> tuple[Event, ...]:
-    """The run's events with a higher number, in order."""
+def events_after(connection: Connection, run: RunId, after: int = 0) -> tuple[Event, ...]:
     chosen = select(events).where(events.c.run == run, events.c.seq > after).order_by(events.c.seq)
     return tuple(Event(**row._mapping) for row in connection.execute(chosen))
 
 
-ASKED = select(func.count()).select_from(orders).where(orders.c.status == OrderStatus.OPEN)
-
-
 def tally(connection: Connection) -> Tally:
-    """Counts, each of one statement."""
+    asked = select(func.count()).select_from(orders).where(orders.c.status == OrderStatus.OPEN)
     return Tally(
         runs=by(connection, runs.c.status, Status),
         clients=by(connection, clients.c.standing, Standing),
-        orders=connection.scalar(ASKED) or 0,
+        orders=connection.scalar(asked) or 0,
         parts=connection.scalar(select(func.count()).select_from(parts)) or 0,
         entries=connection.scalar(select(audit_tip.c.seq)) or 0,
     )

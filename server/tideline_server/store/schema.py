@@ -1,58 +1,17 @@
 """The tables, which mean the same in SQLite and Postgres. A change here needs a migration (docs/operating.md).
 
-A listing is a message's files, stored once however many orders name it; listings are never changed or removed, so that
-old orders stay readable. `members` says what a listing keeps alive: its rows are there (`kept`) from the first reference
-on until one of its parts is collected. The same files sent again fill it anew.
+A listing is a message's files, stored once for all orders that name it. Listings never change or go, so that old orders
+stay readable. `members` says what a listing keeps alive: its rows are there (`kept`) from the first reference until one of
+its parts is collected. The same files sent again refill it.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Boolean,
-    Column,
-    Double,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-)
+from sqlalchemy import Column, ForeignKey, Index, Integer, MetaData, Table
 
-from tideline_server.store.database.postgres import Text
+from tideline_server.store.columns import COUNTED, TEXT, flag, large, plain, seconds, text, whole
 
-TEXT = String().with_variant(Text(), "postgresql")
-COUNTED = BigInteger().with_variant(Integer(), "sqlite")
 metadata = MetaData()
-
-
-def text(name: str, *more: ForeignKey, key: bool = False, null: bool = False) -> Column[str]:
-    return Column(name, TEXT, *more, primary_key=key, nullable=null)
-
-
-def whole(name: str, *more: ForeignKey, key: bool = False, null: bool = False) -> Column[int]:
-    """A column of whole numbers. A key is counted up by nobody but us."""
-    return Column(name, Integer, *more, primary_key=key, nullable=null, autoincrement=False)
-
-
-def large(name: str) -> Column[int]:
-    return Column(name, BigInteger, nullable=False)
-
-
-def flag(name: str) -> Column[bool]:
-    return Column(name, Boolean, nullable=False)
-
-
-def seconds(name: str, null: bool = False) -> Column[float]:
-    return Column(name, Double, nullable=null)
-
-
-def plain(name: str) -> Column[object]:
-    """A column of plain data. None is no value."""
-    return Column(name, JSON(none_as_null=True), nullable=True)
-
 
 invites = Table(
     "invites",
@@ -70,9 +29,7 @@ api_keys = Table(
     "api_keys",
     metadata,
     text("id", key=True),
-    text("name"),
-    text("key_hash"),
-    text("role"),
+    *map(text, ("name", "key_hash", "role")),
     seconds("created"),
     text("created_by"),
     seconds("last_used", null=True),
@@ -87,12 +44,10 @@ idempotency_records = Table(
     "idempotency_records",
     metadata,
     text("key", key=True),
-    text("asked"),
-    text("seed"),
+    *map(text, ("asked", "seed")),
     seconds("made"),
     text("worker"),
-    plain("chosen"),
-    plain("answer"),
+    *map(plain, ("chosen", "answer")),
     Index("idempotency_records_by_age", "made"),
 )
 
@@ -100,12 +55,10 @@ clients = Table(
     "clients",
     metadata,
     text("name", key=True),
-    plain("roles"),
-    plain("labels"),
+    *map(plain, ("roles", "labels")),
     text("version"),
-    seconds("enrolled"),
-    seconds("seen"),
-    *(text(name) for name in ("sign_key", "receive_key", "standing")),
+    *map(seconds, ("enrolled", "seen")),
+    *map(text, ("sign_key", "receive_key", "standing")),
     seconds("revoked", null=True),
     text("reason"),
     flag("rotate"),
@@ -116,12 +69,9 @@ runs = Table(
     "runs",
     metadata,
     text("id", key=True),
-    text("name"),
-    text("method"),
-    seconds("created"),
-    seconds("deadline_at"),
-    text("status"),
-    text("cause"),
+    *map(text, ("name", "method")),
+    *map(seconds, ("created", "deadline_at")),
+    *map(text, ("status", "cause")),
     whole("cursor"),
     plain("members"),
     seconds("opened"),
@@ -134,25 +84,18 @@ runs = Table(
     Index("runs_by_age", "created", "id"),
 )
 
-# What never changes in a run lies apart: a plan of thousands of phases is not written again with each round.
+# What never changes in a run: a round must not rewrite a plan of thousands of phases.
 drafts = Table(
-    "drafts",
-    metadata,
-    text("run", ForeignKey("runs.id"), key=True),
-    plain("spec"),
-    plain("roster"),
-    plain("plan"),
-    plain("contract"),
+    "drafts", metadata, text("run", ForeignKey("runs.id"), key=True), *map(plain, ("spec", "roster", "plan", "contract"))
 )
 
-# Who conducts a run; each has a row from its beginning on.
+# Who conducts a run. Every run has a row.
 leases = Table(
     "leases",
     metadata,
     text("run", ForeignKey("runs.id"), key=True),
     text("holder"),
-    whole("token"),
-    whole("beats"),
+    *map(whole, ("token", "beats")),
     seconds("seconds"),
 )
 
@@ -172,15 +115,11 @@ rounds = Table(
     whole("cursor", key=True),
     text("phase"),
     whole("round"),
-    seconds("opened"),
-    seconds("closed"),
+    *map(seconds, ("opened", "closed")),
     plain("folded"),
     whole("next_cursor"),
     whole("state", ForeignKey("listings.id"), null=True),
-    plain("asked"),
-    plain("marks"),
-    plain("groups"),
-    plain("tables"),
+    *map(plain, ("asked", "marks", "groups", "tables")),
 )
 
 orders = Table(
@@ -188,30 +127,25 @@ orders = Table(
     metadata,
     text("id", key=True),
     text("run", ForeignKey("runs.id")),
-    whole("cursor"),
-    whole("attempt"),
+    *map(whole, ("cursor", "attempt")),
     text("client"),
     whole("message", ForeignKey("listings.id"), null=True),
     large("seed"),
     whole("after"),
     seconds("created"),
     text("status"),
-    seconds("progress"),
-    seconds("beat"),
+    *map(seconds, ("progress", "beat")),
     whole("reply", ForeignKey("listings.id"), null=True),
-    plain("metrics"),
-    plain("facts"),
-    plain("failure"),
+    *map(plain, ("metrics", "facts", "failure")),
     seconds("answered", null=True),
-    large("bytes_down"),
-    large("bytes_up"),
+    *map(large, ("bytes_down", "bytes_up")),
     plain("sealed"),
     Index("orders_of_round", "run", "cursor"),
     Index("orders_of_client", "client", "status"),
     Index("orders_of_member", "run", "client", "cursor"),
 )
 
-# What sites sealed for each other, and the last cursor that needs it: of the reply that brought it, or of a state that names it.
+# What sites sealed for each other. `needed`: the last cursor whose reply brought it, or whose state names it.
 sealed = Table(
     "sealed",
     metadata,
@@ -224,8 +158,7 @@ sealed = Table(
     whole("needed"),
     text("cipher"),
     large("bytes"),
-    plain("keys"),
-    plain("signatures"),
+    *map(plain, ("keys", "signatures")),
 )
 
 events = Table("events", metadata, text("run", key=True), whole("seq", key=True), seconds("at"), text("kind"), plain("data"))
@@ -242,11 +175,11 @@ parts = Table(
 # The part that marks the store of parts as this journal's own; at most one row.
 store_marker = Table("marker", metadata, whole("id", key=True), text("digest"))
 
-# A note for each part of a reference that ended, until a collection has looked at the part. Notes are added and removed, never
-# changed, and a part may have several: who writes one waits for nobody, and none is taken for another.
+# A note for each part of a reference that ended, until a collection has looked at the part. Notes never change, and a part may
+# have several, so that their writers wait for nobody.
 loose = Table("loose", metadata, Column("id", COUNTED, primary_key=True), text("digest"))
 
-# Which parts were dropped within the last day: who refers to one first looks whether it is there.
+# Parts that were dropped within the last day. Whoever refers to one first looks whether it is there.
 dropped = Table("dropped", metadata, text("digest", key=True), seconds("at"), Index("dropped_by_age", "at"))
 
 members = Table(
@@ -257,7 +190,7 @@ members = Table(
     Index("members_of_digest", "digest"),
 )
 
-# Who keeps a listing alive: kind is order, reply, state or sealed (files that a reply brought, or a state names); owner is the
+# What keeps a listing alive. `kind`: order, reply, state or sealed (files that a reply brought, or a state names); `owner`: the
 # order's id.
 refs = Table(
     "refs",
@@ -270,22 +203,20 @@ refs = Table(
     Index("refs_of_listing", "listing"),
 )
 
-# What was done, chained by hashes (engine.audit). Triggers refuse to change or remove an entry. Who adds one locks the row of
-# the tip, last of all in the transaction.
+# What was done, chained by hashes (engine.audit). Triggers refuse to change or remove an entry. A transaction that adds one
+# locks the row of the tip last.
 audit = Table(
     "audit",
     metadata,
     whole("seq", key=True),
     text("kind"),
     seconds("at"),
-    text("by"),
-    text("client"),
-    text("run"),
+    *map(text, ("by", "client", "run")),
     plain("details"),
     text("hash"),
     *(Index(f"audit_by_{name}", name, "seq") for name in ("run", "client", "kind")),
 )
 audit_tip = Table("audit_tip", metadata, whole("id", key=True), whole("seq"), text("hash"))
 
-# What a client has pushed for the answer at hand.
+# What a client pushed for the answer that it is sending.
 pushed = Table("pushed", metadata, text("digest", key=True), text("run", key=True), text("client", key=True))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from sqlalchemy import Connection
 
 from tideline.core.run import ClientId, Digest, RunId
+from tideline.core.settings import Plain
 from tideline.engine.model.accounts import Client
 from tideline.engine.model.experiment import WEIGHTS_CURSOR, initial_weights_of, weights_missing
 from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
@@ -32,7 +32,7 @@ from tideline_server.store.parts import Claim
 def create(
     connection: Connection, new: Sequence[RunRow], asked: Iterable[OrderRow], by: str, here: Callable[[Digest], bool]
 ) -> None:
-    """Write new runs and their first orders. Raises ConfigRefused where weights that a run brings are not here."""
+    """Write new runs and their first orders. Raises ConfigRefused if a run's initial weights are not here."""
     begin_from(connection, new, here)
     for run in new:
         runs.write(connection, run)
@@ -43,7 +43,7 @@ def create(
 
 
 def begin_from(connection: Connection, new: Sequence[RunRow], here: Callable[[Digest], bool]) -> None:
-    """Refer to the weights that new runs bring. When that reference ends they wait for another run, as after an upload."""
+    """Refer to the initial weights of new runs. When that reference ends, they wait for another run as after an upload."""
     claims = [Claim("start", run.id, WEIGHTS_CURSOR, files) for run in new if (files := initial_weights_of(run))]
     for digest in sorted({digest for claim in claims for digest, _ in claim.files}):
         if not parts.present(connection, [digest], here):
@@ -56,7 +56,7 @@ def begin_from(connection: Connection, new: Sequence[RunRow], here: Callable[[Di
 
 
 def offer(connection: Connection, new: Sequence[OrderRow], now: float, *more: Claim) -> Listed:
-    """Write new orders, and more references. What orders send is kept."""
+    """Write new orders, with references to what they send and those in `more`."""
     claims = [*more, *(Claim(kind="order", run=o.run, cursor=o.cursor, files=o.files, owner=o.id) for o in new)]
     parts.lay(connection, claims, now)
     known = interned(connection, [claim.files for claim in claims], held=True)
@@ -66,14 +66,14 @@ def offer(connection: Connection, new: Sequence[OrderRow], now: float, *more: Cl
 
 
 def offer_new(connection: Connection, asked: Iterable[OrderRow], now: float) -> list[OrderRow]:
-    """Write those of the orders that are not known yet: these."""
+    """Write and return the orders that are not known yet."""
     new = [order for order in asked if orders.bare(connection, order.id) is None]
     offer(connection, new, now)
     return new
 
 
-def set_status(connection: Connection, row: RunRow, status: Status, details: Mapping[str, Any], now: float) -> None:
-    """Write a run's new status, with its cause; all that is told goes into the event."""
+def set_status(connection: Connection, row: RunRow, status: Status, details: Mapping[str, Plain], now: float) -> None:
+    """Write a run's new status and cause, and an event with all details."""
     ended = now if status in FINAL else None
     runs.rewrite(connection, replace(row, status=status, cause=str(details["cause"]), ended=ended))
     runs.note(connection, row.id, status.value, details, now)
@@ -82,7 +82,7 @@ def set_status(connection: Connection, row: RunRow, status: Status, details: Map
 
 
 def advance(connection: Connection, row: RunRow, step: Advance) -> list[ClientId]:
-    """Close a round and offer what comes next; who answered too late for it."""
+    """Close a round and offer the next orders. Gives the clients that answered too late."""
     now, closed = step.closed.closed, step.closed
     orders.close(connection, step.run, step.from_cursor, OrderStatus.EXPIRED)
     named = envelopes.find(connection, step.run, step.sealed) if step.sealed else ()
@@ -102,7 +102,7 @@ def advance(connection: Connection, row: RunRow, step: Advance) -> list[ClientId
 
 
 def leave_out(connection: Connection, step: Advance, now: float) -> list[ClientId]:
-    """Whoever answered while the round was being folded without him is late: these."""
+    """Mark as late the answers that came while the round was folded without them. Gives their clients."""
     found = orders.answered_beside(connection, step.run, step.from_cursor, step.closed.folded)
     for row in found:
         orders.expire(connection, row.id)
@@ -112,14 +112,14 @@ def leave_out(connection: Connection, step: Advance, now: float) -> list[ClientI
 
 
 def end(connection: Connection, run: RunId) -> None:
-    """A final run asks nothing more and keeps its last state only."""
+    """Cancel a final run's orders, and keep only its last state."""
     orders.close(connection, run, None, OrderStatus.CANCELLED)
     parts.release(connection, run)
     envelopes.trim(connection, run, None)
 
 
 def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> None:
-    """Write an order's reply: `row` has it. A late one keeps nothing alive."""
+    """Write the reply that `row` has. A late one keeps nothing alive."""
     accepted = row.status is OrderStatus.ANSWERED
     sealed_files = ciphers(reply.sealed)
     named = [("reply", reply.files), ("sealed", sealed_files)] if accepted else []
@@ -135,15 +135,14 @@ def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> N
 
 
 def lock_open_runs(connection: Connection, client: ClientId) -> None:
-    """Let nobody else change the runs that ask a client for something, until this transaction ends."""
+    """Lock the runs with an open order for a client until this transaction ends."""
     for run in orders.runs_asking(connection, client):
         runs.lock(connection, run)
 
 
 def end_orders_of(connection: Connection, client: Client, now: float) -> list[tuple[OrderRow, Reply]]:
-    """End what a revoked client was asked for; the orders as they are then, and what stands in for their replies."""
-    for run in orders.runs_asking(connection, client.name):  # one may have come since the first look
-        runs.lock(connection, run)
+    """Fail a revoked client's open orders. Gives the orders as they are then, and what stands in for their replies."""
+    lock_open_runs(connection, client.name)  # one may have come since the first look
     ended = []
     for row in orders.all_open_of(connection, client.name):
         reply = revoked_reply(row, client)
@@ -153,7 +152,7 @@ def end_orders_of(connection: Connection, client: Client, now: float) -> list[tu
 
 
 def reissue(connection: Connection, again: Iterable[OrderRow]) -> list[OrderRow]:
-    """Offer those of the orders that are not written yet and whose run has not ended: these."""
+    """Write and return the orders that are not known yet and whose run has not ended."""
     new = []
     for order in again:
         runs.lock(connection, order.run)

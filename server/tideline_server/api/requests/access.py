@@ -70,11 +70,6 @@ TEMPLATES = [(path, compile_path(path)[0]) for path in sorted({row.partition(" "
 PATTERNS = [(row.partition(" ")[0], compile_path(row.partition(" ")[2])[0], need) for row, need in NEEDS.items()]
 
 
-def need_of(method: str, path: str) -> Need | None:
-    """What a request needs; None for one that no route takes, which every key may hear."""
-    return next((need for allowed, pattern, need in PATTERNS if allowed == method and pattern.match(path)), None)
-
-
 def streams(method: str, path: str) -> bool:
     """Whether a request's body is a file, which the operation itself takes in while it comes."""
     return f"{method} {route_of(path)}" in STREAMED
@@ -92,7 +87,8 @@ def route_of(path: str) -> str:
 
 def permit(caller: Caller, method: str, path: str) -> None:
     """Raises PermissionRefused where the caller's role does not cover the request."""
-    need = need_of(method, path)
+    # Where no route takes a request, every key may hear so.
+    need = next((need for allowed, pattern, need in PATTERNS if allowed == method and pattern.match(path)), None)
     if need is not None and not caller.role.covers(need.role):
         raise PermissionRefused(
             f"The key {caller.name!r} is {article(caller.role)}; {need.what} needs {need.role}",
@@ -151,16 +147,14 @@ class KeyCheck:
 
 
 def key_in(headers: Headers) -> str:
-    """The key of a request; nothing where it has none."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
 
 
 def caller_in(scope: Scope) -> Caller:
     """Who made a request that KeyCheck let in."""
-    found = scope.get("state", {}).get("caller", ANYBODY)
-    assert isinstance(found, Caller)
-    return found
+    caller: Caller = scope.get("state", {}).get("caller", ANYBODY)
+    return caller
 
 
 async def caller_of(request: Request) -> Caller:
@@ -168,10 +162,8 @@ async def caller_of(request: Request) -> Caller:
 
 
 async def api_keys_of(request: Request) -> ApiKeys:
-    """The keys of the app that a request came to."""
-    found = request.app.state.api_keys
-    assert isinstance(found, ApiKeys)
-    return found
+    api_keys: ApiKeys = request.app.state.api_keys
+    return api_keys
 
 
 Asking = Annotated[Caller, Depends(caller_of)]

@@ -45,19 +45,16 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def no_number(word: str) -> Any:
-    """NaN and the infinities are no JSON."""
     raise Malformed(f"The body holds {word}, which is not JSON", "Give a number")
 
 
 def whole(digits: str) -> int:
-    """A whole number that fits 64 bits."""
     if len(digits) > 20 or not -INT64 <= int(digits) < INT64:
         raise Malformed(f"The number {digits[:24]} does not fit 64 bits", "Give a smaller number")
     return int(digits)
 
 
 def finite(digits: str) -> float:
-    """A number that fits a double."""
     number = float(digits)
     if not math.isfinite(number):
         raise Malformed(f"The number {digits[:24]} does not fit 64 bits", "Give a smaller number")

@@ -39,7 +39,6 @@ class Held:
         self.body = bytearray()
 
     async def take(self, message: Message) -> None:
-        """Hold back, or pass on."""
         if message["type"] == "http.response.start" and tells_state(message):
             self.start = message
         elif self.start is None:
@@ -110,7 +109,6 @@ def span_of(asked: str | None, size: int) -> Span | None:
     elif last is not None and last < first:
         return None
     if first >= size:
-        raise OutOfRange(
-            f"The file has {size} bytes; none of those asked for is among them", "Ask for bytes that it has", size=size
-        )
+        what = f"The file has {size} bytes; none of those asked for is among them"
+        raise OutOfRange(what, "Ask for bytes that it has", size=size)
     return Span(first, min(size, (size if last is None else last + 1)), size)

@@ -72,7 +72,6 @@ class Once:
             await response.send(send)
 
     async def respond(self, call: Call, scope: Scope, receive: Receive) -> Response:
-        """What the call came to, now or before."""
         record = await self.turn(call.record(scope, self.services.clock.now()))
         identity = call.identity(record)
         if record.answer is not None:
@@ -93,14 +92,18 @@ class Once:
         while True:
             known = await run_in_threadpool(self.services.journal.reserve, mine, over)
             if known.asked != mine.asked:
-                raise reused()
+                what = f"This {HEADER} was sent with another body, address or API key before"
+                todo = "Send a new key with a new call, and the same key only with the very same call"
+                raise KeyReused(what, todo, path=HEADER)
             if known.answer is not None or known.worker == mine.worker:
                 return known
             first = first or known.worker
             if anyio.current_time() < until:
                 await self.services.moved(TOPIC, min(POLL_SECONDS, self.patience))
             elif over or known.worker != first or mine.key in self._working:
-                raise underway()
+                what = f"The first call with this {HEADER} is still under way"
+                todo = f"Send the same call again in {AGAIN_SECONDS} s; it is not done twice"
+                raise Underway(what, todo, retry_after=AGAIN_SECONDS)
             else:
                 over = first
 
@@ -209,19 +212,3 @@ def declare_key(name: str, operation: dict[str, Any]) -> None:
 def canonical(body: bytes) -> str:
     """A body's meaning: the order of names and the space between them do not count. Intake has seen that it is JSON."""
     return json.dumps(json.loads(body), sort_keys=True) if body else ""
-
-
-def reused() -> KeyReused:
-    return KeyReused(
-        f"This {HEADER} was sent with another body, address or API key before",
-        "Send a new key with a new call, and the same key only with the very same call",
-        path=HEADER,
-    )
-
-
-def underway() -> Underway:
-    return Underway(
-        f"The first call with this {HEADER} is still under way",
-        f"Send the same call again in {AGAIN_SECONDS} s; it is not done twice",
-        retry_after=AGAIN_SECONDS,
-    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import structlog
@@ -20,61 +21,66 @@ HEADER = "X-Request-Id"
 SANE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-class Numbered:
-    """Binds the id to what is logged while a request is served, and writes it on the answer."""
+class Wrapping(ABC):
+    """Wraps an app's answers to HTTP requests; anything else passes."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+        await (self.serve if scope["type"] == "http" else self.app)(scope, receive, send)
+
+    @abstractmethod
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+
+
+def at_start(send: Send, act: Callable[[Message], None]) -> Send:
+    """A `send` that first shows `act` the head of the answer."""
+
+    async def noting(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            act(message)
+        await send(message)
+
+    return noting
+
+
+class Numbered(Wrapping):
+    """Binds the id to what is logged while a request is served, and writes it on the answer."""
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         said = Headers(scope=scope).get(HEADER, "")
         request = said if SANE.fullmatch(said) else secrets.token_hex(8)
-
-        async def numbered(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)[HEADER] = request
-            await send(message)
-
         with structlog.contextvars.bound_contextvars(request=request):
-            await self.app(scope, receive, numbered)
+            await self.app(scope, receive, at_start(send, lambda head: MutableHeaders(scope=head).update({HEADER: request})))
 
 
 Seen = Callable[[str, str, int, float], None]  # method, route, status, seconds until the answer began
 CUT = 499  # the status of a call whose caller went away before there was an answer
 
 
-class Counting:
+class Counting(Wrapping):
     """Tells of each request when its answer begins, as a stream may last for days."""
 
     def __init__(self, app: ASGIApp, seen: Seen) -> None:
-        self.app, self.seen = app, seen
+        super().__init__(app)
+        self.seen = seen
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        began, status = time.monotonic(), 0
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began, status, path = time.monotonic(), 0, scope["path"]
 
-        async def noting(message: Message) -> None:
+        def note(head: Message) -> None:
             nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                self.seen(scope["method"], route(scope), status, time.monotonic() - began)
-            await send(message)
+            status = head["status"]
+            route = path if path in OPEN_PATHS else route_of(path)
+            self.seen(scope["method"], route, status, time.monotonic() - began)
 
         try:
-            await self.app(scope, receive, noting)
+            await self.app(scope, receive, at_start(send, note))
         finally:
             if not status:
-                self.seen(scope["method"], route(scope), CUT, time.monotonic() - began)
-
-
-def route(scope: Scope) -> str:
-    path: str = scope["path"]
-    return path if path in OPEN_PATHS else route_of(path)
+                note({"status": CUT})
 
 
 API, VERSION = "Tideline-Api", "Tideline-Version"
@@ -83,23 +89,16 @@ SPOKEN = 2
 OLDEST = 2
 
 
-class Handshake:
+class Handshake(Wrapping):
     """Refuses calls of an API that is not spoken here, and writes on every answer what is."""
 
     def __init__(self, app: ASGIApp, version: str) -> None:
-        self.app, self.version = app, version
+        super().__init__(app)
+        self.version = version
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-
-        async def signed(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers[VERSION], headers[API] = self.version, str(SPOKEN)
-            await send(message)
-
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        spoken = {VERSION: self.version, API: str(SPOKEN)}
+        signed = at_start(send, lambda head: MutableHeaders(scope=head).update(spoken))
         try:
             if scope["path"] not in OPEN_PATHS:  # so that everybody can find out what is spoken here
                 self.agree(Headers(scope=scope))
@@ -149,7 +148,6 @@ def unexpected(scope: Scope) -> Response:
     """Log the error at hand; the answer names the log's entry."""
     incident = secrets.token_hex(4)
     LOG.exception("request_failed", method=scope["method"], path=scope["path"], incident=incident)
-    failure = FederationError(
-        "The coordinator failed in an unexpected way", "Its log says more; search the incident", incident=incident
-    )
+    what = "The coordinator failed in an unexpected way"
+    failure = FederationError(what, "Its log says more; search the incident", incident=incident)
     return answer(500, failure, kind="InternalError")

@@ -68,10 +68,8 @@ def revoke_key(keys: Keys, identity: Named, name: Name) -> KeyLine:
 
 
 def line(row: ApiKey) -> KeyLine:
-    """A key as it is listed: without its hash."""
-    fields = asdict(row) | {"role": row.role.value}
-    del fields["key_hash"]
-    return KeyLine(**fields)
+    """A key as it is listed: without its hash, for which a line has no place."""
+    return KeyLine(**vars(row) | {"role": row.role.value})
 
 
 audit = APIRouter(prefix="/audit", tags=["audit"])

@@ -109,12 +109,6 @@ def check_addresses(addresses: tuple[str, ...]) -> None:
 
 
 def line(client: Client) -> ClientLine:
-    known, keys = vars(client), client.keys
-    fields = {name: known[name] for name in ClientLine.model_fields if name not in ("fingerprint", "roles", "labels", "standing")}
-    return ClientLine(
-        **fields,
-        roles=list(client.roles),
-        labels=dict(client.labels),
-        standing=client.standing.value,
-        fingerprint=fingerprint(bytes.fromhex(keys.sign), bytes.fromhex(keys.receive)),
-    )
+    said = fingerprint(bytes.fromhex(client.keys.sign), bytes.fromhex(client.keys.receive))
+    shown = {"roles": list(client.roles), "labels": dict(client.labels), "standing": client.standing.value, "fingerprint": said}
+    return ClientLine(**vars(client) | shown)

@@ -122,25 +122,19 @@ TAKEN: Responses = {
 def weights_here(services: Given, digest: PartDigest, request: Request) -> Weights:
     """If so, they wait an hour from now for a run that names them. 404 if not; `context.limit` is how long a file may be."""
     if not services.part_store.has_initial_weights(Digest(digest)):
-        limit = settings_of(request).max_weights_bytes
-        raise NotFound(f"There are no weights {digest[:12]} here", "Upload them with PUT", limit=limit)
+        settings: ApiSettings = request.app.state.settings
+        what = f"There are no weights {digest[:12]} here"
+        raise NotFound(what, "Upload them with PUT", limit=settings.max_weights_bytes)
     return Weights(digest=digest, bytes=services.part_store.parts.size(Digest(digest)))
 
 
-@weights.put(
-    "/{digest}",
-    status_code=201,
-    summary="Upload weights",
-    response_model=Weights,
-    openapi_extra=BODY,
-    responses=TAKEN,
-)
+@weights.put("/{digest}", status_code=201, summary="Upload weights", response_model=Weights, openapi_extra=BODY, responses=TAKEN)
 async def put_weights(services: Given, digest: PartDigest, request: Request) -> Response:
     """The body is a safetensors file, whose SHA-256 stands in the address. It waits an hour for a run that names it, then goes.
 
     Sent again, it waits anew. Only a run that names it reads it.
     """
-    settings = settings_of(request)
+    settings: ApiSettings = request.app.state.settings
     try:
         size = announced(request.headers, settings.max_weights_bytes)
         before = await run_in_threadpool(services.part_store.has_initial_weights, Digest(digest))
@@ -148,12 +142,6 @@ async def put_weights(services: Given, digest: PartDigest, request: Request) -> 
     except (NotLabelled, TooSlow, NoLength) as error:
         return refusal(error)
     return JSONResponse({"digest": digest, "bytes": size}, 200 if before else 201)
-
-
-def settings_of(request: Request) -> ApiSettings:
-    found = request.app.state.settings
-    assert isinstance(found, ApiSettings)
-    return found
 
 
 def announced(headers: Headers, most: int) -> int:
@@ -197,7 +185,10 @@ async def take(services: Services, digest: Digest, size: int, body: AsyncIterato
             await run_in_threadpool(upload.write, piece)
         await run_in_threadpool(finish_upload, services, upload, size)
     except DigestMismatch as error:
-        raise other_bytes(digest, str(error.context["got"])) from None
+        got = str(error.context["got"])
+        what = f"The file's SHA-256 is {got}; the address says {digest}"
+        todo = "Send the file that the address names, or name this one"
+        raise ConfigRefused(what, todo, path="digest", digest=got) from None
     finally:
         with anyio.CancelScope(shield=True):
             await run_in_threadpool(upload.discard)
@@ -208,9 +199,3 @@ def finish_upload(services: Services, upload: Upload, size: int) -> None:
     if upload.offset < size:
         raise DataTruncated(f"The body ended {size - upload.offset} bytes before its announced end", "Send the call again")
     services.part_store.commit([upload], *UPLOADER)
-
-
-def other_bytes(digest: Digest, got: str) -> ConfigRefused:
-    """The refusal of a file that is another than its address says."""
-    what = f"The file's SHA-256 is {got}; the address says {digest}"
-    return ConfigRefused(what, "Send the file that the address names, or name this one", path="digest", digest=got)

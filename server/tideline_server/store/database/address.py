@@ -1,4 +1,4 @@
-"""Where a store is: a file, or the URL of a database (a password in it is never shown). And what can be wrong with it."""
+"""Where a store is: a file, or the URL of a database, whose password is never shown. And what can be wrong with it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class StoreRefused(Refused):
 
 
 class StoreAway(StoreRefused):
-    """The database does not answer now. It may be starting."""
+    """The database does not answer; it may be starting."""
 
 
 class GaveWay(Unreachable):
-    """The database undid a transaction for another's sake. Done again it may succeed; nobody outside the store meets this."""
+    """The database undid a transaction in favour of another. The store tries again; nobody outside meets this."""
 
 
 SQLITE, POSTGRES = "sqlite", "postgresql"
@@ -28,27 +28,22 @@ WRITE_SO = "Write postgresql://USER@HOST:PORT/DATABASE, or sqlite:///PATH"
 
 
 def read_address(where: Path | str) -> URL:
-    """The URL of a file's path or of a text. Raises StoreRefused for one that names no database that Tideline knows."""
+    """The URL of a file's path or of a text. Raises StoreRefused unless it names a database that Tideline knows."""
     if isinstance(where, Path):
         return URL.create(SQLITE, database=str(where))
-    url = parsed(where)
+    if where.partition("?")[0].count("@") > 1:
+        raise StoreRefused("The database's URL has more than one @", "Write an @ in a password as %40, and a / as %2F")
+    try:
+        url = make_url(where)
+    except (ArgumentError, ValueError):  # errors never repeat the text: a password may stand anywhere in it
+        raise StoreRefused("The database's URL cannot be read", WRITE_SO) from None
     if url.drivername not in DRIVERS:
         raise StoreRefused(f"{url.drivername}: is no kind of database that Tideline supports", WRITE_SO)
     return checked(url.set(drivername=DRIVERS[url.drivername]))
 
 
-def parsed(text: str) -> URL:
-    """A text as a URL. What cannot be read is not repeated: a password may stand anywhere in it."""
-    if text.partition("?")[0].count("@") > 1:
-        raise StoreRefused("The database's URL has more than one @", "Write an @ in a password as %40, and a / as %2F")
-    try:
-        return make_url(text)
-    except (ArgumentError, ValueError):
-        raise StoreRefused("The database's URL cannot be read", WRITE_SO) from None
-
-
 def checked(url: URL) -> URL:
-    """A URL of a kind that we know, if it says what that kind needs. Raises StoreRefused."""
+    """The URL, if it says what its kind needs. Raises StoreRefused."""
     file = url.drivername == SQLITE
     if file and (url.host or url.query or url.database in (None, "", ":memory:")):
         raise StoreRefused("A URL of SQLite names a file and nothing else", "Write sqlite:///PATH; an absolute path has four /")
@@ -58,7 +53,7 @@ def checked(url: URL) -> URL:
 
 
 def shown(url: URL) -> str:
-    """The place as people are told: a file's path, or a URL without its password and its options."""
+    """The place for people: a file's path, or a URL without password and options."""
     if url.drivername == SQLITE:
         return str(url.database)
     return URL.create(POSTGRES, url.username, None, url.host, url.port, url.database).render_as_string()

@@ -1,38 +1,38 @@
-"""Which database is beneath. What differs lies in `sqlite` and `postgres`, which have the same functions; the rest is here."""
+"""What both databases share. `sqlite` and `postgres` hold what differs, in functions of the same names."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import Protocol
 
-from sqlalchemy import URL, Column, ColumnElement, Connection, Engine, Executable, Insert, Table
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy import URL, Column, Connection, Engine, Table
+from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
+from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from tideline.core.errors import FederationError
+from tideline.core.settings import Plain
 from tideline_server.store.database import postgres, sqlite
 
-INSERTS: Mapping[str, Callable[[Table], Any]] = {"sqlite": sqlite_insert, "postgresql": postgres_insert}
-RAW: Mapping[str, Callable[[ColumnElement[Any]], ColumnElement[Any]]] = {
-    "sqlite": sqlite.as_stored,
-    "postgresql": postgres.as_stored,
-}
+Insert = SqliteInsert | PostgresInsert
+INSERTS: Mapping[str, Callable[[Table], Insert]] = {"sqlite": SqliteInsert, "postgresql": PostgresInsert}
+# A column as it lies there, for readers who do not trust its content: a text comes as its bytes.
+AS_STORED = {"sqlite": sqlite.as_stored, "postgresql": postgres.as_stored}
 
 
 class Database(Protocol):
-    """A kind of database: how it is opened, and the execution options of readers and of writers.
+    """A kind of database: how to open it, and the execution options of readers and of writers.
 
     queued: whether a process's writers take turns. check: raises StoreRefused for a database that cannot hold a store.
-    configure: sets what needs the tables. away: whether waiting may help. advice: what to do if it cannot be opened.
+    configure: sets what needs the tables. away: whether waiting may help. advice: what to do if it does not open.
     """
 
     @property
-    def reading(self) -> Mapping[str, Any]: ...
+    def reading(self) -> Mapping[str, str | bool]: ...
     @property
-    def writing(self) -> Mapping[str, Any]: ...
+    def writing(self) -> Mapping[str, str | bool]: ...
     @property
     def queued(self) -> bool: ...
     def engine_at(self, url: URL) -> Engine: ...
@@ -51,33 +51,28 @@ def meaning(error: DBAPIError) -> FederationError | None:
     return sqlite.meaning(error) if isinstance(error.orig, sqlite3.Error) else postgres.meaning(error)
 
 
-def as_stored(dialect: str, column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """A column as it lies there, for who does not trust that it holds what it should: a text comes as its bytes."""
-    return RAW[dialect](column)
-
-
 def upsert(
-    connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]], *renew: str, unless: Column[Any] | None = None
+    connection: Connection, table: Table, rows: Sequence[Mapping[str, Plain]], *renew: str, unless: Column[str] | None = None
 ) -> None:
-    """Insert rows; where the primary key (or `unless`) is there already, renew these columns of the row.
+    """Insert rows. If the primary key (or `unless`) is known, renew these columns of the row instead.
 
-    Two that write the same rows side by side must give them in the same order: the second waits for the first at each row.
+    Give the rows in one order: of two writers of the same rows, the second waits for the first at each row.
     """
     if rows:
         connection.execute(upserting(connection.dialect.name, table, renew, unless), rows)
 
 
-def added(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
-    """Insert a row; False where its primary key is there already. It waits for whoever writes the same key just now."""
+def added(connection: Connection, table: Table, row: Mapping[str, Plain]) -> bool:
+    """Insert a row. False if its primary key is known; waits for another writer of the same key."""
     statement = upserting(connection.dialect.name, table, (), None)
-    return connection.execute(cast(Insert, statement).returning(*table.primary_key.columns), row).one_or_none() is not None
+    return connection.execute(statement.returning(*table.primary_key.columns), row).one_or_none() is not None
 
 
 @cache
-def upserting(dialect: str, table: Table, renew: tuple[str, ...], unless: Column[Any] | None) -> Executable:
+def upserting(dialect: str, table: Table, renew: tuple[str, ...], unless: Column[str] | None) -> Insert:
     statement = INSERTS[dialect](table)
     keys = list(table.primary_key.columns) if unless is None else [unless]
     if renew:
         changes = {name: statement.excluded[name] for name in renew}
-        return cast(Executable, statement.on_conflict_do_update(index_elements=keys, set_=changes))
-    return cast(Executable, statement.on_conflict_do_nothing(index_elements=keys))
+        return statement.on_conflict_do_update(index_elements=keys, set_=changes)
+    return statement.on_conflict_do_nothing(index_elements=keys)

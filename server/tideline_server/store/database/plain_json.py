@@ -1,19 +1,20 @@
-"""Plain data as the text that a database keeps."""
+"""Plain data as text in a database."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+
+from tideline.core.settings import Plain
 
 
-def to_json(value: Any) -> str:
-    """JSON as compact as it can be; any mapping is an object."""
+def to_json(value: Plain) -> str:
+    """Compact JSON; any mapping is an object."""
     return json.dumps(value, separators=(",", ":"), default=dict)
 
 
-def from_json(text: str) -> Any:
-    """What a text of `to_json` says. Raises ValueError for any other: another program may read that otherwise."""
-    found = json.loads(text, parse_constant=refuse)
+def from_json(text: str) -> Plain:
+    """The inverse of `to_json`. Raises ValueError for any other text: programs may read it in different ways."""
+    found: Plain = json.loads(text, parse_constant=refuse)
     if to_json(found) != text:
         raise ValueError("not as it was written")
     if "\\ud" in text:

@@ -1,8 +1,8 @@
-"""Postgres: how it is opened, how a writer begins, what its errors mean.
+"""Postgres: how to open it, how a writer begins, what its errors mean.
 
-Writers go side by side. Each statement of theirs sees what was committed before it, and what must not change under them they
-lock by its row: a run, a lease, an invite, a part (store/locks). A row's lock ends with its transaction, also if that ends by
-the writer's death. Nothing that one run does waits for another.
+Writers go side by side. Each statement sees what was committed before it. Writers lock the rows that must not change under
+them: a run, a lease, an invite, a part. A row's lock ends with its transaction, even if the writer dies. Runs never wait for
+each other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ASKED = (
 )
 DURABLE = "-c synchronous_commit=on"
 # A server that has vanished without a word is noticed, and of several hosts the one that takes writes is chosen.
-LINE: dict[str, Any] = {
+LINE: dict[str, str | int] = {
     "connect_timeout": CONNECT_SECONDS,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -54,8 +54,8 @@ LINE: dict[str, Any] = {
 }
 
 queued = False
-reading: Mapping[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-writing: Mapping[str, Any] = {"isolation_level": "READ COMMITTED"}
+reading: Mapping[str, str | bool] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+writing: Mapping[str, str | bool] = {"isolation_level": "READ COMMITTED"}
 ONE_OPENER = "SELECT pg_advisory_xact_lock(hashtextextended('tideline ' || current_schema(), 0))"
 
 FULL = "53100"
@@ -74,7 +74,7 @@ AWAY_ADVICE = "See that Postgres runs there and lets this machine in"
 
 
 class Text(TypeDecorator[str]):
-    """Text, compared by code points as in SQLite, whatever the database's language. A NUL, which Postgres lacks, is replaced."""
+    """Text, compared by code points as in SQLite, whatever the database's language. Replaces NUL, which Postgres lacks."""
 
     impl = String(collation="C")
     cache_ok = True
@@ -84,7 +84,7 @@ class Text(TypeDecorator[str]):
 
 
 def engine_at(url: URL) -> Engine:
-    """An engine that looks whether a pooled connection still lives before it is used."""
+    """An engine that checks a pooled connection before it uses it."""
     return create_engine(
         url,
         pool_size=MOST,
@@ -96,7 +96,7 @@ def engine_at(url: URL) -> Engine:
     )
 
 
-def line(url: URL) -> dict[str, Any]:
+def line(url: URL) -> dict[str, str | int]:
     """How to connect, beyond what the URL says."""
     theirs = url.normalized_query
     options = " ".join([ASKED, *theirs.get("options", ()), DURABLE])
@@ -104,7 +104,7 @@ def line(url: URL) -> dict[str, Any]:
 
 
 def check(connection: Connection, name: str) -> None:
-    """Raises StoreRefused for a database without a schema for the store, or that cannot hold every text."""
+    """Raises StoreRefused for a database that has no schema for the store, or cannot hold every text."""
     if connection.exec_driver_sql("SELECT current_schema()").scalar() is None:
         raise StoreRefused(f"{name} has no schema of those in search_path", "CREATE SCHEMA, or correct search_path", path=name)
     encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
@@ -127,7 +127,6 @@ def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def meaning(error: DBAPIError) -> FederationError | None:
-    """The error as a person meets it; None for one that only a fault of ours can cause."""
     state = getattr(error.orig, "sqlstate", None) or ""
     if state == FULL:
         return StorageFull("No room in the store: the disk of its database is full", "Free disk space; nothing was written")
@@ -152,5 +151,5 @@ def advice(error: SQLAlchemyError) -> str:
 
 
 def away(error: SQLAlchemyError) -> bool:
-    """Whether it may be opened later without anybody's doing: it is starting, say, or its machine is."""
+    """Whether it may open later by itself: it may be starting, or its machine."""
     return isinstance(error, OperationalError) and advice(error) == AWAY_ADVICE

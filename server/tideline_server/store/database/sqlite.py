@@ -1,4 +1,4 @@
-"""SQLite in a file: how it is opened, how a writer begins, what its errors mean."""
+"""SQLite in a file: how to open it, how a writer begins, what its errors mean."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import URL, ColumnElement, Connection, Engine, LargeBinary, case, cast, create_engine, event, func, type_coerce
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 from sqlalchemy.types import NULLTYPE
 
 from tideline.core.errors import FederationError, StorageFull, Unreachable
@@ -20,13 +20,13 @@ BUSY_SECONDS = 30.0  # how long a writer waits for another process's transaction
 PAUSE_SECONDS = 0.01
 queued = True  # SQLite has one writer at a time; in a process they queue here
 WRITES = "tideline_writes"  # the execution option that marks a writing transaction
-reading: Mapping[str, Any] = {}
-writing: Mapping[str, Any] = {WRITES: True}
+reading: Mapping[str, str | bool] = {}
+writing: Mapping[str, str | bool] = {WRITES: True}
 AWAY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL)
 
 
 def engine_at(url: URL) -> Engine:
-    """An engine in which each thread that is inside a transaction has a connection of its own."""
+    """An engine that gives each thread within a transaction its own connection."""
     engine = create_engine(
         url,
         poolclass=QueuePool,
@@ -39,15 +39,15 @@ def engine_at(url: URL) -> Engine:
     return engine
 
 
-def prepare(raw: Any, record: object) -> None:
-    """A new connection: the driver leaves transactions to us; a commit is on the disk; references hold."""
+def prepare(raw: sqlite3.Connection, record: object) -> None:
+    """Set up a new connection: the driver leaves transactions to us, commits reach the disk, and references hold."""
     raw.isolation_level = None
     raw.execute("PRAGMA synchronous=FULL")
     raw.execute("PRAGMA foreign_keys=ON")
 
 
 def begin(connection: Connection) -> None:
-    """A writer takes the lock at once: a transaction that reads first and then writes would fail when another has written."""
+    """A writer locks at once: one that read first would fail if another wrote meanwhile."""
     writes = connection.get_execution_options().get(WRITES)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -57,7 +57,7 @@ def check(connection: Connection, name: str) -> None:
 
 
 def configure(engine: Engine) -> None:
-    """Let readers go on beside the writer. The file remembers it. SQLite does not wait for others here, so we do."""
+    """Let readers go on beside the writer; the file remembers it. SQLite does not wait for others here, so we do."""
     until = time.monotonic() + BUSY_SECONDS
     raw = engine.raw_connection()
     try:
@@ -69,8 +69,8 @@ def configure(engine: Engine) -> None:
         raw.close()
 
 
-def ahead(raw: Any) -> bool:
-    """Write to a log ahead of the file from now on; False where another connection is in the way."""
+def ahead(raw: PoolProxiedConnection) -> bool:
+    """Switch to a write-ahead log. False if another connection is in the way."""
     try:
         raw.cursor().execute("PRAGMA journal_mode=WAL").close()
     except sqlite3.OperationalError as error:
@@ -81,13 +81,12 @@ def ahead(raw: Any) -> bool:
 
 
 def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """A column as it lies there: a text as its bytes, which may be no UTF-8, a real number as such, all else as SQL writes it."""
+    """A column as stored: a text as its bytes, which may be no UTF-8, a real number as such, all else as SQL writes it."""
     kind, raw = func.typeof(column), cast(column, LargeBinary)
     return type_coerce(case((kind == "text", raw), (kind == "real", column), else_=func.quote(raw)), NULLTYPE)
 
 
 def meaning(error: DBAPIError) -> FederationError | None:
-    """The error as a person meets it; None for one that only a fault of ours can cause."""
     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
         return StorageFull("No room in the store: its disk is full", "Free disk space; nothing was written")

@@ -1,4 +1,4 @@
-"""An open database: its transactions, each reader a consistent snapshot, and its migrations."""
+"""An open database: its transactions and its migrations. Each reader sees a consistent snapshot."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ revisions = table("alembic_version", column("version_num", String))
 
 
 def agree(connection: Connection, name: str) -> None:
-    """Bring the store that `connection` writes to the newest revision.
-
-    Raises StoreRefused for a database of something else, and for a store of a revision that is not known here.
-    """
+    """Bring a store to the newest revision. Raises StoreRefused for an unknown revision, or a database of something else."""
     stands = revision(connection, name)
     if stands not in (None, *known()):
         raise StoreRefused(
@@ -45,7 +42,7 @@ def agree(connection: Connection, name: str) -> None:
 
 
 def revision(connection: Connection, name: str) -> str | None:
-    """The store's revision, None for an empty database. Raises StoreRefused for a database of something else."""
+    """The store's revision; None: the database is empty. Raises StoreRefused for a database of something else."""
     found = inspect(connection).get_table_names()
     if not found:
         return None
@@ -57,12 +54,10 @@ def revision(connection: Connection, name: str) -> str | None:
 
 @cache
 def known() -> tuple[str, ...]:
-    """Every revision, the oldest first."""
     return tuple(reversed([script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions()]))
 
 
 def newest() -> str:
-    """The revision that the code needs."""
     return known()[-1]
 
 
@@ -76,17 +71,17 @@ def configured(connection: Connection) -> Config:
 
 T = TypeVar("T")
 TURN_SECONDS = 60.0  # how long a writer waits for the others of its own process
-# Transactions that go on side by side: more would take the interpreter from the event loop, which then hears of calls too late.
-# One that waits for a row's lock may stand still for long, so nobody stands behind it for more than a moment.
+# Transactions side by side: more would keep the interpreter from the event loop, which then serves calls late.
+# One may wait long for a row's lock, so others wait behind it for a moment at most.
 ABREAST, MOMENT_SECONDS = 6, 1.0
-TRIES = 4  # of a transaction that the database undoes for another's sake
-Watch = Callable[[str, float], None]  # is told of each transaction: read or write, and its seconds
+TRIES = 4  # of a transaction that the database undoes in favour of another
+Watch = Callable[[str, float], None]  # hears of each transaction: read or write, and its seconds
 
 
 class Store:
-    """An open database. Raises Unreachable and StorageFull where a transaction cannot be had; then nothing was written.
+    """An open database. Raises Unreachable and StorageFull if a transaction fails; then nothing was written.
 
-    One exception: where the connection breaks amid a commit, nobody knows whether it was done, and that is Unreachable too.
+    One exception: if the connection breaks amid a commit, that is Unreachable too, and the write may be there.
     """
 
     def __init__(self, engine: Engine, kind: dialect.Database, watch: Watch) -> None:
@@ -106,7 +101,7 @@ class Store:
             yield made
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """A writer's turn: all of `work` is on the disk afterwards or, if anything raises, none. It may be called again."""
+        """Put all of `work` on the disk or, if anything raises, none. May call `work` again."""
         for left in reversed(range(TRIES)):
             try:
                 with self._timed("write"), self._used(), self._turn(), self._place(), translated(), self._writers.begin() as made:
@@ -117,7 +112,7 @@ class Store:
         raise AssertionError("the last try returns or raises")
 
     def close(self) -> None:
-        """Wait for what is under way, then let go of the database. Later transactions raise Unreachable."""
+        """Wait for the transactions under way, then let go of the database. Later ones raise Unreachable."""
         with self._idle:
             self._closed = True
             self._idle.wait_for(lambda: self._users == 0)
@@ -150,7 +145,7 @@ class Store:
 
     @contextmanager
     def _place(self) -> Iterator[None]:
-        """One of the few places or, where none is had within a moment, beside them."""
+        """Take one of the few places; after a moment without one, go on beside them."""
         had = self._abreast.acquire(timeout=MOMENT_SECONDS)
         try:
             yield
@@ -188,7 +183,7 @@ def translated() -> Iterator[None]:
 def open_store(where: Path | str, watch: Watch = lambda *transaction: None) -> Store:
     """Open or make a store in a file or at a URL, and bring its tables up to date.
 
-    Raises StoreRefused if it cannot be opened, is something else, or is newer than this Tideline; StoreAway if it may come.
+    Raises StoreRefused if it does not open, is something else, or is newer than this Tideline; StoreAway if waiting may help.
     """
     url = read_address(where)
     kind, name = dialect.kind_of(url), shown(url)

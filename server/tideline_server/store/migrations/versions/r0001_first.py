@@ -6,16 +6,15 @@ import hashlib
 import json
 import secrets
 import time
-from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
 
+from tideline_server.store.columns import COUNTED, TEXT, flag, large, plain, seconds, text, whole
+
 revision = "0001"
 down_revision = None
 
-TEXT = sa.String().with_variant(sa.String(collation="C"), "postgresql")
-COUNTED = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 VALID = sa.text("revoked IS NULL")
 
 # The triggers that protect the audit log. SQLite's INSERT OR REPLACE passes the trigger of a deletion; in Postgres what
@@ -34,31 +33,6 @@ POSTGRES_TRIGGERS = (
 )
 
 
-def text(name: str, *more: sa.ForeignKey, key: bool = False, null: bool = False) -> sa.Column[str]:
-    return sa.Column(name, TEXT, *more, primary_key=key, nullable=null)
-
-
-def whole(name: str, *more: sa.ForeignKey, key: bool = False, null: bool = False) -> sa.Column[int]:
-    """A column of whole numbers that nobody counts up."""
-    return sa.Column(name, sa.Integer, *more, primary_key=key, nullable=null, autoincrement=False)
-
-
-def large(name: str) -> sa.Column[int]:
-    return sa.Column(name, sa.BigInteger, nullable=False)
-
-
-def seconds(name: str, null: bool = False) -> sa.Column[float]:
-    return sa.Column(name, sa.Double, nullable=null)
-
-
-def flag(name: str) -> sa.Column[bool]:
-    return sa.Column(name, sa.Boolean, nullable=False)
-
-
-def plain(name: str) -> sa.Column[Any]:
-    return sa.Column(name, sa.JSON(none_as_null=True), nullable=True)
-
-
 def upgrade() -> None:
     """Make every table, and begin the audit log."""
     accounts()
@@ -69,20 +43,13 @@ def upgrade() -> None:
 
 
 def accounts() -> None:
-    """Invites, clients, API keys, and records of calls with an idempotency key."""
     op.create_table(
-        "invites",
-        text("token_hash", key=True),
-        text("name"),
-        plain("labels"),
-        seconds("expires"),
-        text("used_by"),
-        flag("hold"),
+        "invites", text("token_hash", key=True), text("name"), plain("labels"), seconds("expires"), text("used_by"), flag("hold")
     )
     op.create_table(
         "api_keys",
         text("id", key=True),
-        *(text(name) for name in ("name", "key_hash", "role")),
+        *map(text, ("name", "key_hash", "role")),
         seconds("created"),
         text("created_by"),
         *(seconds(name, null=True) for name in ("last_used", "expires", "revoked")),
@@ -91,23 +58,19 @@ def accounts() -> None:
     op.create_table(
         "idempotency_records",
         text("key", key=True),
-        text("asked"),
-        text("seed"),
+        *map(text, ("asked", "seed")),
         seconds("made"),
         text("worker"),
-        plain("chosen"),
-        plain("answer"),
+        *map(plain, ("chosen", "answer")),
     )
     op.create_index("idempotency_records_by_age", "idempotency_records", ["made"])
     op.create_table(
         "clients",
         text("name", key=True),
-        plain("roles"),
-        plain("labels"),
+        *map(plain, ("roles", "labels")),
         text("version"),
-        seconds("enrolled"),
-        seconds("seen"),
-        *(text(name) for name in ("sign_key", "receive_key", "standing")),
+        *map(seconds, ("enrolled", "seen")),
+        *map(text, ("sign_key", "receive_key", "standing")),
         seconds("revoked", null=True),
         text("reason"),
         flag("rotate"),
@@ -116,16 +79,12 @@ def accounts() -> None:
 
 
 def runs() -> None:
-    """Runs, and what never changes in them."""
     op.create_table(
         "runs",
         text("id", key=True),
-        text("name"),
-        text("method"),
-        seconds("created"),
-        seconds("deadline_at"),
-        text("status"),
-        text("cause"),
+        *map(text, ("name", "method")),
+        *map(seconds, ("created", "deadline_at")),
+        *map(text, ("status", "cause")),
         whole("cursor"),
         plain("members"),
         seconds("opened"),
@@ -137,27 +96,20 @@ def runs() -> None:
         text("reference_of", null=True),
     )
     op.create_table(
-        "drafts",
-        text("run", sa.ForeignKey("runs.id"), key=True),
-        plain("spec"),
-        plain("roster"),
-        plain("plan"),
-        plain("contract"),
+        "drafts", text("run", sa.ForeignKey("runs.id"), key=True), *map(plain, ("spec", "roster", "plan", "contract"))
     )
     op.create_index("runs_by_age", "runs", ["created", "id"])
     op.create_table(
         "leases",
         text("run", sa.ForeignKey("runs.id"), key=True),
         text("holder"),
-        whole("token"),
-        whole("beats"),
+        *map(whole, ("token", "beats")),
         seconds("seconds"),
     )
     op.create_table("events", text("run", key=True), whole("seq", key=True), seconds("at"), text("kind"), plain("data"))
 
 
 def exchanges() -> None:
-    """Listings of files, and the rounds and orders that name them."""
     counted = sa.Column("id", sa.Integer, primary_key=True)
     name = sa.Column("name", TEXT, unique=True, nullable=False)
     op.create_table("listings", counted, name, flag("kept"), plain("files"))
@@ -167,34 +119,28 @@ def exchanges() -> None:
         whole("cursor", key=True),
         text("phase"),
         whole("round"),
-        seconds("opened"),
-        seconds("closed"),
+        *map(seconds, ("opened", "closed")),
         plain("folded"),
         whole("next_cursor"),
         whole("state", sa.ForeignKey("listings.id"), null=True),
-        *(plain(name) for name in ("asked", "marks", "groups", "tables")),
+        *map(plain, ("asked", "marks", "groups", "tables")),
     )
     op.create_table(
         "orders",
         text("id", key=True),
         text("run", sa.ForeignKey("runs.id")),
-        whole("cursor"),
-        whole("attempt"),
+        *map(whole, ("cursor", "attempt")),
         text("client"),
         whole("message", sa.ForeignKey("listings.id"), null=True),
         large("seed"),
         whole("after"),
         seconds("created"),
         text("status"),
-        seconds("progress"),
-        seconds("beat"),
+        *map(seconds, ("progress", "beat")),
         whole("reply", sa.ForeignKey("listings.id"), null=True),
-        plain("metrics"),
-        plain("facts"),
-        plain("failure"),
+        *map(plain, ("metrics", "facts", "failure")),
         seconds("answered", null=True),
-        large("bytes_down"),
-        large("bytes_up"),
+        *map(large, ("bytes_down", "bytes_up")),
         plain("sealed"),
     )
     op.create_index("orders_of_round", "orders", ["run", "cursor"])
@@ -211,13 +157,11 @@ def exchanges() -> None:
         whole("needed"),
         text("cipher"),
         large("bytes"),
-        plain("keys"),
-        plain("signatures"),
+        *map(plain, ("keys", "signatures")),
     )
 
 
 def parts() -> None:
-    """Parts, and the references to them."""
     op.create_table("parts", text("digest", key=True), seconds("touched"), flag("once_referred"))
     op.create_index("parts_by_age", "parts", ["once_referred", "touched"])
     op.create_table("loose", sa.Column("id", COUNTED, primary_key=True), text("digest"))
@@ -245,7 +189,7 @@ def audit() -> None:
         whole("seq", key=True),
         text("kind"),
         seconds("at"),
-        *(text(name) for name in ("by", "client", "run")),
+        *map(text, ("by", "client", "run")),
         plain("details"),
         text("hash"),
     )
