@@ -151,6 +151,22 @@ def test_bars_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         assert words in drawn
 
 
+def test_bars_of_many_sites(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of many sites the mean stands alone; replies are counted from events, too, and the rest of the time is guessed."""
+    monkeypatch.setenv("COLUMNS", "150")
+    names = [f"site-{i:03d}" for i in range(300)]
+    curve = [{"client": name, "phase": "score", "round": 1, "cursor": 1, "accuracy": 0.5} for name in names]
+    with Watcher(bars=True) as watcher:
+        watcher.show(result(waits_for="", curve=curve))
+        watcher.event({**closed("train", 2, 3), "data": {**closed("train", 2, 3)["data"], "asked": 300}})
+        for name in names[:299]:
+            watcher.event(reply(name, 3, accuracy=0.75))
+        assert (watcher.tally.asked, len(watcher.tally.heard)) == (300, 299)
+    drawn = capsys.readouterr().err
+    assert "0.500 (mean of 300 sites)" in drawn and "site-001" not in drawn
+    assert "3 of 4 train 2, about 0 s left" in drawn
+
+
 def test_bars_in_a_narrow_window(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """With more sites than fit, the names of the bars stay whole and each has one line."""
     monkeypatch.setenv("COLUMNS", "80")

@@ -160,6 +160,7 @@ class EventData(TypedDict, total=False):
     round: int
     cursor: int
     replies: int
+    asked: int
     marks: dict[str, list[str]]
     without: dict[str, str]
     metrics: dict[str, float]

@@ -7,9 +7,11 @@ with Watcher() as watcher:
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -31,6 +33,8 @@ REST_SECONDS = 0.5
 # What engine.coordinator.scheduler.waits_for writes.
 WAITS = re.compile(r"waiting for (\d+) of (\d+) sites \((.*)\); gives up in .*")
 REPLIES = ("answered", "failed")
+FEW = 16  # sites whose accuracies stand one by one
+DRAWN_SECONDS = 0.1  # bars are drawn no more often for the events of one round
 BAR = 16  # characters of a bar
 # After so long without another line, what the run waits for gets a line of its own.
 QUIET_SECONDS = 10.0
@@ -47,6 +51,7 @@ class Tally:
     last: str = ""
     asked: int | None = None
     awaited: set[str] = field(default_factory=set)
+    heard: set[str] = field(default_factory=set)  # of this round, since it is watched
     waits: str = ""
     silent: list[str] = field(default_factory=list)
     alarms: list[str] = field(default_factory=list)
@@ -63,11 +68,13 @@ class Tally:
         self.silent = silences(result)
         match = WAITS.fullmatch(self.waits)
         self.asked, self.awaited = (int(match[2]), set(match[3].split(", "))) if match else (None, set())
+        self.heard = set()
         self.accuracy |= {point["client"]: point["accuracy"] for point in result["curve"]}
+        points: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+        for point in result["curve"]:
+            points[point["phase"], point["round"]][point["client"]] = point["accuracy"]
         for phase in result["phases"]:
-            name, number = phase["name"], phase["round"]
-            points = {p["client"]: p["accuracy"] for p in result["curve"] if (p["phase"], p["round"]) == (name, number)}
-            yield from self.close(phase, name, points)
+            yield from self.close(phase, phase["name"], points[phase["name"], phase["round"]])
         yield from self.turn(result["status"], result.get("cause") or "")
 
     def event(self, event: Event) -> Iterator[str]:
@@ -76,6 +83,7 @@ class Tally:
         if "client" in data:
             if kind in REPLIES and data["cursor"] == self.cursor:
                 self.awaited.discard(data["client"])
+                self.heard.add(data["client"])
                 if "accuracy" in data.get("metrics", {}):
                     self.fresh[data["client"]] = self.accuracy[data["client"]] = data["metrics"]["accuracy"]
             line = happening(event)
@@ -84,7 +92,7 @@ class Tally:
             self.alarms = [f"{line.where}: {line.what}"] if wrong else []
             yield from self.alarms
         elif kind == "closed":
-            self.cursor, self.asked, self.awaited, self.waits = data["cursor"], None, set(), ""
+            self.cursor, self.asked, self.awaited, self.heard, self.waits = data["cursor"], data.get("asked"), set(), set(), ""
             yield from self.close(data, data["phase"], self.fresh)
         elif "cause" in data:
             yield from self.turn(kind, data["cause"])
@@ -119,8 +127,10 @@ def silences(result: RunResult) -> list[str]:
 
 
 def accuracies(points: Mapping[str, float]) -> str:
-    mean = sum(points.values()) / len(points)
-    return f"{mean:.3f} ({', '.join(f'{name} {value:.3f}' for name, value in sorted(points.items()))})"
+    """The mean, and each site's where there are few."""
+    shown = [f"{name} {value:.3f}" for name, value in sorted(points.items())]
+    each = ", ".join(shown) if len(shown) <= FEW else f"mean of {len(shown)} sites"
+    return f"{sum(points.values()) / len(points):.3f} ({each})"
 
 
 class Watcher:
@@ -132,7 +142,8 @@ class Watcher:
         self._bars = (sys.stderr.isatty() if bars is None else bars) and not quiet
         self._progress: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
-        self._spoke = time.monotonic()
+        self._spoke = self._drawn = time.monotonic()
+        self._began: tuple[float, int] | None = None  # when the bars were first drawn, and how many exchanges were closed then
 
     def __enter__(self) -> Watcher:
         if self._bars:
@@ -146,6 +157,7 @@ class Watcher:
             self._progress.stop()
 
     def show(self, result: RunResult) -> None:
+        self._drawn = -math.inf
         self._show(self.tally.see(result))
 
     def event(self, event: Event) -> None:
@@ -157,7 +169,8 @@ class Watcher:
             for line in self.tally.alarms:
                 self._progress.console.print(clean(line), markup=False, highlight=False)
             self.tally.alarms = []
-            self._draw(self._progress)
+            if new or time.monotonic() - self._drawn > DRAWN_SECONDS:
+                self._draw(self._progress)
             return
         if not new and self.tally.waits and time.monotonic() - self._spoke > QUIET_SECONDS:
             new = [self.tally.waits, *self.tally.silent]
@@ -167,15 +180,22 @@ class Watcher:
 
     def _draw(self, progress: Progress) -> None:
         tally, width = self.tally, progress.console.width
-        closed = max(tally.cursor, 0)
-        rounds = f"{closed} of {tally.total or '?'} {tally.last}"
+        closed, self._drawn = max(tally.cursor, 0), time.monotonic()
+        rounds = f"{closed} of {tally.total or '?'} {tally.last}{self._left(closed)}"
         progress.update(self._tasks["rounds"], total=tally.total, completed=closed, note=fitted(rounds, width))
-        got = 0 if tally.asked is None else tally.asked - len(tally.awaited)
+        got = 0 if tally.asked is None else tally.asked - len(tally.awaited) if tally.awaited else len(tally.heard)
         waits = f"{got} of {tally.asked}, waiting for {', '.join(sorted(tally.awaited))}" if tally.awaited else tally.status
         progress.update(self._tasks["replies"], total=tally.asked, completed=got, note=fitted(waits, width))
         if tally.accuracy:
             mean = sum(tally.accuracy.values()) / len(tally.accuracy)
             progress.update(self._tasks["accuracy"], total=1.0, completed=mean, note=fitted(accuracies(tally.accuracy), width))
+
+    def _left(self, closed: int) -> str:
+        """About how long the rest takes, once that can be said."""
+        self._began = began, before = self._began or (self._drawn, closed)
+        if self.tally.total is None or not before < closed < self.tally.total:
+            return ""
+        return f", about {duration((self._drawn - began) / (closed - before) * (self.tally.total - closed))} left"
 
 
 def fitted(note: str, width: int) -> str:

@@ -96,6 +96,7 @@ def closed_event(step: Advance) -> dict[str, Plain]:
         "seconds": closed.closed - closed.opened,
         "replies": len(closed.folded),
         "cursor": step.cursor,
+        "asked": len(step.orders),
     }
 
 
