@@ -31,8 +31,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 ROOT = Path(__file__).resolve().parent.parent
-# Also what torch loads when the first optimiser is made: that takes as long as torch itself.
-LOADED = ("torch", "torch._dynamo", "tideline.cli.app", "tideline.algorithms", "tideline_server.main", "tideline_server.worker")
+LOADED = ("torch", "tideline.cli.app", "tideline.algorithms", "tideline_server.main", "tideline_server.worker")
 LOADED += ("tideline_agent.main", "tideline_agent.trainer", "tideline.engine.simulation.federation")
 MODULES = ("tideline", "tideline_agent.trainer", "tideline_server.worker", "tests.acceptance.brisk", "tests.acceptance.stopping")
 SPARES = {"coordinator": 1, "agent": 1, "bench": 3}  # processes that a command of Tideline starts itself
