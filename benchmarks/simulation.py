@@ -1,6 +1,6 @@
 """What a simulated round costs, beside the plain loop that one would write first.
 
-    python benchmarks/simulation.py [--clients 50 500] [--sample 50:1000] [--rounds 4] [--peers VENV] [--scale] [--quick]
+    python benchmarks/simulation.py [--clients 50 500] [--rounds 4] [--peers VENV] [--scale] [--quick]
 
 Equal work in each column: each client has 20 training and 4 held-out rows of 8 x 8 digits, trains an MLP of 64-64-10 for an epoch
 in batches of 10 (SGD, momentum 0.9), and scores the new mean on its held-out rows, one thread a step. Each column runs in a
@@ -9,7 +9,7 @@ process of its own; its figure is the median of the rounds after the first. An o
 loop        the plain loop: one network, into which each client's weights are loaded
 ours        `tideline simulate`'s engine: every message encoded, hashed, checked and written to the journal
 processes   the same with a pool of two processes
-pfl, flower the other simulators, where --peers names a virtual environment that has them; Flower trains alone, and scores nothing
+pfl         another simulator, in a virtual environment that --peers names
 --scale     instead: 10, 100, 1,000 and 10,000 clients, the exponent of seconds over clients, and memory beside the data
 """
 
@@ -25,8 +25,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,11 @@ from benchmarks.limits import check_keys, emit, limit, table
 from benchmarks.measure import grown
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.core.run import World
+from tideline.core.run import Role, World
 from tideline.core.step import Data
 from tideline.engine.model.runs import Event
-from tideline.engine.simulation.federation import Federation, SimSite
+from tideline.engine.simulation.federation import Federation, OpenPool, SimSite
+from tideline.engine.simulation.pools import InlinePool, ProcessPool
 from tideline.learning.formats.holdings import Holdings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,7 +54,7 @@ TRAIN, HELD_OUT, BATCH, RATE, MOMENTUM, DECAY = 20, 4, 10, 0.05, 0.9, 5e-4
 WORLD = World(inputs=(64,), classes=10, model="mlp")
 ORDER_MS = 0.4  # that an order may cost beside its training or scoring
 SCALE = (10, 100, 1000, 10_000)
-PEERS = {"pfl": "pfl_rounds.py", "flower": "flower_rounds.py"}
+PEERS = {"pfl": "pfl_rounds.py"}
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def arguments() -> Any:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, nargs="+", default=[50, 500])
     parser.add_argument("--rounds", type=int, default=4, help="rounds that are measured, after one that warms up")
-    parser.add_argument("--peers", type=Path, help="a virtual environment with pfl and flwr")
+    parser.add_argument("--peers", type=Path, help="a virtual environment that has pfl")
     parser.add_argument("--scale", action="store_true", help="how seconds and memory grow with the clients")
     parser.add_argument("--quick", action="store_true", help="few clients, two rounds")
     parser.add_argument("--column", choices=COLUMNS, help="measure this column alone, in this process")
@@ -167,10 +169,20 @@ def scored(net: torch.nn.Module, mean: dict[str, Tensor], sites: Sequence[Holdin
         return [float((net(site.held_out.x).argmax(1) == site.held_out.y).float().mean()) for site in sites]
 
 
-def ours(clients: int, rounds: int) -> dict[str, Any]:
-    """The engine, in this process."""
+@dataclass(frozen=True)
+class Drawn:
+    """A client's rows, opened in whichever process; where a run begins they are not counted as the engine's memory."""
+
+    client: int
+
+    def __call__(self, world: World, role: Role) -> Holdings:
+        return holdings(self.client)
+
+
+def ours(clients: int, rounds: int, open_pool: OpenPool = InlinePool) -> dict[str, Any]:
+    """The engine, in this process, or with a pool of processes."""
     names = [f"site-{client:05d}" for client in range(clients)]
-    sites = {name: holdings(client) for client, name in enumerate(names)}
+    sites = {name: SimSite(Drawn(client)) for client, name in enumerate(names)}
     config = {"rounds": rounds + 1, "batch": BATCH, "rate": RATE, "momentum": MOMENTUM, "weight_decay": DECAY}
     given = {"method": "fedavg", "config": config, "world": world_given(), "seed": 0, "roster": dict.fromkeys(names, "source")}
     closed: list[float] = []
@@ -180,8 +192,8 @@ def ours(clients: int, rounds: int) -> dict[str, Any]:
             closed.append(time.perf_counter())
 
     def play() -> str:
-        federation = Federation(METHODS, {name: SimSite(lambda w, r, own=own: own) for name, own in sites.items()})
-        result = federation.run(federation.start(given), watch)
+        with closing(Federation(METHODS, sites, open_pool=open_pool)) as federation:
+            result = federation.run(federation.start(given), watch)
         if result["status"] != "completed":
             sys.exit(f"The run did not complete: {result['cause']}")
         return str(result["state_digest"])
@@ -195,7 +207,12 @@ def world_given() -> dict[str, Any]:
     return {"inputs": list(WORLD.inputs), "classes": WORLD.classes, "model": WORLD.model}
 
 
-COLUMNS: dict[str, Callable[[int, int], dict[str, Any]]] = {"loop": loop, "ours": ours}
+def processes(clients: int, rounds: int) -> dict[str, Any]:
+    """The engine with two processes."""
+    return ours(clients, rounds, partial(ProcessPool, jobs=2))
+
+
+COLUMNS: dict[str, Callable[[int, int], dict[str, Any]]] = {"loop": loop, "ours": ours, "processes": processes}
 
 
 def apart(column: str, clients: int, rounds: int) -> dict[str, Any]:

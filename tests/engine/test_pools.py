@@ -20,7 +20,6 @@ from tideline.algorithms import METHODS
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role, World
-from tideline.engine.simulation import pools
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.engine.simulation.pools import InlinePool, ProcessPool
 
@@ -54,25 +53,29 @@ def ended(methods: Methods, given: Mapping[str, Any], there: Mapping[str, SimSit
         )
 
 
-@pytest.mark.parametrize("method", ["fedavg", "feddadil", "fedwca"])
+LONG = [pytest.param(each, marks=pytest.mark.long) for each in ("fedavg", "fedwca")]
+
+
+@pytest.mark.parametrize("method", ["feddadil", *LONG])
 def test_processes_give_the_bytes_of_this_one(method: str) -> None:
-    """Of a method without memories, and of two whose sites remember."""
+    """Of methods whose sites remember, and of one without memories. Some parts go through pipes, and some through files."""
     given = experiment(method, ROSTER)
     inline = ended(METHODS, given, sites(), InlinePool)
     assert inline[0] == "completed"
-    assert ended(METHODS, given, sites(), processes) == inline
+    assert ended(METHODS, given, sites(), partial(processes, large=3000)) == inline
 
 
-def test_large_parts_go_through_files(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.long
+def test_large_parts_go_through_files() -> None:
     """Parts above a size are mapped by all processes, and none is left there in the end."""
-    monkeypatch.setattr(pools, "SHARED_BYTES", 1)
     given = experiment("fedavg", ROSTER)
     inline = ended(METHODS, given, sites(), InlinePool)
-    with federation(METHODS, sites(), processes) as on:
+    with federation(METHODS, sites(), partial(processes, large=1)) as on:
         assert on.run(on.start(given))["state_digest"] == inline[1]
         assert not list(on.pool._shared.digests())  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_values_for_peers() -> None:
     """A step that fetches what its peers sealed reads it in another process, too."""
     there = {name: SimSite(Opener(i, 0), EVERYTHING) for i, name in enumerate(NAMES[:3])}
@@ -108,6 +111,7 @@ def test_a_killed_process_is_replaced_and_its_steps_run_again(tmp_path: Path) ->
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.long
 def test_a_step_that_kills_its_process_again_and_again_fails(tmp_path: Path) -> None:
     """The site's order fails with a reason, and the run says so; nothing waits for ever."""
     with federation(METHODS, deadly(tmp_path, 99), processes) as on:
@@ -116,6 +120,7 @@ def test_a_step_that_kills_its_process_again_and_again_fails(tmp_path: Path) -> 
     assert "bert: StepFailed" in result["cause"] or "The process of this step died 3 times" in result["cause"], result["cause"]
 
 
+@pytest.mark.long
 def test_an_error_of_a_step_comes_back_as_it_is() -> None:
     """A site whose data cannot be opened says why, in the words that it would have said here."""
     there = sites() | {"bert": SimSite(refusing)}

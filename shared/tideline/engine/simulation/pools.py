@@ -138,13 +138,14 @@ class Worker:
 class ProcessPool:
     """Spawned processes, each with the sites that fall to it, so that mostly one alone holds a site's data."""
 
-    def __init__(self, methods: Methods, sources: Sources, device: str = "cpu", jobs: int = 1) -> None:
+    def __init__(self, methods: Methods, sources: Sources, device: str = "cpu", jobs: int = 1, large: int = SHARED_BYTES) -> None:
         """Raises ConfigRefused for more processes than there are cores, and for data sources that cannot be sent to them."""
         check_jobs(jobs)
         self._folder = tempfile.TemporaryDirectory(prefix="tideline-", dir=MEMORY if MEMORY.is_dir() else None)
         self._shared = FolderParts(Path(self._folder.name), durable=False)
         self._lent: Counter[Digest] = Counter()
-        self._start = (methods, dict(sources), device, Path(self._folder.name))
+        self._large = large
+        self._start = (methods, dict(sources), device, Path(self._folder.name), large)
         self._homes = {name: i % jobs for i, name in enumerate(sorted(sources))}
         self._briefs: list[Brief] = []
         self._failed: list[Answer] = []
@@ -158,7 +159,7 @@ class ProcessPool:
 
     def begin(self, order: OrderId, job: Job, parts: Parts) -> None:
         for digest in needed(job, parts):
-            if parts.size(digest) >= SHARED_BYTES:
+            if parts.size(digest) >= self._large:
                 self._lent[digest] += 1
                 if not self._shared.has(digest):
                     self._shared.put([parts.view(digest)])
@@ -204,7 +205,7 @@ class ProcessPool:
         like = self._number(job.brief)
         brief = None if like in worker.known else plain(job.brief)
         worker.known.add(like)
-        files = {digest: bytes(parts.view(digest)) for digest in needed(job, parts) if parts.size(digest) < SHARED_BYTES}
+        files = {digest: bytes(parts.view(digest)) for digest in needed(job, parts) if parts.size(digest) < self._large}
         bare = replace(job, brief=BARE, transfers=replace(job.transfers, fetched=dict(job.transfers.fetched)))
         with suppress(OSError):  # it has died, as `finished` will see
             worker.line.send(Task(order=order, job=bare, like=like, brief=brief, files=files))
@@ -225,7 +226,7 @@ class ProcessPool:
         for digest, size in made(outcome.done):
             if not parts.has(digest):
                 parts.put([outcome.files[digest] if digest in outcome.files else self._shared.view(digest)])
-            if size >= SHARED_BYTES and digest not in self._lent:
+            if size >= self._large and digest not in self._lent:
                 self._shared.drop(digest)
         return outcome.order, outcome.done
 
@@ -281,10 +282,10 @@ def made(done: Done) -> Iterator[tuple[Digest, int]]:
 class TaskParts(MemoryParts):
     """The parts of one step: small ones in memory, large ones in the folder that all processes see."""
 
-    def __init__(self, files: Mapping[Digest, bytes], shared: Parts) -> None:
+    def __init__(self, files: Mapping[Digest, bytes], shared: Parts, large: int) -> None:
         super().__init__()
         self._held.update(files)
-        self._shared = shared
+        self._shared, self._large = shared, large
 
     def has(self, digest: Digest) -> bool:
         return super().has(digest) or self._shared.has(digest)
@@ -296,7 +297,7 @@ class TaskParts(MemoryParts):
         return super().view(digest) if digest in self._held else self._shared.view(digest)
 
     def put(self, buffers: Sequence[Buffer]) -> Digest:
-        large = sum(map(len, buffers)) >= SHARED_BYTES
+        large = sum(map(len, buffers)) >= self._large
         return self._shared.put(buffers) if large else super().put(buffers)
 
     def files(self, digests: Iterable[Digest]) -> dict[Digest, bytes]:
@@ -304,7 +305,7 @@ class TaskParts(MemoryParts):
         return {digest: self._held[digest] for digest in digests if digest in self._held}
 
 
-def work(line: Connection, methods: Methods, sources: Sources, device: str, folder: Path) -> None:
+def work(line: Connection, methods: Methods, sources: Sources, device: str, folder: Path, large: int) -> None:
     """A process of a pool: step after step, until the other end of the line closes."""
     shared, runners = FolderParts(folder, durable=False), Runners(methods, sources, device)
     tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
@@ -314,7 +315,7 @@ def work(line: Connection, methods: Methods, sources: Sources, device: str, fold
     while (task := tasks.get()) is not None:
         if task.brief is not None:
             briefs[task.like] = read(Brief, task.brief, "brief")
-        parts = TaskParts(task.files, shared)
+        parts = TaskParts(task.files, shared, large)
         came = runners.run(replace(task.job, brief=briefs[task.like]), parts)
         with suppress(OSError):  # nobody listens any more
             line.send(outcome(task.order, came, parts))
