@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 ROOT = Path(__file__).resolve().parent.parent
-LOADED = ("torch", "tideline.cli.app", "tideline.algorithms", "tideline_server.main", "tideline_server.worker")
+# Also what torch loads when the first optimiser is made, which takes as long as torch itself.
+LOADED = ("torch", "torch._dynamo", "tideline.cli.app", "tideline.algorithms", "tideline_server.main", "tideline_server.worker")
 LOADED += ("tideline_agent.main", "tideline_agent.trainer", "tideline.engine.simulation.federation")
 MODULES = ("tideline", "tideline_agent.trainer", "tideline_server.worker", "tests.acceptance.brisk", "tests.acceptance.stopping")
 SPARES = {"coordinator": 1, "agent": 1, "bench": 3}  # processes that a command of Tideline starts itself
@@ -247,8 +248,10 @@ def run(job: Job, files: Sequence[int]) -> None:
 def main() -> None:
     """Load everything, then serve."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.modules["triton"] = None  # type: ignore[assignment]  # without it: each fork would say at its end what that leaks
     for module in LOADED:
         importlib.import_module(module)
+    del sys.modules["triton"]
     gc.collect()
     gc.freeze()  # no collection in a process that is forked looks at these, and no page of theirs is copied
     with socket.socket(fileno=int(sys.argv[1])) as line:
