@@ -157,7 +157,15 @@ def test_a_closed_round_is_written_whole(journal: Journal) -> None:
     told = journal.events(RUN)[-1]
     assert (told.kind, told.at) == ("closed", 19.0)
     marks = {"chosen": [ANN], "left out": [BOB]}
-    assert dict(told.data) == {"phase": "train", "round": 1, "seconds": 1.0, "replies": 2, "cursor": 0, "marks": marks}
+    assert dict(told.data) == {
+        "phase": "train",
+        "round": 1,
+        "seconds": 1.0,
+        "replies": 2,
+        "cursor": 0,
+        "asked": 3,
+        "marks": marks,
+    }
 
 
 def test_a_round_is_closed_once(journal: Journal) -> None:
