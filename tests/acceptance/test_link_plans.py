@@ -46,6 +46,7 @@ def test_a_coordinator_plans_links(coordinator: Net) -> None:
     assert not [path for path in loaded if "numpy" in path or "scipy" in path]
 
 
+@pytest.mark.long
 def test_a_long_plan_holds_up_nobody(tmp_path: Path) -> None:
     """The worker and the doors answer while it is made, one place is left, and it ends with the coordinator."""
     with net(tmp_path) as federation:
