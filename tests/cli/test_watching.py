@@ -164,7 +164,7 @@ def test_bars_of_many_sites(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         assert (watcher.tally.asked, len(watcher.tally.heard)) == (300, 299)
     drawn = capsys.readouterr().err
     assert "0.500 (mean of 300 sites)" in drawn and "site-001" not in drawn
-    assert "3 of 4 train 2, about 0 s left" in drawn
+    assert "3 of 4 train 2, about 0 s left" in drawn and " of 300" in drawn
 
 
 def test_bars_in_a_narrow_window(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -184,7 +184,8 @@ class Watcher:
         rounds = f"{closed} of {tally.total or '?'} {tally.last}{self._left(closed)}"
         progress.update(self._tasks["rounds"], total=tally.total, completed=closed, note=fitted(rounds, width))
         got = 0 if tally.asked is None else tally.asked - len(tally.awaited) if tally.awaited else len(tally.heard)
-        waits = f"{got} of {tally.asked}, waiting for {', '.join(sorted(tally.awaited))}" if tally.awaited else tally.status
+        count = f"{got} of {tally.asked}" if tally.asked and tally.status in OPEN else tally.status
+        waits = f"{count}, waiting for {', '.join(sorted(tally.awaited))}" if tally.awaited else count
         progress.update(self._tasks["replies"], total=tally.asked, completed=got, note=fitted(waits, width))
         if tally.accuracy:
             mean = sum(tally.accuracy.values()) / len(tally.accuracy)
