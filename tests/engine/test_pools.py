@@ -21,10 +21,10 @@ from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role, World
 from tideline.engine.simulation.federation import Federation, SimSite
-from tideline.engine.simulation.pools import InlinePool, ProcessPool
+from tideline.engine.simulation.pools import InlinePool, ProcessPool, cores
 
 pytestmark = pytest.mark.processes
-JOBS = min(2, os.cpu_count() or 1)
+JOBS = min(2, cores())
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 processes = partial(ProcessPool, jobs=JOBS)
 
