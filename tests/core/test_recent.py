@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from tideline.core.recent import Recent
 
 
@@ -37,3 +39,12 @@ def test_the_oldest_is_forgotten() -> None:
 def test_a_source_is_held_so_that_none_takes_its_place() -> None:
     recent, make = Recent[int](1000), Made()
     assert [recent.of({"n": i}, make) for i in range(500)] == list(range(1, 501))
+
+
+def test_any_number_of_threads() -> None:
+    """While some make values, others have the oldest forgotten; nobody is disturbed, and no more are kept than may be."""
+    recent, sources = Recent[int](3), [{"n": i} for i in range(200)]
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(lambda source: recent.of(source, lambda: source["n"]), sources * 20))
+    assert made == [source["n"] for source in sources] * 20
+    assert len(recent._made) <= 3

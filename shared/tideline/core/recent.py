@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -15,7 +16,7 @@ class Recent(Generic[V]):
     """
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self._most, self._lock = most, threading.Lock()
         self._made: dict[tuple[Hashable, ...], tuple[object, V]] = {}
 
     def of(self, source: object, make: Callable[[], V], *more: Hashable) -> V:
@@ -23,7 +24,9 @@ class Recent(Generic[V]):
         key = (id(source), *more)
         known = self._made.get(key)
         if known is None:
-            known = self._made[key] = (source, make())
-            while len(self._made) > self._most:
-                self._made.pop(next(iter(self._made)), None)
+            known = source, make()
+            with self._lock:
+                self._made[key] = known
+                if len(self._made) > self._most:
+                    del self._made[next(iter(self._made))]
         return known[1]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, rounds_of
 from tideline.core.phase import AnyPlan
 from tideline.core.privacy import Contract
-from tideline.core.recent import Recent
 from tideline.core.settings import Plain, Settings
 
 
@@ -35,14 +35,12 @@ class Configured:
         return contract(self.algorithm, self.config)
 
 
-KNOWN: Recent[Configured] = Recent(64)
-
-
 def configured(methods: Methods, method: str, config: Mapping[str, Plain]) -> Configured:
-    """A method with the settings of a run, which never change. Raises NotFound, ConfigRefused."""
+    """A method with the settings of a run, made once for equal ones. Raises NotFound, ConfigRefused."""
+    return known(methods, method, json.dumps(config, default=dict))
 
-    def make() -> Configured:
-        algorithm = resolve(methods, method)
-        return Configured(algorithm, algorithm.configure(config))
 
-    return KNOWN.of(config, make, method, methods)
+@lru_cache(32)
+def known(methods: Methods, method: str, config: str) -> Configured:
+    algorithm = resolve(methods, method)
+    return Configured(algorithm, algorithm.configure(json.loads(config)))

@@ -296,12 +296,13 @@ class InlineCompute:
         """One reply, held to its declaration, to the order's names, shapes and dims, and to the method's and world's sizes."""
         step = game.plan[cursor].step
         assert step is not None
-        # Mostly everybody was asked the same: what replies are held to is read once.
-        if self._asked is None or self._asked[0] != (game.method, game.world, cursor, asked):
+        # Mostly everybody was asked the same: what replies are held to is read once. A check may run beside a fold, so that what
+        # is remembered is taken and put as a whole.
+        known, key = self._asked, (game.method, game.world, cursor, asked)
+        if known is None or known[0] != key:
             ours = Rules(game.sizes, finite=False)  # checked when it was written
-            _, rules = decode_order(step.takes, asked, self.parts, ours)
-            self._asked = (game.method, game.world, cursor, asked), rules
-        reply: Record = decode(step.gives, digest, self.parts, self._asked[1])
+            known = self._asked = key, decode_order(step.takes, asked, self.parts, ours)[1]
+        reply: Record = decode(step.gives, digest, self.parts, known[1])
         return reply
 
     def encoded(self, game: Game, turned: Turned, with_checkpoint: bool) -> compute.NextRound:

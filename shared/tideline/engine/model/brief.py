@@ -97,7 +97,7 @@ SPARE = 4096  # of them, for what an order says beside what a run's row tells
 HEX_KEY, HEX_SIGNATURE = "0" * 64, "0" * 128
 BARE = {"sign": HEX_KEY, "receive": HEX_KEY, "handovers": []}
 BRIEFS: Recent[Mapping[str, Plain]] = Recent(64)
-READ: Recent[Brief] = Recent(64)
+READ: Recent[Brief] = Recent(8)
 HANDOVER_CHARS = len(json.dumps({"sign": HEX_KEY, "receive": HEX_KEY, "signature": HEX_SIGNATURE})) + len(", ")
 
 
@@ -121,7 +121,9 @@ def plain_brief(run: RunRow, role: Role, version: str) -> Mapping[str, Plain]:
 
 def brief_in(order: Order) -> Brief:
     """What an order says of its run. Raises Malformed for what no coordinator of ours says; ContractRefused, ConfigRefused."""
-    return READ.of(order.brief, lambda: read_brief(order)) if order.cursor >= JOIN else read_brief(order)
+    # One that names peers is as large as an order may be, and another for each order.
+    again = order.cursor >= JOIN and "peers" not in order.brief
+    return READ.of(order.brief, lambda: read_brief(order)) if again else read_brief(order)
 
 
 def read_brief(order: Order) -> Brief:

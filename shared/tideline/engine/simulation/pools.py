@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import queue
+import signal
 import tempfile
 import threading
 from collections import Counter
@@ -27,7 +28,7 @@ from tideline.archive.layout import parse
 from tideline.archive.parts import Buffer, MemoryParts, Parts
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, FederationError, StepFailed
-from tideline.core.run import ClientId, Digest, OrderId, Role, World
+from tideline.core.run import ClientId, Digest, OrderId, Role, RunId, World
 from tideline.core.settings import Plain, plain, read
 from tideline.core.step import no_tick
 from tideline.engine.compute.step_runner import StepRunner
@@ -83,16 +84,19 @@ class Runners:
     def __init__(self, methods: Methods, sources: Sources, device: str) -> None:
         self._methods, self._sources, self._device = methods, sources, device
         self._known: dict[ClientId, StepRunner] = {}
+        self._parts: Parts = MemoryParts()
+
+    def parts_of(self, run: RunId) -> Parts:
+        """Those of the step at hand."""
+        return self._parts
 
     def run(self, job: Job, parts: Parts) -> Done | FederationError:
         """One step, what it makes left in its parts."""
-        runner = self._known.get(job.client)
-        if runner is None:
-            runner = StepRunner(self._methods, lambda run: parts, self._sources[job.client], self._device)
-            self._known[job.client] = runner
-        runner.parts_of = lambda run: parts
+        if job.client not in self._known:
+            self._known[job.client] = StepRunner(self._methods, self.parts_of, self._sources[job.client], self._device)
+        self._parts = parts
         try:
-            return runner.run(job, no_tick)
+            return self._known[job.client].run(job, no_tick)
         except FederationError as error:
             return error
 
@@ -306,7 +310,8 @@ class TaskParts(MemoryParts):
 
 
 def work(line: Connection, methods: Methods, sources: Sources, device: str, folder: Path, large: int) -> None:
-    """A process of a pool: step after step, until the other end of the line closes."""
+    """A process of a pool: step after step, until the other end of the line closes. Ctrl-C is for that end to hear."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     shared, runners = FolderParts(folder, durable=False), Runners(methods, sources, device)
     tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
     # What comes is taken up at once: two that wait for each other to read would wait for ever.
