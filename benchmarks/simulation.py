@@ -29,7 +29,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -43,6 +43,7 @@ from benchmarks.measure import grown
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.core.run import Role, World
+from tideline.core.settings import Plain
 from tideline.core.step import Data
 from tideline.engine.model.runs import Event
 from tideline.engine.simulation.federation import Federation, OpenPool, SimSite
@@ -55,6 +56,13 @@ WORLD = World(inputs=(64,), classes=10, model="mlp")
 ORDER_MS = 0.4  # that an order may cost beside its training or scoring
 SCALE = (10, 100, 1000, 10_000)
 PEERS = {"pfl": "pfl_rounds.py"}
+
+
+class Figures(TypedDict):
+    """What a column measures: seconds of a round, the median of those after the first, and memory beside the data in MB."""
+
+    seconds: float
+    memory_mb: float
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,7 @@ def arguments() -> Any:
     parser.add_argument("--limit", type=limit, action="append", default=[], help="KEY=NUMBER; ends with 1 above it")
     args = parser.parse_args()
     if args.quick:
-        args.clients, args.rounds = [8], 2
+        args.clients, args.rounds = [8, 16] if args.scale else [8], 2
     return args
 
 
@@ -123,7 +131,7 @@ def holdings(client: int) -> Holdings:
     return Holdings(*(Data(x[own], y[own], torch.zeros(len(own), dtype=torch.int64), ("digits",)) for own in drawn.split(TRAIN)))
 
 
-def loop(clients: int, rounds: int) -> dict[str, Any]:
+def loop(clients: int, rounds: int) -> Figures:
     """The plain loop."""
     torch.set_num_threads(1)
     sites, net = [holdings(client) for client in range(clients)], nets.build(WORLD)
@@ -179,7 +187,7 @@ class Drawn:
         return holdings(self.client)
 
 
-def ours(clients: int, rounds: int, open_pool: OpenPool = InlinePool) -> dict[str, Any]:
+def ours(clients: int, rounds: int, open_pool: OpenPool = InlinePool) -> Figures:
     """The engine, in this process, or with a pool of processes."""
     names = [f"site-{client:05d}" for client in range(clients)]
     sites = {name: SimSite(Drawn(client)) for client, name in enumerate(names)}
@@ -191,41 +199,46 @@ def ours(clients: int, rounds: int, open_pool: OpenPool = InlinePool) -> dict[st
         if event.kind == "closed" and event.data["phase"] in ("join", "score"):
             closed.append(time.perf_counter())
 
-    def play() -> str:
+    def play() -> None:
         with closing(Federation(METHODS, sites, open_pool=open_pool)) as federation:
             result = federation.run(federation.start(given), watch)
         if result["status"] != "completed":
             sys.exit(f"The run did not complete: {result['cause']}")
-        return str(result["state_digest"])
 
-    memory, digest = grown(play)
+    memory, _ = grown(play)
     took = [after - before for before, after in itertools.pairwise(closed)]
-    return {"seconds": statistics.median(took[1:]), "memory_mb": memory, "digest": digest}
+    return {"seconds": statistics.median(took[1:]), "memory_mb": memory}
 
 
-def world_given() -> dict[str, Any]:
+def world_given() -> dict[str, Plain]:
     return {"inputs": list(WORLD.inputs), "classes": WORLD.classes, "model": WORLD.model}
 
 
-def processes(clients: int, rounds: int) -> dict[str, Any]:
+def processes(clients: int, rounds: int) -> Figures:
     """The engine with two processes."""
     return ours(clients, rounds, partial(ProcessPool, jobs=2))
 
 
-COLUMNS: dict[str, Callable[[int, int], dict[str, Any]]] = {"loop": loop, "ours": ours, "processes": processes}
+COLUMNS: dict[str, Callable[[int, int], Figures]] = {"loop": loop, "ours": ours, "processes": processes}
 
 
-def apart(column: str, clients: int, rounds: int) -> dict[str, Any]:
+def apart(column: str, clients: int, rounds: int) -> Figures:
     """A column, measured in a process of its own."""
     command = [sys.executable, __file__, "--column", column, "--clients", str(clients), "--rounds", str(rounds)]
-    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]))
+    return figures(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def peer(venv: Path, program: str, clients: int, rounds: int) -> dict[str, Any]:
+def figures(printed: str) -> Figures:
+    """The last line that a column's process prints."""
+    found = json.loads(printed.splitlines()[-1])
+    return Figures(seconds=float(found["seconds"]), memory_mb=float(found["memory_mb"]))
+
+
+def peer(venv: Path, program: str, clients: int, rounds: int) -> Figures:
     """Another simulator, measured by a program that runs in its own environment."""
     command = [str(venv / "bin" / "python"), str(ROOT / "benchmarks" / "peers" / program), str(clients), str(rounds)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return figures(done.stdout)
 
 
 def compared(args: Any, clients: int) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -37,6 +38,15 @@ def test_load() -> None:
     assert (row["completed"], row["wrong"], row["cuts"]) == (row["runs"], 0, 0)
     assert row["files"]["coordinator"] > row["agents"]
     assert row["beat_ms"]["idle"]["max"] > 0 < row["order_ms"]["max"]
+
+
+@pytest.mark.long
+def test_simulation() -> None:
+    """Every column is measured, and growth over two sizes has an exponent."""
+    row = measured("simulation")
+    assert set(row["seconds"]) == set(row["memory_mb"]) == {"loop", "ours", "processes"}
+    assert min(row["seconds"].values()) > 0
+    assert math.isfinite(measured("simulation", "--scale")["exponent"])
 
 
 @pytest.mark.long
