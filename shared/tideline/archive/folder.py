@@ -16,7 +16,7 @@ from io import FileIO
 from pathlib import Path
 
 from tideline.archive.layout import check_digest
-from tideline.archive.parts import Buffer, StoredPart, agree, digest_of, missing, whole, within
+from tideline.archive.parts import SMALL_BYTES, Buffer, StoredPart, agree, digest_of, missing, whole, within
 from tideline.core.errors import Malformed, Stale, StorageFull
 from tideline.core.run import Digest
 
@@ -305,11 +305,11 @@ def room(path: Path) -> Iterator[None]:
 
 
 def mapped(path: Path) -> memoryview:
-    """A file's bytes, mapped privately: they stay readable when the file is taken away."""
+    """A file's bytes, mapped privately, or read if it is small: they stay readable when the file is taken away."""
     with path.open("rb") as file:
-        # A file without bytes cannot be mapped.
-        size = os.fstat(file.fileno()).st_size
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if size else bytearray())
+        if os.fstat(file.fileno()).st_size > SMALL_BYTES:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+        return memoryview(bytearray(file.read()))
 
 
 def write_all(descriptor: int, buffers: Iterable[Buffer]) -> None:

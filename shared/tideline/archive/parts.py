@@ -16,6 +16,7 @@ from tideline.core.run import Digest
 
 Buffer = bytes | bytearray | memoryview
 MAX_PART_BYTES = 1 << 40
+SMALL_BYTES = 1 << 16  # of a file that is read at once, so that whoever keeps its bytes keeps no file open
 MIN_CHUNK, MAX_CHUNK = 1 << 16, 1 << 20
 STREAMS = 8  # at once, where their number is not known
 EASY_SECONDS, HARD_SECONDS = 0.1, 0.5  # a chunk that took less may be followed by a larger one, and after more by a smaller
@@ -144,6 +145,10 @@ class MemoryParts:
         if digest not in self._held:
             self._held[digest] = b"".join(buffers)
         return digest
+
+    def share(self, digests: Iterable[Digest], other: MemoryParts) -> None:
+        """Take parts of another such store: bytes never change, so that both may hold the same. Raises PartMissing."""
+        self._held.update({digest: other._get(digest) for digest in digests})
 
     def upload(self, digest: Digest, size: int, sender: str = "") -> MemoryUpload:
         return MemoryUpload(self, digest, size, sender)

@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, rounds_of
 from tideline.core.phase import AnyPlan
 from tideline.core.privacy import Contract
+from tideline.core.recent import Recent
 from tideline.core.settings import Plain, Settings
 
 
@@ -35,9 +36,12 @@ class Configured:
         return contract(self.algorithm, self.config)
 
 
+LATELY: Recent[Configured] = Recent(16)
+
+
 def configured(methods: Methods, method: str, config: Mapping[str, Plain]) -> Configured:
     """A method with the settings of a run, made once for equal ones. Raises NotFound, ConfigRefused."""
-    return known(methods, method, json.dumps(config, default=dict))
+    return LATELY.of(config, lambda: known(methods, method, json.dumps(config, default=dict)), methods, method)
 
 
 @lru_cache(32)

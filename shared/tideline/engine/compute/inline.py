@@ -15,6 +15,7 @@ from tideline.archive.checks import Rules
 from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
 from tideline.archive.reader import decode, decode_order, tensors_in
+from tideline.archive.readings import Checked
 from tideline.archive.writer import Memo, Message, encode
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve
 from tideline.core.errors import ConfigRefused, DataRefused, Diverged, FederationError, Malformed, RosterRefused, StepFailed
@@ -185,6 +186,7 @@ class InlineCompute:
         # The state of a run between checkpoints and the rounds that made it, so that a quiet round is not computed again.
         self._live: dict[str, tuple[Made, Record]] = {}
         self._asked: tuple[tuple[Configured, World, int, Digest], Rules] | None = None
+        self._checked = Checked()
 
     def methods(self) -> tuple[compute.MethodSummary, ...]:
         found = [resolve(self._methods, name) for name, _ in self._methods]
@@ -261,7 +263,8 @@ class InlineCompute:
         return made
 
     def check(self, asked: compute.CheckRequest) -> None:
-        self.reply(self.game(asked.spec, ()), asked.cursor, asked.asked, asked.reply)
+        gives, rules = self.declared(self.game(asked.spec, ()), asked.cursor, asked.asked)
+        self._checked.check(gives, asked.reply, self.parts, rules)
 
     def game(self, spec: RunSpec, roster: Roster) -> Game:
         method = configured(self._methods, spec.method, spec.config)
@@ -293,7 +296,12 @@ class InlineCompute:
         return Replies(load, closing.metrics)
 
     def reply(self, game: Game, cursor: int, asked: Digest, digest: Digest) -> Record:
-        """One reply, held to its declaration, to the order's names, shapes and dims, and to the method's and world's sizes."""
+        """One reply, held to what is declared of it."""
+        gives, rules = self.declared(game, cursor, asked)
+        return self._checked.fold(gives, digest, self.parts, rules)
+
+    def declared(self, game: Game, cursor: int, asked: Digest) -> tuple[type[Record], Rules]:
+        """What a reply is held to: its type, the order's names, shapes and dims, and the method's and world's sizes."""
         step = game.plan[cursor].step
         assert step is not None
         # Mostly everybody was asked the same: what replies are held to is read once. A check may run beside a fold, so that what
@@ -302,8 +310,7 @@ class InlineCompute:
         if known is None or known[0] != key:
             ours = Rules(game.sizes, finite=False)  # checked when it was written
             known = self._asked = key, decode_order(step.takes, asked, self.parts, ours)[1]
-        reply: Record = decode(step.gives, digest, self.parts, known[1])
-        return reply
+        return step.gives, known[1]
 
     def encoded(self, game: Game, turned: Turned, with_checkpoint: bool) -> compute.NextRound:
         done = turned.cursor == len(game.plan)

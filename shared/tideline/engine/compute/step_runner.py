@@ -9,7 +9,8 @@ from typing import ParamSpec, TypeVar
 from tideline.archive.checks import LAX, MOST, Rules
 from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
-from tideline.archive.reader import decode, decode_order, files_of
+from tideline.archive.reader import decode, files_of
+from tideline.archive.readings import Orders
 from tideline.archive.writer import encode
 from tideline.core.algorithm import AnyAlgorithm, Methods
 from tideline.core.errors import ContractRefused, FederationError, Malformed, MemoryLost, StepFailed
@@ -28,6 +29,7 @@ from tideline.engine.ports.site import Done, Job, OpenSiteData, SiteData
 
 P = ParamSpec("P")
 T = TypeVar("T")
+ORDERS = Orders()
 
 
 class StepRunner:
@@ -80,7 +82,7 @@ class StepRunner:
     def step(self, algorithm: AnyAlgorithm, step: AnyStep, job: Job, site: Site[Settings], maker: Maker) -> Done:
         assert job.message is not None
         sizes, parts = guarded("sizes", algorithm.dims, site.config, site.world), self.parts_of(job.run)
-        order, rules = decode_order(step.takes, job.message, parts, Rules(sizes))
+        order, rules = ORDERS.read(step.takes, job.message, parts, sizes)
         memory = self.memory(algorithm, job, site)
         outcome: Outcome[Record, Record] = guarded(step.name, step.run, order, memory, site)
         metrics = guarded(step.name, declared, step, outcome, algorithm.memory)

@@ -1,0 +1,104 @@
+"""Small files that are read twice: the second time nothing is checked again, as long as the bytes are what they were.
+
+Every site of a simulation gets the same message, and a coordinator reads each reply when it comes and when it is folded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
+
+from torch import Tensor
+
+from tideline.archive.checks import MOST, Rules
+from tideline.archive.parts import SMALL_BYTES, Parts
+from tideline.archive.reader import Reader
+from tideline.core.record import Record, Value, is_record, specs
+from tideline.core.run import Digest
+
+R = TypeVar("R", bound=Record)
+ORDER_BYTES = 1 << 20  # of an order that is remembered
+CHECKED_BYTES = 1 << 25  # of all replies that are remembered
+
+
+@dataclass(frozen=True)
+class Reading(Generic[R]):
+    """A record over the bytes of its file.
+
+    rules   what it was held to            reply   what a reply to it is held to, if it is an order
+    alone   whether no other file belongs to it
+    """
+
+    value: R
+    rules: Rules
+    reply: Rules
+    view: memoryview
+    alone: bool
+
+
+def read(kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> Reading[R]:
+    """Read a record of a type. Raises as `decode` does."""
+    reader = Reader(digest, parts, rules)
+    value = reader.root(kind)
+    reply = Rules(reader.checks.bound, (value,), most=MOST)
+    return Reading(value=value, rules=rules, reply=reply, view=reader.view, alone=not reader.header.parts)
+
+
+class Orders:
+    """The order that was read last in this process, whoever it was for. Any number of threads: it is put as a whole."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[type[Record], Digest, Mapping[str, int]], Reading[Record]] | None = None
+
+    def read(self, kind: type[R], digest: Digest, parts: Parts, sizes: Mapping[str, int]) -> tuple[R, Rules]:
+        """As `decode_order`. Tensors of two readers may lie over the same bytes; if one writes to them, the next reads anew."""
+        last, key = self._last, (kind, digest, sizes)
+        if last is None or last[0] != key or bytes(last[1].view) != bytes(parts.view(digest)):
+            last = key, read(kind, digest, parts, Rules(sizes))
+            self._last = last if last[1].alone and len(last[1].view) <= ORDER_BYTES else None
+        return cast(R, again(last[1].value)), last[1].reply
+
+
+def again(value: Value) -> Value:
+    """A value for another reader: records, mappings and tensors of its own, over the same bytes."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, Mapping):
+        return {name: again(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(again, value))
+    kind: type[Record] = type(value)  # type: ignore[assignment]
+    return kind(**{spec.name: again(getattr(value, spec.name)) for spec in specs(kind)}) if is_record(kind) else value
+
+
+class Checked:
+    """Small replies that were checked and wait for their fold, the last ones up to CHECKED_BYTES. Any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[tuple[type[Record], Digest], Reading[Record]] = {}
+        self._bytes = 0
+
+    def check(self, kind: type[Record], digest: Digest, parts: Parts, rules: Rules) -> None:
+        """Read a reply, and remember it. Raises as `decode` does."""
+        reading = read(kind, digest, parts, rules)
+        if reading.alone and len(reading.view) <= SMALL_BYTES:
+            with self._lock:
+                self._take(kind, digest)
+                self._known[kind, digest] = reading
+                self._bytes += len(reading.view)
+                while self._bytes > CHECKED_BYTES:
+                    self._take(*next(iter(self._known)))
+
+    def fold(self, kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> R:
+        """A reply that was checked by the same rules, handed out once, or read now. Raises as `decode` does."""
+        with self._lock:
+            known = self._take(kind, digest)
+        return cast(R, known.value) if known is not None and known.rules is rules else read(kind, digest, parts, rules).value
+
+    def _take(self, kind: type[Record], digest: Digest) -> Reading[Record] | None:
+        known = self._known.pop((kind, digest), None)
+        self._bytes -= len(known.view) if known else 0
+        return known
