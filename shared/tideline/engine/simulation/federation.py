@@ -107,6 +107,7 @@ class Federation:
         early = row.spec.waiting.target_replies is not None  # a round may close before all have answered
         seen = self.show(run, 0, watch)
         while self.turn(runs):
+            seen = self.show(run, seen, watch)
             orders = list(self.waiting())
             played = order_of(orders) if order_of else orders
             for _ in self.play(played):
@@ -144,7 +145,7 @@ class Federation:
         """Let sites answer orders, as many at once as the pool has room for; after each answer its caller has a turn."""
         waiting, at_work = iter(orders), dict[OrderId, Work[Receipt | None]]()
         while True:
-            while len(at_work) < self.pool.room and (order := next(waiting, None)) is not None:
+            while self.pool.room and (order := next(waiting, None)) is not None:
                 agent = self.agent_of(order)
                 work = agent.work(order)
                 try:

@@ -13,7 +13,8 @@ import queue
 import signal
 import tempfile
 import threading
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,8 @@ Sources: TypeAlias = Mapping[ClientId, OpenSiteData]
 Answer: TypeAlias = tuple[OrderId, "Done | FederationError"]
 SHARED_BYTES = 1 << 20  # parts of so many bytes go through files that processes map, not through pipes
 AHEAD = 2  # steps that a process has at once: the next is there when one is done
+AT_ONCE = 512  # short steps that this process runs one after the other
+SHORT_SECONDS = 0.25  # for so long steps are run in this process before the first answer is given
 TRIES = 3  # a step whose process died is run again, at most twice
 MEMORY = Path("/dev/shm")  # a folder in memory, where there is one
 
@@ -47,7 +50,9 @@ MEMORY = Path("/dev/shm")  # a folder in memory, where there is one
 class StepPool(Protocol):
     """Runs steps, several at once."""
 
-    room: int  # steps that may be at work
+    @property
+    def room(self) -> int:
+        """How many more steps may begin now."""
 
     def begin(self, order: OrderId, job: Job, parts: Parts) -> None:
         """Begin the step of an order over the parts of its site, where what it makes will lie."""
@@ -59,20 +64,35 @@ class StepPool(Protocol):
 
 
 class InlinePool:
-    """Runs each step in this process, when its end is asked for."""
-
-    room = 1
+    """Runs steps in this process. Short ones are run one after the other, before any answer is given: each then finds the
+    processor's caches as the one before left them.
+    """
 
     def __init__(self, methods: Methods, sources: Sources, device: str = "cpu") -> None:
         self._runners = Runners(methods, sources, device)
-        self._begun: list[tuple[OrderId, Job, Parts]] = []
+        self._begun: deque[tuple[OrderId, Job, Parts]] = deque()
+        self._done: deque[Answer] = deque()
+
+    @property
+    def room(self) -> int:
+        """None until every answer was given, so that answers follow each other, too."""
+        return 0 if self._done else AT_ONCE - len(self._begun)
 
     def begin(self, order: OrderId, job: Job, parts: Parts) -> None:
         self._begun.append((order, job, parts))
 
     def finished(self) -> Answer:
-        order, job, parts = self._begun.pop(0)
-        return order, self._runners.run(job, parts)
+        if not self._done:
+            self._run_some()
+        return self._done.popleft()
+
+    def _run_some(self) -> None:
+        end = time.monotonic() + SHORT_SECONDS
+        while self._begun:
+            order, job, parts = self._begun.popleft()
+            self._done.append((order, self._runners.run(job, parts)))
+            if time.monotonic() >= end:
+                return
 
     def close(self) -> None:
         return
@@ -153,13 +173,17 @@ class ProcessPool:
         self._homes = {name: i % jobs for i, name in enumerate(sorted(sources))}
         self._briefs: list[Brief] = []
         self._failed: list[Answer] = []
-        self.room = jobs * AHEAD
+        self._most = jobs * AHEAD
         self._workers: list[Worker] = []
         try:
             self._workers += [self._started() for _ in range(jobs)]
         except ConfigRefused:
             self.close()
             raise
+
+    @property
+    def room(self) -> int:
+        return self._most - sum(len(worker.at_work) for worker in self._workers) - len(self._failed)
 
     def begin(self, order: OrderId, job: Job, parts: Parts) -> None:
         for digest in needed(job, parts):

@@ -13,6 +13,7 @@ from tideline.archive.layout import check_digest, parse
 from tideline.archive.parts import MAX_PART_BYTES, Parts
 from tideline.core import errors
 from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, refused
+from tideline.core.recent import Recent
 from tideline.core.run import EMPTY, ClientId, Digest, Role, RunId
 from tideline.core.settings import Plain
 from tideline.core.step import Moved, Transfers, no_tick
@@ -53,6 +54,7 @@ class Agent:
         self.name, self.link, self.vault, self.pool = name, link, vault, pool
         self.peer_keys, self.watch = peer_keys or new_peer_keys(), watch
         self._sent: dict[RunId, Moved] = {}
+        self._refused: Recent[Contract] = Recent(2)
         self.policy, self.log, self.roles = policy, log or (lambda what, order, error: None), frozenset(roles)
 
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
@@ -198,7 +200,7 @@ class Agent:
 
         The pool holds the order's contract to the one that this site derives, so a shorter one gains nothing.
         """
-        no = refused(contract, self.policy)
+        no = self._refused.of(contract, lambda: refused(contract, self.policy), self.policy)
         if no:
             raise errors.ContractRefused(
                 "This site's policy forbids: " + "; ".join(c.sentence() for c in no),
