@@ -10,7 +10,7 @@ from tests.architecture.sources import sources
 
 # Of otherwise light packages, what works on tensors. Everything else in them loads none.
 WITH_TORCH = (
-    *("tideline.archive.checks", "tideline.archive.reader", "tideline.archive.writer"),
+    *("tideline.archive.checks", "tideline.archive.reader", "tideline.archive.readings", "tideline.archive.writer"),
     *("tideline.engine.compute", "tideline.engine.simulation.federation", "tideline.engine.simulation.pools"),
 )
 LIGHT = ("tideline.core", "tideline.archive", "tideline.engine")

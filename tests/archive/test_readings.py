@@ -87,15 +87,15 @@ def test_a_checked_reply_is_handed_out_once(parts: Parts, monkeypatch: pytest.Mo
     checked.check(Model, digest, parts, RULES)
     with monkeypatch.context() as patched:
         patched.setattr(readings, "read", None)
-        checked.fold(Model, digest, parts, RULES).model["w"].zero_()
-    assert torch.equal(checked.fold(Model, digest, parts, RULES).model["w"], model().model["w"])
+        checked.take(Model, digest, parts, RULES).model["w"].zero_()
+    assert torch.equal(checked.take(Model, digest, parts, RULES).model["w"], model().model["w"])
 
 
 def test_other_rules_read_again(parts: Parts) -> None:
     checked, digest = Checked(), encode(model(), parts).digest
     checked.check(Model, digest, parts, RULES)
     with pytest.raises(Malformed):
-        checked.fold(Model, digest, parts, Rules(most=1e-9))
+        checked.take(Model, digest, parts, Rules(most=1e-9))
 
 
 def test_replies_are_remembered_up_to_a_number_of_bytes(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,5 +105,5 @@ def test_replies_are_remembered_up_to_a_number_of_bytes(parts: Parts, monkeypatc
         checked.check(Model, digest, parts, RULES)
     assert [digest for _, digest in checked._known] == digests[-3:]
     assert checked._bytes == 3 * parts.size(digests[0])
-    assert [checked.fold(Model, Digest(digest), parts, RULES).n for digest in digests] == list(range(8))
+    assert [checked.take(Model, Digest(digest), parts, RULES).n for digest in digests] == list(range(8))
     assert checked._bytes == 0

@@ -86,19 +86,19 @@ class Checked:
         reading = read(kind, digest, parts, rules)
         if reading.alone and len(reading.view) <= SMALL_BYTES:
             with self._lock:
-                self._take(kind, digest)
+                self._out(kind, digest)
                 self._known[kind, digest] = reading
                 self._bytes += len(reading.view)
                 while self._bytes > CHECKED_BYTES:
-                    self._take(*next(iter(self._known)))
+                    self._out(*next(iter(self._known)))
 
-    def fold(self, kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> R:
+    def take(self, kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> R:
         """A reply that was checked by the same rules, handed out once, or read now. Raises as `decode` does."""
         with self._lock:
-            known = self._take(kind, digest)
+            known = self._out(kind, digest)
         return cast(R, known.value) if known is not None and known.rules is rules else read(kind, digest, parts, rules).value
 
-    def _take(self, kind: type[Record], digest: Digest) -> Reading[Record] | None:
+    def _out(self, kind: type[Record], digest: Digest) -> Reading[Record] | None:
         known = self._known.pop((kind, digest), None)
         self._bytes -= len(known.view) if known else 0
         return known

@@ -298,7 +298,7 @@ class InlineCompute:
     def reply(self, game: Game, cursor: int, asked: Digest, digest: Digest) -> Record:
         """One reply, held to what is declared of it."""
         gives, rules = self.declared(game, cursor, asked)
-        return self._checked.fold(gives, digest, self.parts, rules)
+        return self._checked.take(gives, digest, self.parts, rules)
 
     def declared(self, game: Game, cursor: int, asked: Digest) -> tuple[type[Record], Rules]:
         """What a reply is held to: its type, the order's names, shapes and dims, and the method's and world's sizes."""
