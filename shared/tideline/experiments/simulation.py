@@ -12,19 +12,22 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from tideline.archive.parts import digest_of
 from tideline.client.answers import Event, RunResult
 from tideline.client.export import export
-from tideline.client.output import make_folder, replace_file
+from tideline.client.output import make_folder, replace_file, warn
 from tideline.client.watching import Watcher
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.run import Role, RunId, World
-from tideline.core.settings import plain
+from tideline.core.settings import Plain, plain
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.experiment import DealData, Experiment, SiteSource, read_experiment
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation, OpenPool, SimSite
+from tideline.engine.simulation.homes import Home, Scratch
+from tideline.engine.simulation.lasting import Lasting
 from tideline.engine.simulation.pools import InlinePool, ProcessPool, cores
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.initial_weights import packed
@@ -34,6 +37,7 @@ from tideline.learning.formats.holdings import Holdings
 from tideline.learning.partition.folders import Sites, read_dealt, rule_in, sites_of
 from tideline.report.maps import last_groups
 
+JOURNAL = "journal"  # the folder of a simulation's journal, in that of --out
 POOLS = ("inline", "processes")
 SETS = {"digits": digits.write_site}
 
@@ -123,7 +127,10 @@ HERE = Place()
 
 
 def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = None, place: Place = HERE) -> RunResult:
-    """Run an experiment, its sites at one place; its result. `out` takes result.json and, of a completed run, the state."""
+    """Run an experiment, its sites at one place; its result. `out` takes result.json and, of a completed run, the state.
+
+    It takes the simulation's journal, too, until it ends: begun again after it was killed, it goes on from the last round.
+    """
     with text.located():
         experiment = read_experiment(text.value)
         check_sites(experiment)
@@ -140,15 +147,31 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
             named = {n: folder_of(n, site, text, Path(scratch) / n) for n, site in experiment.data.items()}
             folders: dict[str, Opened] = {**named, **(dealt or {})}
         sites = {name: SimSite(f, place.policy) for name, f in folders.items()}
-        with contextlib.closing(Federation(methods, sites, device=place.device, open_pool=place.open_pool)) as federation:
-            return play(federation, placed, folders, out)
+        with contextlib.closing(home_in(out, placed, place)) as home:
+            with contextlib.closing(Federation(methods, sites, home, place.device, place.open_pool)) as federation:
+                result = play(federation, placed, folders, out)
+            if isinstance(home, Lasting):
+                home.remove()
+            return result
+
+
+def home_in(out: Path | None, text: ExperimentText, place: Place) -> Home:
+    """Where a simulation keeps what it needs to go on: beneath `out`, if it is given. Raises ConfigRefused."""
+    if out is None:
+        return Scratch()
+    about = {**text.value, "policy": sorted(" to ".join(each) for each in place.policy), "device": place.device}
+    with text.located():
+        home = Lasting(out / JOURNAL, cast("Mapping[str, Plain]", about))
+    if home.rounds:
+        warn(f"Going on with the simulation that {out} holds; remove {out / JOURNAL} to begin again")
+    return home
 
 
 def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Opened], out: Path | None) -> RunResult:
     """Start, watch to the end, and write what is asked for."""
     begun = time.monotonic()
     with text.located():
-        run = federation.start(with_initial_weights(text, federation).value)
+        run = run_in(federation, text)
     with Watcher() as watcher:
         watcher.show(seen(federation, run))
         federation.run(run, lambda event: watcher.event(cast("Event", plain(event))))
@@ -160,6 +183,17 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Ope
     if out is not None:
         write(federation, run, result, out)
     return result
+
+
+def run_in(federation: Federation, text: ExperimentText) -> RunId:
+    """The run that a journal has, or a new one. Raises ConfigRefused, also for a run that began from other weights."""
+    for known in map(federation.run_service.find, federation.journal.run_ids()):
+        if known.reference_of is None:
+            ours = None if text.weights_file is None else digest_of(packed(text, text.weights_file))
+            if ours != known.spec.initial_weights:
+                raise ConfigRefused("The simulation in --out began from other weights", "Name another folder", path="weights")
+            return known.id
+    return federation.start(with_initial_weights(text, federation).value)
 
 
 def seen(federation: Federation, run: RunId) -> RunResult:

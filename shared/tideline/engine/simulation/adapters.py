@@ -74,7 +74,7 @@ class LocalLink:
     def fetch(self, order: Order, files: Files, parts: Parts) -> None:
         wanted = [(digest, parts.arrived(digest)) for digest, _ in files]
         theirs = self.agent_service.part_store.parts
-        if type(parts) is MemoryParts and type(theirs) is MemoryParts:
+        if isinstance(parts, MemoryParts) and isinstance(theirs, MemoryParts):
             self.agent_service.fetch(self.client, order.id, wanted)  # whether it may
             parts.share((digest for digest, _ in files), theirs)
             self.agent_service.sent(order.id, sum(size for _, size in files))

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tideline.archive.folder import FolderParts
-from tideline.archive.parts import Buffer, MemoryParts, Parts
+from tideline.archive.parts import Buffer
 from tideline.core.algorithm import Methods
 from tideline.core.errors import FederationError
 from tideline.core.privacy import DEFAULT_POLICY, Policy
@@ -23,15 +22,15 @@ from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Scheduler
-from tideline.engine.model.accounts import Client
 from tideline.engine.model.experiment import UPLOADER
 from tideline.engine.model.orders import Order, Receipt
 from tideline.engine.model.runs import OPEN, Event
+from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys
 from tideline.engine.ports.site import OpenSiteData
-from tideline.engine.simulation.adapters import LocalLink, ManualClock, MemoryVault, QuietBell
-from tideline.engine.simulation.journal import MemoryJournal
+from tideline.engine.simulation.adapters import LocalLink, QuietBell
+from tideline.engine.simulation.homes import Home, Scratch
 from tideline.engine.simulation.pools import InlinePool, Sources, StepPool
-from tideline.engine.site.agent import Agent, Work, new_peer_keys
+from tideline.engine.site.agent import Agent, Work
 
 Watch = Callable[[Event], None]
 OpenPool = Callable[[Methods, Sources, str], StepPool]
@@ -47,19 +46,22 @@ class SimSite:
 
 
 class Federation:
-    """A coordinator and its sites, wired in one process. `home` keeps parts in folders instead of memory."""
+    """A coordinator and its sites, wired in one process.
+
+    home: where it keeps what it must not forget, or a folder for its parts; without it everything is in memory.
+    """
 
     def __init__(
         self,
         methods: Methods,
         sites: Mapping[str, SimSite],
-        home: Path | None = None,
+        home: Home | Path | None = None,
         device: str = "cpu",
         open_pool: OpenPool = InlinePool,
     ) -> None:
         self.pool = open_pool(methods, {ClientId(name): site.open_site_data for name, site in sites.items()}, device)
-        self.clock, self.bell, self.journal = ManualClock(), QuietBell(), MemoryJournal()
-        self.parts = store(home, "coordinator")
+        self.home = Scratch(home) if home is None or isinstance(home, Path) else home
+        self.clock, self.bell, self.journal, self.parts = self.home.clock, QuietBell(), self.home.journal, self.home.parts
         self.part_store = PartStore(self.parts, self.journal, self.clock)
         self.compute = InlineCompute(self.parts, methods)
         self.agent_service = AgentService(
@@ -71,22 +73,18 @@ class Federation:
         self.scheduler = Scheduler(
             journal=self.journal, part_store=self.part_store, compute=self.compute, bell=self.bell, clock=self.clock
         )
-        self.agents = {ClientId(n): self.agent(ClientId(n), site, methods, home, device) for n, site in sorted(sites.items())}
+        self.agents = {ClientId(n): self.agent(ClientId(n), site, methods, device) for n, site in sorted(sites.items())}
 
-    def agent(self, name: ClientId, site: SimSite, methods: Methods, home: Path | None, device: str) -> Agent:
-        peer_keys = new_peer_keys()
-        who = Applicant(name, tuple(Role), "simulated", keys=peer_keys.own().public)
-        client: Client = self.run_service.enrolment.admit(self.run_service.invite(name, {}, 60.0), who)
-        vault = MemoryVault(lambda run: store(home, f"site-{name}/{run}"))
+    def agent(self, name: ClientId, site: SimSite, methods: Methods, device: str) -> Agent:
+        own = self.home.keys(name)
+        peer_keys = PeerKeys(lambda: own, MemoryPins())
+        if self.journal.client(name) is None:
+            who = Applicant(name, tuple(Role), "simulated", keys=own.public)
+            self.run_service.enrolment.admit(self.run_service.invite(name, {}, 60.0), who)
+        vault = self.home.vault(name)
         pool = StepRunner(methods, vault.parts, site.open_site_data, device)
-        return Agent(
-            name=client.name,
-            link=LocalLink(client.name, self.agent_service),
-            vault=vault,
-            pool=pool,
-            policy=site.policy,
-            peer_keys=peer_keys,
-        )
+        link = LocalLink(name, self.agent_service)
+        return Agent(name=name, link=link, vault=vault, pool=pool, policy=site.policy, peer_keys=peer_keys)
 
     def bring(self, buffers: Sequence[Buffer]) -> Digest:
         """Take in a file of weights, the joined buffers; what an experiment calls it."""
@@ -107,6 +105,7 @@ class Federation:
         early = row.spec.waiting.target_replies is not None  # a round may close before all have answered
         seen = self.show(run, 0, watch)
         while self.turn(runs):
+            self.home.keep()
             seen = self.show(run, seen, watch)
             orders = list(self.waiting())
             played = order_of(orders) if order_of else orders
@@ -116,6 +115,7 @@ class Federation:
                 seen = self.show(run, seen, watch)
             if not played:
                 self.expire(runs)
+        self.home.keep()
         self.show(run, seen, watch)
         return result_of(self.journal, run, self.clock.now())
 
@@ -170,12 +170,9 @@ class Federation:
         self.agent_of(order).handle(order)
 
     def close(self) -> None:
-        """End the pool's processes, if it has any."""
+        """End the pool's processes, if it has any, and close what its home has open."""
         self.pool.close()
-
-
-def store(home: Path | None, name: str) -> Parts:
-    return MemoryParts() if home is None else FolderParts(home / name, durable=False)
+        self.home.close()
 
 
 def simulate(

@@ -181,6 +181,11 @@ class MemoryJournal(MemoryAccounts):
             found = [self._orders[name] for name in self._open.get(client, ())]
         return tuple(sorted(found, key=lambda o: (o.created, o.id)))
 
+    def open_names(self) -> set[OrderId]:
+        """Every order that is open."""
+        with self._lock:
+            return {name for own in self._open.values() for name in own}
+
     def last_answer(self, run: RunId, client: ClientId) -> int:
         return self._last.get((run, client), JOIN - 1)
 
