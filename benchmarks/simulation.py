@@ -1,6 +1,6 @@
 """What a simulated round costs, beside the plain loop that one would write first.
 
-    python benchmarks/simulation.py [--clients 50 500] [--rounds 4] [--peers VENV] [--scale] [--quick]
+    python benchmarks/simulation.py [--clients 50 500 50/1000] [--rounds 4] [--peers VENV] [--scale] [--quick]
 
 Equal work in each column: each client has 20 training and 4 held-out rows of 8 x 8 digits, trains an MLP of 64-64-10 for an epoch
 in batches of 10 (SGD, momentum 0.9), and scores the new mean on its held-out rows, one thread a step. Each column runs in a
@@ -66,6 +66,31 @@ class Figures(TypedDict):
 
 
 @dataclass(frozen=True)
+class Clients:
+    """How many there are, and how many of them train and are scored in a round; 0: all."""
+
+    number: int
+    cohort: int = 0
+
+    @property
+    def asked(self) -> int:
+        return self.cohort or self.number
+
+    def __str__(self) -> str:
+        return f"{self.cohort}/{self.number}" if self.cohort else str(self.number)
+
+    def drawn(self, rng: np.random.RandomState) -> Sequence[int]:
+        """Who takes part in a training or in a scoring."""
+        return sorted(rng.choice(self.number, self.asked, replace=False)) if self.cohort else range(self.number)
+
+
+def clients_in(text: str) -> Clients:
+    """Raises ValueError, which argparse tells."""
+    cohort, _, number = text.rpartition("/")
+    return Clients(int(number), int(cohort or 0))
+
+
+@dataclass(frozen=True)
 class Row:
     """Seconds of a round with so many clients, by column; memory in MB that each column takes beside the data.
 
@@ -103,7 +128,7 @@ def main() -> int:
 def arguments() -> Any:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clients", type=int, nargs="+", default=[50, 500])
+    parser.add_argument("--clients", type=clients_in, nargs="+", help="how many, or 50/1000: of so many 50 a round")
     parser.add_argument("--rounds", type=int, default=4, help="rounds that are measured, after one that warms up")
     parser.add_argument("--peers", type=Path, help="a virtual environment that has pfl")
     parser.add_argument("--scale", action="store_true", help="how seconds and memory grow with the clients")
@@ -113,7 +138,8 @@ def arguments() -> Any:
     parser.add_argument("--limit", type=limit, action="append", default=[], help="KEY=NUMBER; ends with 1 above it")
     args = parser.parse_args()
     if args.quick:
-        args.clients, args.rounds = [8, 16] if args.scale else [8], 2
+        args.clients, args.rounds = args.clients or list(map(Clients, (8, 16) if args.scale else (8,))), 2
+    args.clients = args.clients or [Clients(50), Clients(500), Clients(1000, 50)]
     return args
 
 
@@ -131,19 +157,19 @@ def holdings(client: int) -> Holdings:
     return Holdings(*(Data(x[own], y[own], torch.zeros(len(own), dtype=torch.int64), ("digits",)) for own in drawn.split(TRAIN)))
 
 
-def loop(clients: int, rounds: int) -> Figures:
+def loop(clients: Clients, rounds: int) -> Figures:
     """The plain loop."""
     torch.set_num_threads(1)
-    sites, net = [holdings(client) for client in range(clients)], nets.build(WORLD)
-    mean = nets.weights_of(nets.build(WORLD))
+    sites, net = [holdings(client) for client in range(clients.number)], nets.build(WORLD)
+    mean, rng = nets.weights_of(nets.build(WORLD)), np.random.RandomState(0)
 
     def play() -> list[float]:
         nonlocal mean
         took = []
         for _ in range(rounds + 1):
             began = time.perf_counter()
-            mean = trained(net, mean, sites)
-            scored(net, mean, sites)
+            mean = trained(net, mean, [sites[client] for client in clients.drawn(rng)])
+            scored(net, mean, [sites[client] for client in clients.drawn(rng)])
             took.append(time.perf_counter() - began)
         return took
 
@@ -187,12 +213,14 @@ class Drawn:
         return holdings(self.client)
 
 
-def ours(clients: int, rounds: int, open_pool: OpenPool = InlinePool) -> Figures:
+def ours(clients: Clients, rounds: int, open_pool: OpenPool = InlinePool) -> Figures:
     """The engine, in this process, or with a pool of processes."""
-    names = [f"site-{client:05d}" for client in range(clients)]
+    names = [f"site-{client:05d}" for client in range(clients.number)]
     sites = {name: SimSite(Drawn(client)) for client, name in enumerate(names)}
     config = {"rounds": rounds + 1, "batch": BATCH, "rate": RATE, "momentum": MOMENTUM, "weight_decay": DECAY}
     given = {"method": "fedavg", "config": config, "world": world_given(), "seed": 0, "roster": dict.fromkeys(names, "source")}
+    if clients.cohort:  # the last scoring is of as many as the others
+        given["sample"] = {"sites": clients.cohort, "last": "sample"}
     closed: list[float] = []
 
     def watch(event: Event) -> None:
@@ -214,15 +242,15 @@ def world_given() -> dict[str, Plain]:
     return {"inputs": list(WORLD.inputs), "classes": WORLD.classes, "model": WORLD.model}
 
 
-def processes(clients: int, rounds: int) -> Figures:
+def processes(clients: Clients, rounds: int) -> Figures:
     """The engine with two processes."""
     return ours(clients, rounds, partial(ProcessPool, jobs=2))
 
 
-COLUMNS: dict[str, Callable[[int, int], Figures]] = {"loop": loop, "ours": ours, "processes": processes}
+COLUMNS: dict[str, Callable[[Clients, int], Figures]] = {"loop": loop, "ours": ours, "processes": processes}
 
 
-def apart(column: str, clients: int, rounds: int) -> Figures:
+def apart(column: str, clients: Clients, rounds: int) -> Figures:
     """A column, measured in a process of its own."""
     command = [sys.executable, __file__, "--column", column, "--clients", str(clients), "--rounds", str(rounds)]
     return figures(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -234,20 +262,21 @@ def figures(printed: str) -> Figures:
     return Figures(seconds=float(found["seconds"]), memory_mb=float(found["memory_mb"]))
 
 
-def peer(venv: Path, program: str, clients: int, rounds: int) -> Figures:
+def peer(venv: Path, program: str, clients: Clients, rounds: int) -> Figures:
     """Another simulator, measured by a program that runs in its own environment."""
-    command = [str(venv / "bin" / "python"), str(ROOT / "benchmarks" / "peers" / program), str(clients), str(rounds)]
+    command = [str(venv / "bin" / "python"), str(ROOT / "benchmarks" / "peers" / program), str(clients.number), str(rounds)]
+    command += [str(clients.asked)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     return figures(done.stdout)
 
 
-def compared(args: Any, clients: int) -> Row:
+def compared(args: Any, clients: Clients) -> Row:
     """A row: all columns, one after the other."""
     measured = {column: apart(column, clients, args.rounds) for column in COLUMNS}
     if args.peers:
         measured |= {name: peer(args.peers, program, clients, args.rounds) for name, program in PEERS.items()}
     seconds = {name: round(each["seconds"], 4) for name, each in measured.items()}
-    beside = 1000 * (seconds["ours"] - 1.25 * seconds["loop"]) / (2 * clients)
+    beside = 1000 * (seconds["ours"] - 1.25 * seconds["loop"]) / (2 * clients.asked)
     return Row(str(clients), seconds, {name: round(each["memory_mb"], 1) for name, each in measured.items()}, round(beside, 3))
 
 
@@ -261,8 +290,8 @@ def shown(row: Row) -> list[str]:
 
 def scaled(args: Any) -> Scale:
     """Ours with more and more clients."""
-    sizes = args.clients if args.quick else SCALE
-    measured = {n: apart("ours", n, 2) for n in sizes}
+    sizes = [clients.number for clients in args.clients] if args.quick else SCALE
+    measured = {n: apart("ours", Clients(n), 2) for n in sizes}
     points = [(math.log(n), math.log(each["seconds"])) for n, each in measured.items()]
     exponent = float(np.polyfit(*zip(*points, strict=True), 1)[0]) if len(points) > 1 else float("nan")
     seconds = {str(n): round(each["seconds"], 4) for n, each in measured.items()}

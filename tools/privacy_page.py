@@ -141,7 +141,7 @@ third what the same attack makes of nothing.
 - Nothing is clipped and no noise is added, except for features (`fada` with `critic: features`). There are no secure sums:
   the coordinator sees each site's reply as it is.
 - An audience says to whom a method hands a single site's value. What a method makes of all values, such as a mean, may go
-  to every member.
+  to every member. The mean of a single reply is that reply: a round with one reply hands its value on.
 - An audience is about sites and the coordinator, not about users. Every user with a key of the coordinator can read the
   results of its runs, and the final state of those that have completed. Only keys with the role admin can read
   [tables for admins](result.md#tables-for-admins), and the final state of runs that have such tables.

@@ -1,4 +1,4 @@
-"""The same rounds with pfl (pfl-research): python pfl_rounds.py CLIENTS ROUNDS, in an environment that has it.
+"""The same rounds with pfl (pfl-research): python pfl_rounds.py CLIENTS ROUNDS [COHORT], in an environment that has it.
 
 Every round trains the cohort on its 20 rows and scores the new model on each client's 4 held-out rows. pfl trains by plain SGD.
 """
@@ -73,13 +73,14 @@ def federated(clients: int, start: int, size: int) -> FederatedDataset:
 
 def main() -> None:
     """Run, and print the seconds of a round, the median of those after the first."""
-    clients, rounds = int(sys.argv[1]), int(sys.argv[2])
+    clients, rounds, *rest = map(int, sys.argv[1:])
+    cohort = rest[0] if rest else clients
     torch.set_num_threads(1)
     net, watch = Net(), Stopwatch()
     model = PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), lr=1.0))
     backend = SimulatedBackend(training_data=federated(clients, 0, TRAIN), val_data=federated(clients, TRAIN, HELD_OUT))
     params = NNAlgorithmParams(
-        central_num_iterations=rounds + 2, evaluation_frequency=1, train_cohort_size=clients, val_cohort_size=clients
+        central_num_iterations=rounds + 2, evaluation_frequency=1, train_cohort_size=cohort, val_cohort_size=cohort
     )
     FederatedAveraging().run(
         algorithm_params=params,

@@ -42,6 +42,7 @@ POLICY = DEFAULT_POLICY | {
 # Beside fedavg, shot in the run of fedavg_shot, the clusters of fedwca, fdann and ladd
 ALIKE = {"fedprox", "fedgma", "local", "source_model", "shot", "fedprox_pl", "fedamp_pl", "ifca_pl", "fdan", "ladd_pl"}
 PICTURED = {"pablo": "source", "paula": "source", "piet": "target"}
+MORE = {"d": "source", "e": "source", "f": "target", "g": "target"}
 VOLATILE = {"run", "reference", "seconds", "phases", "plan_length", "cursor", "clients"}
 MOVED = ("bytes_up", "bytes_down")
 # A small file may go twice on a busy machine, and is counted as often as it went: so much more in all, or so many bytes.
@@ -126,6 +127,36 @@ def test_a_robust_fold_gives_the_same_bytes_and_names_the_same_sites(federation:
     marks = [[phase["marks"] for phase in told["phases"]] for told in (there, here)]
     assert marks[0] == marks[1] and [len(each["clipped"]) for each in marks[0] if each] == [1, 1]
     assert there["state_digest"] == here["state_digest"] and there["notes"] == here["notes"] != []
+
+
+@pytest.fixture(scope="module")
+def crowd(
+    tmp_path_factory: pytest.TempPathFactory, federation: Net, data: dict[str, Path]
+) -> Iterator[tuple[Net, dict[str, Path]]]:
+    """Four sites more; and the folders of all seven."""
+    home = tmp_path_factory.mktemp("crowd")
+    more = {name: write_blobs(home / name, seed) for seed, name in enumerate(MORE, len(SITES))}
+    with joined(federation, more, MORE):
+        yield federation, data | more
+
+
+@pytest.mark.parametrize(
+    ("method", "sample"),
+    [
+        ("fedavg", {"sites": 2, "by": "weights", "weights": dict(zip("abcdefg", range(1, 8), strict=True))}),
+        ("fedamp_pl", 0.5),
+    ],
+    ids=["fedavg", "fedamp_pl"],
+)
+def test_a_sampled_run_gives_the_same_bytes(crowd: tuple[Net, dict[str, Path]], method: str, sample: Any) -> None:
+    """The coordinator's worker draws the cohorts that a simulation draws; the last scoring asks all."""
+    federation, data = crowd
+    given = experiment(method, roster=SITES | MORE, sample=sample, config={"rounds": 3})
+    same_bytes(federation, data, given)
+    told = simulated(data, given)[2]
+    rounds = [phase["asked"] for phase in told["phases"] if phase["name"] in ("train", "adapt", "score")]
+    assert set(rounds[:-1]) == {2} and rounds[-1] == sum(client["accuracy"] is not None for client in told["clients"]) > 2
+    assert len({tuple(phase["clients"]) for phase in told["phases"]}) > 3
 
 
 @pytest.mark.long

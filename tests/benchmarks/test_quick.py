@@ -42,10 +42,11 @@ def test_load() -> None:
 
 @pytest.mark.long
 def test_simulation() -> None:
-    """Every column is measured, and growth over two sizes has an exponent."""
-    row = measured("simulation")
-    assert set(row["seconds"]) == set(row["memory_mb"]) == {"loop", "ours", "processes"}
-    assert min(row["seconds"].values()) > 0
+    """Every column is measured, with all clients and with a part of them; growth over two sizes has an exponent."""
+    for row in (measured("simulation"), measured("simulation", "--clients", "4/8")):
+        assert set(row["seconds"]) == set(row["memory_mb"]) == {"loop", "ours", "processes"}
+        assert min(row["seconds"].values()) > 0
+    assert row["clients"] == "4/8"
     assert math.isfinite(measured("simulation", "--scale")["exponent"])
 
 

@@ -174,6 +174,8 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"base": {"config": {"roundz": 3}}}, "roundz: 3", "config.roundz is not a known setting"),
     ({"base": {"waiting": {"deadline": 0}}}, "deadline: 0", "waiting.deadline is 0"),
     ({"base": {"threads": 0}}, "threads: 0", "threads is 0"),
+    ({"base": {"sample": 0}}, "sample: 0", "sample is 0"),
+    ({"base": {"sample": 99}}, "sample: 99", "and the roster has"),
     ({"jobs": 3}, "jobs: 3", "jobs is not a known setting"),
 ]
 

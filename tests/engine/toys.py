@@ -133,7 +133,7 @@ def predict(order: Sum, memory: Diary, site: Site, x: Tensor) -> Tensor:
 
 
 def plan(c: Config) -> Plan:
-    move = Phase("move", work, ask=to_all, fold=mean, floor=c.floor)
+    move = Phase("move", work, ask=to_all, fold=mean, floor=c.floor, sampled=True)
     score = evaluate(lambda state, turn: dict.fromkeys(turn.members(), state), predict, takes=Sum, keeps=Diary)
     return (move,) * c.rounds + (score,)
 

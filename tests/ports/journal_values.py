@@ -9,7 +9,7 @@ from typing import Any
 
 from tideline.core.phase import Table
 from tideline.core.privacy import TO_COORDINATOR, Clause, Exposure
-from tideline.core.run import ClientId, Digest, OrderId, Role, RunId, RunSpec, Waiting, World
+from tideline.core.run import ClientId, Digest, Draw, OrderId, Role, RunId, RunSpec, Sampling, Waiting, World
 from tideline.engine.model.accounts import Client, Invite
 from tideline.engine.model.orders import Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import JOIN, PhaseFact, RoundRow, RunRow, Status
@@ -48,7 +48,15 @@ def run_row(run: RunId = RUN, **changes: Any) -> RunRow:
         "name": f"name of {run}",
         "method": "fedavg",
         "spec": RunSpec(
-            run, "fedavg", {"rounds": 6}, World((1, 8, 8)), 7, Digest("c"), keeps=True, waiting=Waiting(deadline=60.0)
+            id=run,
+            method="fedavg",
+            config={"rounds": 6},
+            world=World((1, 8, 8)),
+            seed=7,
+            contract=Digest("c"),
+            keeps=True,
+            waiting=Waiting(deadline=60.0),
+            sampling=Sampling(1.0, Draw.WEIGHTS, dict.fromkeys(TEAM, 0.5)),
         ),
         "roster": dict.fromkeys(TEAM, Role.PEER),
         "plan": tuple(PhaseFact("train", "train", at + 1, None if at % 2 else 2) for at in range(6)),

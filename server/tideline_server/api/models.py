@@ -83,6 +83,7 @@ class RunResult(BaseModel):
     world: Facts = Field(description="what all members agree on")
     seed: int
     weights: str | None = Field(description="SHA-256 of the file of weights that it began from; null: it had none")
+    sample: Facts | None = Field(description="which part of the sites was asked each round; null: all that the method names")
     rounds: int | None
     notes: list[str] = Field(description="what it does otherwise than asked, and whom rounds closed without for want of trust")
     status: str
@@ -184,6 +185,7 @@ class MethodDetail(Method):
     """A method's settings and presets."""
 
     weights: bool = Field(description="whether a run of it may begin from initial weights that you upload")
+    sample: bool = Field(description="whether its rounds may ask a part of the sites")
     settings: list[Facts] = Field(description="name, type, default, bounds, choices and a sentence")
     presets: dict[str, Facts] = Field(description="named settings to begin from")
     cast: list[str] = Field(

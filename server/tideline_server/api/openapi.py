@@ -42,8 +42,8 @@ def schema_of_hint(hint: Any, meta: Mapping[str, Any]) -> dict[str, Any]:
     bounds = {k: v for k, v in meta.items() if k != "doc"}
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        inner = next(a for a in args if a is not type(None))
-        return doc | {"anyOf": [schema_of_hint(inner, bounds), {"type": "null"}]}
+        inner = [{"type": "null"} if kind is type(None) else schema_of_hint(kind, bounds) for kind in args]
+        return doc | {"anyOf": inner}
     if origin is tuple:
         return doc | {"type": "array", "items": schema_of_hint(args[0], bounds)}
     if origin is not None:

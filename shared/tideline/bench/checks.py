@@ -60,8 +60,15 @@ def check_methods(grid: Grid, n: int, methods: Methods) -> None:
         with located_in(grid, i):
             config = config_of(grid, each)
             base = {key: value for key, value in grid.base.items() if key != "config"}
-            read_experiment({"method": each.method, "config": config, **plain(base)})
-            request = DraftRequest(method=each.method, preset=each.preset, config=config, world=grid.world, roster=roster)
+            sampling = read_experiment({"method": each.method, "config": config, **plain(base)}).sampling
+            request = DraftRequest(
+                method=each.method,
+                preset=each.preset,
+                config=config,
+                world=grid.world,
+                roster=roster,
+                sampling=sampling,
+            )
             compute.draft(request)
 
 

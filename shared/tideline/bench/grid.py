@@ -19,7 +19,7 @@ from tideline.experiments.files import ExperimentText
 from tideline.experiments.yaml_lines import write_yaml
 
 # What `base` may say of every cell's experiment; the rest of an experiment is the grid's own.
-BASE = ("config", "waiting", "reference", "checkpoint_every", "threads")
+BASE = ("config", "waiting", "sample", "reference", "checkpoint_every", "threads")
 MOST_SEEDS = 1000
 LONGEST = 60  # characters of a label
 DIGITS = 12  # of a digest in a name

@@ -129,6 +129,7 @@ class RunResult(TypedDict):
     world: dict[str, Plain]
     seed: int
     weights: NotRequired[str | None]
+    sample: NotRequired[dict[str, Plain] | None]
     rounds: int | None
     notes: NotRequired[list[str]]
     status: str

@@ -158,7 +158,8 @@ class Phase(Generic[C_contra, S]):
 
     `fold` gives the next state, or a Folded. `floor` is the least number of replies that it can work with, whatever the run's
     waiting rules say, and `needs` says for users what needs so many. With a floor of 0 it can work with none, where those rules
-    have `min_replies`: a phase that asks one client at a time.
+    have `min_replies`: a phase that asks one client at a time. `sampled`: a run may ask only some of those that
+    `ask` names, `floor` of them or more: the fold works with their replies, and the others can be left out of that round.
     """
 
     name: str
@@ -168,6 +169,7 @@ class Phase(Generic[C_contra, S]):
     floor: int | None = None
     needs: str = ""
     skip: Callable[[S], bool] = lambda state: False
+    sampled: bool = False
 
 
 Plan: TypeAlias = tuple[Phase[C_contra, S], ...]

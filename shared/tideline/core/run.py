@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from itertools import accumulate
 from types import MappingProxyType
@@ -104,6 +106,38 @@ class Waiting:
     deadline: float = setting(86400.0, low=0.001, doc="seconds that a round may take")
 
 
+class Draw(StrEnum):
+    """What decides who is drawn."""
+
+    UNIFORM = "uniform"
+    WEIGHTS = "weights"
+    AVAILABILITY = "availability"
+
+
+class Last(StrEnum):
+    """Whom the last scoring asks."""
+
+    ALL = "all"
+    SAMPLE = "sample"
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Exchanges that may be sampled ask a part of the sites that they name: a cohort, drawn anew each time."""
+
+    sites: float | int = setting(doc="how many sites are asked: a whole number, or a share up to 1.0, rounded up")
+    by: Draw = setting(Draw.UNIFORM, doc="how they are drawn")
+    weights: Mapping[str, float] = setting(EMPTY, low=0, doc="by weights: site name: weight")
+    last: Last = setting(Last.ALL, doc="whom the last scoring asks")
+
+    def size(self, named: int, least: int = 1) -> int:
+        """How many of so many are asked. least: how few a share may come to."""
+        if isinstance(self.sites, int):
+            return min(self.sites, named)
+        share = math.ceil(Decimal(str(self.sites)) * named)  # of a float 0.07 * 100 would be a little more than 7
+        return min(max(share, least), named)
+
+
 @dataclass(frozen=True)
 class RunSpec:
     """A run as it was asked for, once it has been checked. It never changes.
@@ -115,6 +149,7 @@ class RunSpec:
     kept           names of settings that stay at the coordinator; sites have their defaults
     admins         whether its final state is for admins alone
     initial_weights    the file that the user gave, and its bytes; None: the method makes its own
+    sampling       which part of the sites an exchange asks; None: all that the method names
     """
 
     id: RunId
@@ -132,3 +167,4 @@ class RunSpec:
     threads: int = 1
     initial_weights: Digest | None = None
     initial_weights_bytes: int = 0
+    sampling: Sampling | None = None

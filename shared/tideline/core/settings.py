@@ -112,7 +112,7 @@ def read(hint: Any, value: Any, path: str, meta: Mapping[str, Any] = types.Mappi
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in args:
             return None
-        return read(next(a for a in args if a is not type(None)), value, path, meta)
+        return read(meant(args, value), value, path, meta)
     if origin is tuple:
         return read_tuple(args, value, path, meta)
     if origin is frozenset:
@@ -124,6 +124,13 @@ def read(hint: Any, value: Any, path: str, meta: Mapping[str, Any] = types.Mappi
     if dataclasses.is_dataclass(origin or hint):
         return parse(typing.cast(type, origin or hint), value, path)
     return bounded(read_scalar(hint, value, path), path, meta)
+
+
+def meant(args: tuple[Any, ...], value: Any) -> Any:
+    """The one of a union's types that a value is given for: of its own type, or a dataclass for a mapping; else the first."""
+    kinds = [kind for kind in args if kind is not type(None)]
+    mapping = isinstance(value, Mapping)
+    return next((kind for kind in kinds if (dataclasses.is_dataclass(kind) if mapping else type(value) is kind)), kinds[0])
 
 
 def read_tuple(args: tuple[Any, ...], value: Any, path: str, meta: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -148,7 +148,8 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
             folders: dict[str, Opened] = {**named, **(dealt or {})}
         sites = {name: SimSite(f, place.policy) for name, f in folders.items()}
         with contextlib.closing(home_in(out, placed, place)) as home:
-            with contextlib.closing(Federation(methods, sites, home, place.device, place.open_pool)) as federation:
+            made = Federation(methods=methods, sites=sites, home=home, device=place.device, open_pool=place.open_pool)
+            with contextlib.closing(made) as federation:
                 result = play(federation, placed, folders, out)
             if isinstance(home, Lasting):
                 home.remove()

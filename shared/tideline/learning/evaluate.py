@@ -66,6 +66,7 @@ def evaluate(
     probabilities or logits (b, classes). The accuracy in [0, 1] is reported under each of `metrics`; a site without labels
     reports nothing. With `confidence` the calibration error `ece` and the histogram of confidences are reported as well,
     from logits or logarithms of probabilities. If an order holds several models, `each` gives them, and their mean is reported.
+    It may be sampled: its fold takes what there is.
     """
 
     def score(order: T, memory: M, site: Site[C]) -> Outcome[Nothing, M]:
@@ -80,9 +81,9 @@ def evaluate(
     if confidence:
         run, reported = score_in_bins, (*metrics, "ece")
         binned = Step(name=name, run=run, takes=takes, keeps=keeps, gives=Histogram, metrics=reported, view=View.HELD_OUT)
-        return Phase(name, binned, ask=offer, fold=histograms)
+        return Phase(name, binned, ask=offer, fold=histograms, sampled=True)
     step = Step(name=name, run=score, takes=takes, keeps=keeps, gives=Nothing, metrics=metrics, view=View.HELD_OUT)
-    return Phase(name, step, ask=offer, fold=unchanged)
+    return Phase(name, step, ask=offer, fold=unchanged, sampled=True)
 
 
 def metrics_of(found: Tally, metrics: tuple[str, ...]) -> dict[str, float]:

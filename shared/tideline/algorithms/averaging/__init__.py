@@ -123,7 +123,7 @@ def averaging(
 
     def plan(c: A) -> Plan[A, State]:
         least, needs = folding.floor(c) if folding.floor else (None, "")
-        fold = Phase("train", train, ask=to(learners, Model), fold=folding.fold, floor=least, needs=needs)
+        fold = Phase("train", train, ask=to(learners, Model), fold=folding.fold, floor=least, needs=needs, sampled=True)
         last: Plan[A, State] = (confused(to_all(Model), predict, takes=Model),) if c.confusion else ()
         score: Phase[A, State] = evaluate(to_all(Model), predict, takes=Model, metrics=metrics, confidence=c.confidence)
         return scored(c, (fold,), score) + last

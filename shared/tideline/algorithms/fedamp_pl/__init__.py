@@ -19,7 +19,7 @@ from tideline.algorithms.source_free import begun, method, source
 from tideline.algorithms.source_free.adapting import adapt, near, own_labels
 from tideline.algorithms.source_free.family import Adapted, Adapting, Mine, Model
 from tideline.core.algorithm import Algorithm
-from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn
+from tideline.core.phase import Each, Folded, Phase, Plan, Replies, Table, Turn
 from tideline.core.record import Weights, field, record
 from tideline.core.run import EMPTY, ClientId, Role
 from tideline.core.settings import setting
@@ -49,13 +49,12 @@ class State(Model):
 # At the coordinator
 
 
-def clouds(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
+def clouds(state: State, turn: Turn[Config]) -> Each[Model]:
     """u_i = sum_j xi_ij w_j to each target; f_S to one that has no model yet, as to all in the first round."""
-    names = sorted(state.models)
-    models = [state.models[k] for k in names]
-    made = {k: Model(mixed(models, row), state.g) for k, row in zip(names, state.xi, strict=True)}
+    rows: dict[str, Tensor] = dict(zip(sorted(state.models), state.xi, strict=True))
+    models = [state.models[k] for k in rows]
     none = Model(state.f, state.g)
-    return {k: made.get(k, none) for k in turn.members(Role.TARGET)}
+    return Each(turn.members(Role.TARGET), lambda k: Model(mixed(models, rows[k]), state.g) if k in rows else none)
 
 
 def own(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
@@ -96,7 +95,7 @@ START: source.Start[Config, State] = source.Start(
 
 
 def plan(c: Config) -> Plan[Config, State]:
-    work = Phase("adapt", adapt_near, ask=clouds, fold=attend)
+    work = Phase("adapt", adapt_near, ask=clouds, fold=attend, sampled=True)
     return (*begun(c, START.take_source), *scored(c, (work,), source.score(Mine, own)))
 
 

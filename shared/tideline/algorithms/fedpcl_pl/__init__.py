@@ -222,7 +222,7 @@ def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> S
 def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, the first prototypes, then rounds."""
     first = (Phase("describe", describe, ask=to(Role.TARGET, common), fold=collect),) if c.rounds else ()
-    work = Phase("learn", learn, ask=to(Role.TARGET, lesson), fold=collect)
+    work = Phase("learn", learn, ask=to(Role.TARGET, lesson), fold=collect, sampled=True)
     grade: Phase[Config, State] = source.score(
         Memory,
         to(Role.TARGET, common),

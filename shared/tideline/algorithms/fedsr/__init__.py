@@ -122,7 +122,7 @@ def begin(config: FedSR, world: World, roster: Roster, rng: Generator) -> State:
 
 
 def plan(c: FedSR) -> Plan[FedSR, State]:
-    work: Phase[FedSR, State] = Phase("train", train, ask=to(learners, Model), fold=mean_as("model"))
+    work: Phase[FedSR, State] = Phase("train", train, ask=to(learners, Model), fold=mean_as("model"), sampled=True)
     return scored(c, (work,), evaluate(to_all(Model), predict, takes=Model, keeps=Mine, confidence=c.confidence))
 
 

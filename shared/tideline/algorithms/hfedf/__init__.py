@@ -186,7 +186,7 @@ def plan(c: Config) -> Plan[Config, State]:
     """(train, score) x R; before it the autoencoder, where it makes the embeddings."""
     first = (Phase("embed", embed, ask=seeds, fold=take),)
     train = hypernetworks.train_counted if c.weighting == "samples" else hypernetworks.train
-    work = Phase("train", train, ask=hypernetworks.to_learners, fold=fuse)
+    work = Phase("train", train, ask=hypernetworks.to_learners, fold=fuse, sampled=True)
     score: Phase[Config, State] = hypernetworks.scoring(lambda state: state, c.confidence)
     return (first if c.embeddings == "autoencoder" and c.rounds else ()) + scored(c, (work,), score)
 

@@ -159,7 +159,7 @@ START: source.Start[Config, State] = source.Start(
 
 
 def plan(c: Config) -> Plan[Config, State]:
-    work = Phase("adapt", choose, ask=to(Role.TARGET, models), fold=fold)
+    work = Phase("adapt", choose, ask=to(Role.TARGET, models), fold=fold, sampled=True)
     return (*begun(c, START.take_source), *scored(c, (work,), source.score(Mine, own)))
 
 

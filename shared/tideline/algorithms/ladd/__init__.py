@@ -180,7 +180,7 @@ def plan_of(
     memory_type: type[M], adapt: AnyStep, ask: Callable[[State, Turn[Styled]], Mapping[ClientId, Record]]
 ) -> Callable[[Styled], Plan[Styled, State]]:
     """The plan of either: styles, the source model in their light, its score, rounds of adaptation."""
-    work = Phase("adapt", adapt, ask=ask, fold=fold)
+    work = Phase("adapt", adapt, ask=ask, fold=fold, sampled=True)
     own = models_to_targets
 
     def plan(c: Styled) -> Plan[Styled, State]:

@@ -66,7 +66,7 @@ SCORE_OWN: Phase[Settings, Model] = source.score(
 
 def plan_of_shot(c: Adapting) -> Plan[Adapting, Model]:
     """Source, its score, then each target alone."""
-    work: Phase[Adapting, Model] = Phase("adapt", alone, ask=to(Role.TARGET, Model))
+    work: Phase[Adapting, Model] = Phase("adapt", alone, ask=to(Role.TARGET, Model), sampled=True)
     grade: Phase[Adapting, Model] = SCORE_OWN
     return (*begun(c, source.ALONE.take_source), *scored(c, (work,), grade))
 
@@ -90,7 +90,7 @@ def averaged(penalty: Callable[[A, Model], Penalty] | None = None) -> Callable[[
         return Outcome(Counted(f, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
 
     adapting = Step(name="adapt", run=run, takes=Model, keeps=Mine, gives=Counted, metrics=("loss", "samples"))
-    work = Phase("adapt", adapting, ask=to(Role.TARGET, Model), fold=mean)
+    work = Phase("adapt", adapting, ask=to(Role.TARGET, Model), fold=mean, sampled=True)
     return lambda c: (*begun(c, source.ALONE.take_source), *scored(c, (work,), source.score(Mine)))
 
 

@@ -193,7 +193,7 @@ def predict_own(order: T, memory: Mine, site: Site[Settings], x: Tensor) -> Tens
 def source_only(memory: type[M], offer: Offer[S, A, Model] | None = None) -> Phase[A, S]:
     """h_S as it came, scored once: the baseline of adaptation. memory: the method's memory type, which stays as it is."""
     ask = offer or to(Role.TARGET, Model)
-    return evaluate(ask, predict, takes=Model, keeps=memory, name="source_only", metrics=("source_only",))
+    return replace(evaluate(ask, predict, takes=Model, keeps=memory, name="source_only", metrics=("source_only",)), sampled=False)
 
 
 def with_model(order: Model, memory: K, site: Site[Settings]) -> K:
@@ -221,7 +221,7 @@ def score(
         return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
 
     step = Step(name=name, run=run, takes=takes, keeps=memory, gives=Nothing, metrics=("accuracy",), view=View.HELD_OUT)
-    return Phase("score", step, ask=offer or to(Role.TARGET, takes))
+    return Phase("score", step, ask=offer or to(Role.TARGET, takes), sampled=True)
 
 
 def end_counts(

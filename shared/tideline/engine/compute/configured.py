@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, rounds_of
-from tideline.core.phase import AnyPlan
+from tideline.core.phase import AnyPhase, AnyPlan
 from tideline.core.privacy import Contract
 from tideline.core.recent import Recent
 from tideline.core.settings import Plain, Settings
+from tideline.core.step import View
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,26 @@ class Configured:
         return rounds_of(self.plan)
 
     @cached_property
+    def sampled(self) -> bool:
+        """Whether a run may ask a part of the sites: of an exchange that does more than score."""
+        return any(phase.sampled and not scores(phase) for phase in self.plan)
+
+    @cached_property
+    def last_scoring(self) -> int | None:
+        """The place of the last scoring that may be sampled."""
+        return max((at for at, phase in enumerate(self.plan) if phase.sampled and scores(phase)), default=None)
+
+    @cached_property
     def contract(self) -> Contract:
         return contract(self.algorithm, self.config)
 
 
 LATELY: Recent[Configured] = Recent(16)
+
+
+def scores(phase: AnyPhase) -> bool:
+    """Whether a phase looks at held-out rows alone."""
+    return phase.step is not None and phase.step.view is View.HELD_OUT
 
 
 def configured(methods: Methods, method: str, config: Mapping[str, Plain]) -> Configured:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,8 +23,9 @@ from tideline.core.handle import AnyHandle
 from tideline.core.phase import AnyPhase, AnyPlan, Each, Folded, Replies, Table, Turn, folded
 from tideline.core.privacy import contract_digest
 from tideline.core.record import Nothing, Record, Weights
-from tideline.core.run import EMPTY, ClientId, Digest, Roster, RunSpec, World, checked_world
+from tideline.core.run import EMPTY, ClientId, Digest, Last, Roster, RunSpec, Sampling, World, checked_world
 from tideline.core.settings import Settings, plain
+from tideline.engine.compute.cohort import check_sampling, drawn, least_of, notes_of
 from tideline.engine.compute.configured import Configured, configured
 from tideline.engine.model.experiment import weights_missing
 from tideline.engine.model.fold_report import checked_report
@@ -43,6 +44,7 @@ class Game:
     roster: Roster
     seed: int
     threads: int = 1
+    sampling: Sampling | None = None
 
     @property
     def algorithm(self) -> AnyAlgorithm:
@@ -76,8 +78,14 @@ class Turned:
     tables: Mapping[str, Table] = field(default_factory=lambda: EMPTY)
 
 
-def begin(game: Game, weights: Weights | None = None) -> Turned:
-    """The first state, from the user's weights if there are any, and what is asked first. Raises RosterRefused, ConfigRefused."""
+NOBODY: Set[ClientId] = frozenset()
+
+
+def begin(game: Game, weights: Weights | None = None, first: Set[ClientId] = NOBODY) -> Turned:
+    """The first state, from the user's weights if there are any, and what is asked first. Raises RosterRefused, ConfigRefused.
+
+    first: who is drawn before others, where cohorts are drawn by availability; so in what follows.
+    """
     method = game.algorithm
     assert weights is None or method.initial_weights is not None, "a run with initial weights is refused where none are taken"
     with reproducible(seed_for(game.seed, Purpose.BEGIN, 0), game.threads) as rng, named("begin"):
@@ -86,15 +94,15 @@ def begin(game: Game, weights: Weights | None = None) -> Turned:
             state: Record = method.begin(*given)
         else:
             state = method.initial_weights.begin(*given, weights)
-    return enter(game, state, 0)
+    return enter(game, state, 0, first)
 
 
-def enter(game: Game, state: Record, cursor: int) -> Turned:
+def enter(game: Game, state: Record, cursor: int, first: Set[ClientId] = NOBODY) -> Turned:
     """Ask onward until somebody is asked, or the plan ends. Phases without a step are computed on the way."""
     while cursor < len(game.plan):
         phase = game.plan[cursor]
         if not phase.skip(state):
-            orders = ask(game, phase, state, cursor)
+            orders = ask(game, phase, state, cursor, first)
             if orders:
                 return Turned(state, cursor, orders)
             if phase.step is None:
@@ -103,13 +111,14 @@ def enter(game: Game, state: Record, cursor: int) -> Turned:
     return Turned(state, cursor, EMPTY)
 
 
-def close(game: Game, state: Record, cursor: int, replies: Replies[Record]) -> Turned:
+def close(game: Game, state: Record, cursor: int, replies: Replies[Record], first: Set[ClientId] = NOBODY) -> Turned:
     folded = fold(game, game.plan[cursor], state, cursor, replies)
-    turned = enter(game, folded.state, cursor + 1)
+    turned = enter(game, folded.state, cursor + 1, first)
     return replace(turned, marks=folded.marks, groups=folded.groups, tables=folded.tables)
 
 
-def ask(game: Game, phase: AnyPhase, state: Record, cursor: int) -> Mapping[ClientId, Record]:
+def ask(game: Game, phase: AnyPhase, state: Record, cursor: int, first: Set[ClientId]) -> Mapping[ClientId, Record]:
+    """The messages by client: of the cohort alone, where one is drawn."""
     if phase.step is None:
         return EMPTY
     seed, half = seed_for(game.seed, Purpose.ASK, cursor), f"ask of {phase.name}"
@@ -118,9 +127,18 @@ def ask(game: Game, phase: AnyPhase, state: Record, cursor: int) -> Mapping[Clie
     strangers = sorted(set(orders) - {m.id for m in game.roster})
     if strangers:
         raise RosterRefused(f"The phase {phase.name} asks {strangers[0]!r}, who is no member", "Ask members of turn.roster only")
+    asked = cohort(game, phase, cursor, orders, first)
     if isinstance(orders, Each):
-        return Each(orders, later(orders, seed, half, game.threads))
-    return {client: orders[client] for client in sorted(orders)}
+        return Each(asked, later(orders, seed, half, game.threads))
+    return {client: orders[client] for client in sorted(asked)}
+
+
+def cohort(game: Game, phase: AnyPhase, cursor: int, named: Iterable[ClientId], first: Set[ClientId]) -> Iterable[ClientId]:
+    """Whom an exchange asks of those that it names: a part, if the run has a sampling and the phase may be sampled."""
+    sampling = game.sampling
+    if sampling is None or not phase.sampled or (sampling.last is Last.ALL and cursor == game.method.last_scoring):
+        return named
+    return drawn(sampling, named, least=least_of(phase)[0], seed=game.seed, cursor=cursor, first=first)
 
 
 def later(orders: Each[Record], seed: int, half: str, threads: int) -> Callable[[ClientId], Record]:
@@ -208,6 +226,7 @@ class InlineCompute:
             sentences=tuple(c.sentence() for c in clauses),
             claims=algorithm.claims,
             weights=algorithm.initial_weights is not None,
+            sample=Configured(algorithm, algorithm.configure({}, preset)).sampled,
             digest=contract_digest(clauses),
         )
 
@@ -219,11 +238,15 @@ class InlineCompute:
         notes = algorithm.notes(settings, world)
         if asked.initial_weights and algorithm.initial_weights:
             notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
-        clauses = contract(algorithm, settings)
+        method = Configured(algorithm, settings)
+        if asked.sampling:
+            check_sampling(asked.sampling, method, roster, self.sampled_methods)
+            notes = (*notes, *notes_of(asked.sampling, method.plan))
+        clauses = method.contract
         return compute.Draft(
             config=plain(settings),
             world=world,
-            plan=facts_of(Configured(algorithm, settings)),
+            plan=facts_of(method),
             contract=clauses,
             digest=contract_digest(clauses),
             keeps=algorithm.memory is not Nothing,
@@ -235,6 +258,11 @@ class InlineCompute:
             if asked.initial_weights
             else 0,
         )
+
+    def sampled_methods(self) -> list[str]:
+        """The names of the methods whose rounds may ask a part of the sites."""
+        found = [resolve(self._methods, name) for name, _ in self._methods]
+        return [each.name for each in found if Configured(each, each.configure({})).sampled]
 
     def fits(self, algorithm: AnyAlgorithm, weights: str | None) -> Callable[[Settings, World, Roster], None]:
         """What holds world and roster to the method, with weights or without. Raises ConfigRefused where it takes none."""
@@ -251,11 +279,12 @@ class InlineCompute:
         game, digest = self.game(asked.spec, asked.roster), asked.spec.initial_weights
         self.fits(game.algorithm, digest)(game.config, game.world, game.roster)
         weights = read_initial_weights(self.parts, game.world, digest) if digest else None
-        return self.encoded(game, begin(game, weights), asked.with_checkpoint)
+        return self.encoded(game, begin(game, weights, asked.available), asked.with_checkpoint)
 
     def close(self, asked: compute.CloseRequest) -> compute.NextRound:
         game = self.game(asked.spec, asked.roster)
-        turned = close(game, self.state_at(game, asked), asked.closing.cursor, self.replies(game, asked.closing))
+        state, replies = self.state_at(game, asked), self.replies(game, asked.closing)
+        turned = close(game, state, asked.closing.cursor, replies, asked.available)
         made = self.encoded(game, turned, asked.with_checkpoint)
         if not made.state:
             self._live[asked.spec.id] = ((asked.checkpoint, (*asked.history, asked.closing)), turned.state)
@@ -268,7 +297,7 @@ class InlineCompute:
 
     def game(self, spec: RunSpec, roster: Roster) -> Game:
         method = configured(self._methods, spec.method, spec.config)
-        return Game(method=method, world=spec.world, roster=roster, seed=spec.seed, threads=spec.threads)
+        return Game(method=method, world=spec.world, roster=roster, seed=spec.seed, threads=spec.threads, sampling=spec.sampling)
 
     def state_at(self, game: Game, asked: compute.CloseRequest) -> Record:
         """The state that waits at the closing cursor: live, from the checkpoint, or computed again from there."""
@@ -278,7 +307,8 @@ class InlineCompute:
             return live
         state: Record = decode(game.algorithm.state, asked.checkpoint.state, self.parts)
         for past, expected in zip(asked.history, (*asked.history, asked.closing)[1:], strict=True):
-            turned = close(game, state, past.cursor, self.replies(game, past))
+            # Who was available then is not known any more; who was drawn is.
+            turned = close(game, state, past.cursor, self.replies(game, past), frozenset(expected.asked))
             self.compare(game, turned, expected)
             state = turned.state
         return state

@@ -40,6 +40,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "world": plain_world(run.spec.world),
         "seed": run.spec.seed,
         "weights": run.spec.initial_weights,
+        "sample": plain(run.spec.sampling),
         "rounds": run.spec.config.get("rounds"),
         "notes": [*run.spec.notes, *notes({"phases": closed, "clients": clients})],
         "status": run.status.value,

@@ -155,6 +155,7 @@ class RunService:
                 world=experiment.world,
                 roster=assumed,
                 initial_weights=experiment.weights,
+                sampling=experiment.sampling,
             )
         )
         if seals(made.contract):
@@ -251,13 +252,14 @@ def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
         threads=experiment.threads,
         initial_weights=made.initial_weights,
         initial_weights_bytes=made.initial_weights_bytes,
+        sampling=experiment.sampling,
     )
 
 
 def reference_of(experiment: Experiment, main: RunRow, compute: Compute) -> Experiment:
     """The experiment to compare with: the reference's method, with the settings that both methods have.
 
-    It begins from the same weights if its method takes any; else as it always does.
+    It begins from the same weights if its method takes any; else as it always does. It is sampled alike, if its method may be.
     """
     reference = experiment.reference
     assert isinstance(reference, Reference)
@@ -267,4 +269,5 @@ def reference_of(experiment: Experiment, main: RunRow, compute: Compute) -> Expe
     roles = {"roles": [r.value for r in reference.roles]} if "roles" in names else {}
     config = {**shared, **roles, **reference.config}
     same = replace(experiment, method=reference.method, preset=None, reference=None)
-    return replace(same, name=f"{main.name} reference", config=config, weights=weights)
+    sample = experiment.sample if described.sample else None
+    return replace(same, name=f"{main.name} reference", config=config, weights=weights, sample=sample)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tideline.core.errors import Diverged, FederationError, Overtaken, StepFailed, StorageFull, Unreachable
-from tideline.core.run import ClientId, Digest, Member, Roster, RunId, Waiting
+from tideline.core.run import ClientId, Digest, Draw, Member, Roster, RunId, Waiting
 from tideline.engine.coordinator.part_store import PartStore
+from tideline.engine.model.accounts import Standing
 from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, new_order, seed_for
 from tideline.engine.model.runs import FINAL, JOIN, OPEN, Lease, RoundRow, RunRow, Status
 from tideline.engine.peers.relay import shut_out
@@ -99,6 +100,7 @@ def duration(seconds: float) -> str:
 
 
 MOST_NAMED = 10  # sites in a cause
+HEARD_SECONDS = 90.0  # a client that lives is written down as seen at least twice in this time
 
 
 class Scheduler:
@@ -179,7 +181,7 @@ class Scheduler:
         since = sum(1 for _ in itertools.takewhile(lambda r: not r.state, reversed(rounds)))  # the last checkpoint
         with_checkpoint = joined or since + 1 >= run.spec.checkpoint_every
         if joined:
-            made = self.compute.begin(BeginRequest(run.spec, members, with_checkpoint))
+            made = self.compute.begin(BeginRequest(run.spec, members, with_checkpoint, self.available(run)))
         else:
             checkpoint, history = self.history(run, rounds)
             closing = self.closing(run, run.cursor, answered)
@@ -191,6 +193,7 @@ class Scheduler:
                     history=history,
                     closing=closing,
                     with_checkpoint=with_checkpoint,
+                    available=self.available(run),
                 )
             )
         step = replace(self.advance(run, rounds, answered, made, members), token=token)
@@ -200,6 +203,14 @@ class Scheduler:
             self.bell.ring(f"run:{run.id}")
             self.meter.closed(run, step.closed)
         return step.status in FINAL
+
+    def available(self, run: RunRow) -> frozenset[ClientId]:
+        """The members that were heard of lately, where cohorts are drawn by that."""
+        if run.spec.sampling is None or run.spec.sampling.by is not Draw.AVAILABILITY:
+            return frozenset()
+        since = self.clock.now() - HEARD_SECONDS
+        known = (c for c in self.journal.clients() if c.name in run.roster and c.standing is Standing.APPROVED)
+        return frozenset(c.name for c in known if c.seen >= since)
 
     def history(self, run: RunRow, rounds: tuple[RoundRow, ...]) -> tuple[Checkpoint, tuple[RecordedRound, ...]]:
         last = max(i for i, r in enumerate(rounds) if r.state)

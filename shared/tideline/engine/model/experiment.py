@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import EMPTY, MOST_THREADS, ClientId, Role, RunId, Waiting, World
+from tideline.core.run import EMPTY, MOST_THREADS, ClientId, Role, RunId, Sampling, Waiting, World
 from tideline.core.settings import Plain, parse, setting
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN, RunRow
@@ -89,15 +89,33 @@ class Experiment:
     deal: DealData | None = setting(None, doc="simulations only, in place of data: one folder's domains, dealt to clients")
     seed: int = setting(0, low=0, high=2**62, doc="same seed, same bytes")
     waiting: Waiting = field(default_factory=Waiting, metadata={"doc": "how long a round waits and for whom"})
+    sample: float | int | Sampling | None = setting(None, doc="ask a part of the sites each round: how many, or a mapping")
     reference: Reference | None = setting(None, doc="a run to compare with")
     checkpoint_every: int = setting(1, low=1, doc="closed rounds between kept states")
     threads: int = setting(1, low=1, high=MOST_THREADS, doc="torch threads of a step; changes last digits")
     weights: str = setting("", doc="begin from these weights: the SHA-256 of a file that was uploaded")
 
+    @property
+    def sampling(self) -> Sampling | None:
+        """What `sample` says, in full."""
+        return Sampling(self.sample) if isinstance(self.sample, int | float) else self.sample
+
 
 def read_experiment(given: Mapping[str, Plain]) -> Experiment:
     """An experiment from plain data. Raises ConfigRefused with `context["path"]`."""
-    return parse(Experiment, given)
+    experiment = parse(Experiment, given)
+    if experiment.sampling is not None:
+        check_size(experiment.sampling.sites, "sample.sites" if isinstance(experiment.sample, Sampling) else "sample")
+    return experiment
+
+
+def check_size(sites: float, path: str) -> None:
+    """Raises ConfigRefused for what is neither a number of sites nor a share of them."""
+    todo = "Give a whole number such as 50, or a share such as 0.05"
+    if sites <= 0:
+        raise ConfigRefused(f"{path} is {sites}; one site at least is asked", todo, path=path)
+    if isinstance(sites, float) and sites > 1:
+        raise ConfigRefused(f"{path} is {sites}; a share of the sites is at most 1.0", todo, path=path)
 
 
 # Uploads of initial weights are recorded under these names, beside those of sites. No run has this name.

@@ -140,6 +140,7 @@ class Purpose(StrEnum):
     ASK = "ask"
     STEP = "step"
     FOLD = "tell"
+    SAMPLE = "sample"
 
 
 def seed_for(run_seed: int, purpose: Purpose, cursor: int, client: str = "") -> int:

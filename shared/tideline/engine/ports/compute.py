@@ -9,7 +9,7 @@ from typing import Protocol
 from tideline.core.handle import AnyHandle
 from tideline.core.phase import Table
 from tideline.core.privacy import Contract
-from tideline.core.run import EMPTY, ClientId, Digest, Role, Roster, RunSpec, World
+from tideline.core.run import EMPTY, ClientId, Digest, Role, Roster, RunSpec, Sampling, World
 from tideline.core.settings import Plain
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import PhaseFact
@@ -42,6 +42,7 @@ class MethodFacts:
     """A method with its settings, and the contract of its defaults or of a preset.
 
     sentences: the clauses in words. claims: what is and is not claimed beyond them. weights: whether it takes initial weights.
+    sample: whether its rounds may ask a part of the sites.
     """
 
     name: str
@@ -55,6 +56,7 @@ class MethodFacts:
     sentences: tuple[str, ...]
     claims: tuple[str, ...]
     weights: bool
+    sample: bool
     digest: Digest
 
 
@@ -68,6 +70,7 @@ class DraftRequest:
     world: World
     roster: Roster
     initial_weights: str = ""
+    sampling: Sampling | None = None
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,16 @@ class Draft:
 
 @dataclass(frozen=True)
 class BeginRequest:
-    """A run whose sites have joined. keep: whether the first state is written."""
+    """A run whose sites have joined.
+
+    with_checkpoint  whether the first state is written
+    available        who is drawn before others, where the run's sampling goes by that; so in CloseRequest
+    """
 
     spec: RunSpec
     roster: Roster
     with_checkpoint: bool
+    available: frozenset[ClientId] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -116,7 +124,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class CloseRequest:
-    """A round to be folded. history: the rounds since the checkpoint. keep: whether the state after it is written."""
+    """A round to be folded. history: the rounds since the checkpoint. with_checkpoint: whether the state after it is written."""
 
     spec: RunSpec
     roster: Roster
@@ -124,6 +132,7 @@ class CloseRequest:
     history: tuple[RecordedRound, ...]
     closing: RecordedRound
     with_checkpoint: bool
+    available: frozenset[ClientId] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ class Federation:
         early = row.spec.waiting.target_replies is not None  # a round may close before all have answered
         seen = self.show(run, 0, watch)
         while self.turn(runs):
-            self.home.keep()
+            self.home.save()
             seen = self.show(run, seen, watch)
             orders = list(self.waiting())
             played = order_of(orders) if order_of else orders
@@ -115,7 +115,7 @@ class Federation:
                 seen = self.show(run, seen, watch)
             if not played:
                 self.expire(runs)
-        self.home.keep()
+        self.home.save()
         self.show(run, seen, watch)
         return result_of(self.journal, run, self.clock.now())
 

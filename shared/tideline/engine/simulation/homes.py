@@ -26,7 +26,7 @@ class Home(Protocol):
     def vault(self, site: ClientId) -> MemoryVault: ...
     def keys(self, site: ClientId) -> Own: ...
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """See what was done since the last time safe, if this home does that: a round has closed, and nobody is at work."""
 
     def close(self) -> None: ...
@@ -45,7 +45,7 @@ class Scratch:
     def keys(self, site: ClientId) -> Own:
         return fresh()
 
-    def keep(self) -> None:
+    def save(self) -> None:
         return
 
     def close(self) -> None:

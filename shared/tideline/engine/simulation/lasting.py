@@ -64,7 +64,7 @@ class KeptParts(MemoryParts):
     def inventory(self) -> Mapping[Digest, StoredPart]:
         return {digest: StoredPart(0.0, self.size(digest)) for digest in self.digests()}
 
-    def keep(self, needed: frozenset[Digest], forget: bool) -> None:
+    def save(self, needed: frozenset[Digest], forget: bool) -> None:
         """See that these lie in the folder, those that are here. forget: they need not be in memory, too."""
         self.kept = frozenset(digest for digest in needed if self.has(digest))
         for digest in self.kept & self._held.keys():
@@ -100,14 +100,14 @@ class LastingVault(MemoryVault):
     def restore(self, run: RunId, head: Head) -> None:
         super().commit(run, head)
 
-    def keep(self, open_orders: frozenset[str]) -> frozenset[Digest]:
+    def save(self, open_orders: frozenset[str]) -> frozenset[Digest]:
         """See this site's files safe, but for large ones of a reply that was accepted; what lies in the folder then."""
         kept = set[Digest]()
         for run, head in self._heads.items():
             parts = self.parts(run)
             accepted = head.reply if head.order not in open_orders else ()
             done = {digest for digest, size in accepted if size > TINY_BYTES} - {digest for digest, _ in head.memory}
-            parts.keep(frozenset(parts.digests()) - done, forget=True)
+            parts.save(frozenset(parts.digests()) - done, forget=True)
             kept |= parts.kept
         return frozenset(kept)
 
@@ -146,12 +146,12 @@ class Lasting:
         self._file.execute("insert into keys values (?, ?, ?)", (site, own.sign, own.receive[0]))
         return own
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write what was done since the last time in one transaction; the parts that it names are there before."""
         calls = self.journal.taken()
         if not calls:
             return
-        kept = self._keep_parts()
+        kept = self._save_parts()
         lines = [*map(shown, calls), *self._committed()]
         text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
         try:
@@ -186,10 +186,10 @@ class Lasting:
                 yield [HEAD, {"site": vault.site, "run": run, "head": plain(head), "kept": sorted(vault.parts(run).kept)}]
             vault.committed = {}
 
-    def _keep_parts(self) -> frozenset[Digest]:
+    def _save_parts(self) -> frozenset[Digest]:
         asked = frozenset(self.journal.open_names())
-        self.parts.keep(frozenset(self.journal.needed()), forget=False)
-        return self.parts.kept.union(*(vault.keep(asked) for vault in self._vaults.values()))
+        self.parts.save(frozenset(self.journal.needed()), forget=False)
+        return self.parts.kept.union(*(vault.save(asked) for vault in self._vaults.values()))
 
     def _sweep(self, kept: frozenset[Digest]) -> None:
         for digest in tuple(self._folder.digests()):
