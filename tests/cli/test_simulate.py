@@ -205,3 +205,15 @@ def test_roles_are_those_of_the_data(tmp_path: Path) -> None:
     ended = tide("simulate", write(tmp_path, roster={"b": "target", "a": "source"}), "--json", "--set", "config.rounds=0")
     assert ended.exit_code == 0
     assert [Role(c["role"]) for c in json.loads(ended.stdout)["clients"]] == [Role.SOURCE, Role.TARGET]
+
+
+def test_a_part_of_the_sites(tmp_path: Path) -> None:
+    """What sites remember lies on disk between the rounds in which they are asked, and the bytes are those of any other run."""
+    roles = {"a": "source"} | dict.fromkeys("bcde", "target")
+    sites = {name: {"role": role, "domain": "mnist", "dataset": "digits", "rows": 30} for name, role in roles.items()}
+    path = write(tmp_path, method="fedprox_pl", data=sites, sample=2, config={"rounds": 3})
+    ended = [tide("simulate", path, "--json", *more) for more in ((), ("--out", tmp_path / "out"))]
+    assert [each.exit_code for each in ended] == [0, 0], ended[0].stderr
+    one, other = (json.loads(each.stdout) for each in ended)
+    assert one["state_digest"] == other["state_digest"]
+    assert [phase["replies"] for phase in one["phases"] if phase["name"] == "adapt"] == [2, 2, 2]

@@ -147,7 +147,7 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
             named = {n: folder_of(n, site, text, Path(scratch) / n) for n, site in experiment.data.items()}
             folders: dict[str, Opened] = {**named, **(dealt or {})}
         sites = {name: SimSite(f, place.policy) for name, f in folders.items()}
-        with contextlib.closing(home_in(out, placed, place)) as home:
+        with contextlib.closing(home_in(out, Path(scratch), placed, place)) as home:
             made = Federation(methods=methods, sites=sites, home=home, device=place.device, open_pool=place.open_pool)
             with contextlib.closing(made) as federation:
                 result = play(federation, placed, folders, out)
@@ -156,14 +156,17 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
             return result
 
 
-def home_in(out: Path | None, text: ExperimentText, place: Place) -> Home:
-    """Where a simulation keeps what it needs to go on: beneath `out`, if it is given. Raises ConfigRefused."""
-    if out is None:
+def home_in(out: Path | None, scratch: Path, text: ExperimentText, place: Place) -> Home:
+    """Where a simulation keeps what it needs to go on: beneath `out`, if it is given. Raises ConfigRefused.
+
+    Without it everything is in memory, unless a part of the sites is asked: what the others remember lies on disk then.
+    """
+    if out is None and "sample" not in text.value:
         return Scratch()
     about = {**text.value, "policy": sorted(" to ".join(each) for each in place.policy), "device": place.device}
     with text.located():
-        home = Lasting(out / JOURNAL, cast("Mapping[str, Plain]", about))
-    if home.rounds:
+        home = Lasting((out or scratch) / JOURNAL, cast("Mapping[str, Plain]", about))
+    if out is not None and home.rounds:
         warn(f"Going on with the simulation that {out} holds; remove {out / JOURNAL} to begin again")
     return home
 
