@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -22,6 +23,8 @@ Scalar = bool | int | float | str
 KINDS = (torch.float64, torch.int64, torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.bool)
 DTYPES: Mapping[str, torch.dtype] = dict(zip(layout.ITEM_BYTES, KINDS, strict=True))
 DTYPE_NAMES: Mapping[torch.dtype, str] = {v: k for k, v in DTYPES.items()}
+FINITE = sys.float_info.max
+TOGETHER = 1 << 16  # numbers that are checked at once: a copy of them costs less than a pass over each tensor
 MOST = 1e15  # of a number in a reply, either way: squared and summed in float32 it is finite yet
 
 
@@ -51,6 +54,13 @@ class Checks:
 
     def tensor(self, tensor: Value, dims: str, path: str, low: float | None = None) -> Tensor:
         """A dense tensor of a dtype that archives hold, which fits its dims, its numbers finite and within the bounds."""
+        dense = self.dense(tensor, path)
+        if dims:
+            self.bind(tuple(dense.shape), dims.split(), path)
+        self.numbers(dense, path, low)
+        return dense
+
+    def dense(self, tensor: Value, path: str) -> Tensor:
         if not isinstance(tensor, Tensor):
             raise mistyped(tensor, Tensor, path)
         if tensor.dtype not in DTYPE_NAMES:
@@ -58,10 +68,11 @@ class Checks:
             raise errors.UnknownDtype(f"{path} has the dtype {tensor.dtype}", f"Convert it to one of {known}")
         if tensor.layout is not torch.strided or tensor.is_meta:
             raise errors.WrongType(f"{path} is a sparse tensor, or one without storage", "Make it dense")
-        if dims:
-            self.bind(tuple(tensor.shape), dims.split(), path)
+        return tensor
+
+    def numbers(self, tensor: Tensor, path: str, low: float | None = None) -> None:
         if not tensor.numel():
-            return tensor
+            return
         if tensor.dtype == torch.bool:
             # Any other byte is a truth value to some kernels and a number to others.
             if int(tensor.detach().contiguous().view(-1).view(torch.uint8).max()) > 1:
@@ -74,7 +85,15 @@ class Checks:
             if low is not None or self.rules.most < math.inf:
                 for end in ends:
                     self.number(end, low, path)
-        return tensor
+
+    def fine(self, tensors: Collection[Tensor]) -> bool:
+        """Whether small tensors of one floating dtype are finite and within the bounds: one pass over all of them."""
+        dtype = next((each.dtype for each in tensors), torch.bool)
+        alike = dtype.is_floating_point and all(each.dtype is dtype and each.is_cpu for each in tensors)
+        if not alike or not 0 < sum(each.numel() for each in tensors) <= TOGETHER:
+            return False
+        low, high = torch.aminmax(torch.cat([each.detach().reshape(-1) for each in tensors]))
+        return max(-low.item(), high.item()) <= min(self.rules.most, FINITE)
 
     def bind(self, shape: tuple[int, ...], names: list[str], path: str) -> None:
         """Hold a shape to its dims; a name met first is bound for the rest of the message."""
@@ -111,8 +130,12 @@ class Checks:
 
     def weights(self, weights: Weights, dims: str, path: str) -> None:
         """Named tensors that are finite and, where declared, like the template in names, shapes and dtypes."""
-        for name, tensor in weights.items():
-            self.tensor(tensor, "", under(path, name))
+        named = {under(path, name): tensor for name, tensor in weights.items()}
+        for place, tensor in named.items():
+            self.dense(tensor, place)
+        if not self.fine(named.values()):
+            for place, tensor in named.items():
+                self.numbers(tensor, place)
         if (template := self.template(weights, dims, path)) is None:
             return
         for name, tensor in weights.items():
