@@ -1,6 +1,7 @@
 """How one coordinator bears many agents and many runs.
 
     python benchmarks/load.py [--quick] [--agents 500 --runs 50] [--database URL] [--redis URL] [--limit beat_ms.load.p99=50]
+    python benchmarks/load.py --members 500 [--mb 0.1 --rounds 5]
 
 Hundreds of agents enrol, listen and beat, each over a connection of its own; first nothing else happens, then some of them
 answer many runs at once. Ends with 1 if a limit is exceeded, a run does not complete, or ends in other bytes than its seed's.
@@ -31,7 +32,10 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement. Latencies are in ms, memory in MB (anonymous and shared), processor time in percent of one core."""
+    """One measurement. Latencies are in ms, memory in MB (anonymous and shared), processor time in percent of one core.
+
+    round_s: seconds of a round, from its first order to its closing, without joins.
+    """
 
     agents: int
     runs: int
@@ -41,6 +45,7 @@ class Row:
     beat_ms: dict[str, Figures]
     get_ms: dict[str, Figures]
     order_ms: Figures
+    round_s: Figures
     cpu: dict[str, Figures]
     rss_mb: dict[str, Figures]
     files: Figures
@@ -65,8 +70,9 @@ def arguments() -> Any:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--agents", type=int, default=500, help="agents, each with a connection of its own")
     parser.add_argument("--runs", type=int, default=50, help="runs at once, of two or three agents each")
-    parser.add_argument("--rounds", type=int, default=10, help="rounds of each run")
-    parser.add_argument("--mb", type=float, default=0.01, help="size of a reply, in 10^6 bytes")
+    parser.add_argument("--members", type=int, help="one run of so many agents instead, its replies of 0.1 MB")
+    parser.add_argument("--rounds", type=int, help="rounds of each run [default: 10; of one run of many, 5]")
+    parser.add_argument("--mb", type=float, help="size of a reply, in 10^6 bytes [default: 0.01; of one run of many, 0.1]")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long nothing but listening and beating is measured")
     parser.add_argument("--database", help="URL of a Postgres; a schema of its own is made in it. Without: SQLite")
     parser.add_argument("--redis", help="redis://HOST:PORT for the coordinator's bell")
@@ -76,6 +82,10 @@ def arguments() -> Any:
     args = parser.parse_args()
     if args.quick:
         args.agents, args.runs, args.rounds, args.seconds = 20, 4, 2, 4.0
+    if args.members:
+        args.agents, args.runs = args.members, 1
+    args.rounds = args.rounds or (5 if args.members else 10)
+    args.mb = args.mb or (0.1 if args.members else 0.01)
     if args.agents < 3:
         parser.error("--agents: a run asks up to three agents")
     return args
@@ -85,9 +95,9 @@ def measure(args: Any) -> Row:
     """One row: the idle span, then the runs."""
     with staged(args.database, args.redis) as stage:
         names = [f"agent-{i}" for i in range(args.agents)]
-        asked = rosters(names, args.runs)
+        asked = [names] if args.members else rosters(names, args.runs)
         man(stage, names, {name for roster in asked for name in roster})
-        first = warmed(stage, asked[0])
+        first = warmed(stage, asked[0][:3])
         with Readings(stage.pids()) as readings:
             with watched(stage, [first]) as idle_gets:
                 idle = waited(args.seconds)
@@ -168,27 +178,37 @@ def row_of(
     beats = stage.said("beat")
     beats = [beat for beat in beats if beat[2] not in busy] or beats  # where steps run, an answer may lie about for a while
     seconds = spans[1][1] - spans[1][0]
+    names = [run["id"] for run in runs]
     return Row(
-        args.agents,
-        args.runs,
-        args.rounds,
-        "postgres" if args.database else "sqlite",
-        args.redis is not None,
-        {name: spread(s for _, at, _, s in beats if span[0] <= at <= span[1]) for name, span in by.items()},
-        {name: spread(each) for name, each in zip(by, gets, strict=True)},
-        spread(deliveries(stage, [run["id"] for run in runs])),
-        {who: {name: round(readings.cpu_percent(who, *span), 1) for name, span in by.items()} for who in readings.of},
-        {
+        agents=args.agents,
+        runs=args.runs,
+        rounds=args.rounds,
+        database="postgres" if args.database else "sqlite",
+        redis=args.redis is not None,
+        beat_ms={name: spread(s for _, at, _, s in beats if span[0] <= at <= span[1]) for name, span in by.items()},
+        get_ms={name: spread(each) for name, each in zip(by, gets, strict=True)},
+        order_ms=spread(deliveries(stage, names)),
+        round_s={name: round(ms / 1000, 2) for name, ms in spread(rounds(stage, names)).items()},
+        cpu={who: {name: round(readings.cpu_percent(who, *span), 1) for name, span in by.items()} for who in readings.of},
+        rss_mb={
             who: {name: round(max(r.mb for r in readings.between(who, *span)), 1) for name, span in by.items()}
             for who in readings.of
         },
-        {who: float(max(r.files for r in each)) for who, each in readings.of.items()},
-        round(60 * len(runs) / seconds, 1),
-        most_at_once(runs),
-        sum(run["status"] == "completed" for run in runs),
-        sum(digest_of(stage, run) != expected(*run["asked"], rounds=args.rounds, mb=args.mb) for run in runs),
-        len(stage.said("cut")) + len(stage.said("left")),
+        files={who: float(max(r.files for r in each)) for who, each in readings.of.items()},
+        runs_per_minute=round(60 * len(runs) / seconds, 1),
+        at_once=most_at_once(runs),
+        completed=sum(run["status"] == "completed" for run in runs),
+        wrong=sum(digest_of(stage, run) != expected(*run["asked"], rounds=args.rounds, mb=args.mb) for run in runs),
+        cuts=len(stage.said("cut")) + len(stage.said("left")),
     )
+
+
+def rounds(stage: Stage, runs: list[str]) -> Iterator[float]:
+    """Seconds of each closed round but the joins."""
+    for run in runs:
+        for event in stage.client.events(run):
+            if event["kind"] == "closed" and event["data"]["phase"] != "join":
+                yield event["data"]["seconds"]
 
 
 def deliveries(stage: Stage, runs: list[str]) -> Iterator[float]:
@@ -222,6 +242,7 @@ def lines(row: Row) -> list[str]:
         ("GET /runs/ID, idle", *(row.get_ms["idle"][c] for c in columns)),
         ("GET /runs/ID, with the runs", *(row.get_ms["load"][c] for c in columns)),
         ("round closed to order heard", *(row.order_ms[c] for c in columns)),
+        ("round, in s", *(row.round_s[c] for c in columns)),
     ]
     used = [(who, *row.cpu[who].values(), *row.rss_mb[who].values(), row.files[who]) for who in row.cpu]
     store = row.database + (" and redis" if row.redis else "")
