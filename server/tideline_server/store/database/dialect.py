@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Protocol
 
@@ -11,8 +12,9 @@ from sqlalchemy import URL, Column, Connection, Engine, Table
 from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoConnection
 
-from tideline.core.errors import FederationError
+from tideline.core.errors import FederationError, Unreachable
 from tideline.core.settings import Plain
 from tideline_server.store.database import postgres, sqlite
 
@@ -49,6 +51,20 @@ def kind_of(url: URL) -> Database:
 def meaning(error: DBAPIError) -> FederationError | None:
     """The error as a person meets it; None for one that only a fault of ours can cause."""
     return sqlite.meaning(error) if isinstance(error.orig, sqlite3.Error) else postgres.meaning(error)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raises the database's errors as a person meets them; one that only a fault of ours can cause as it is."""
+    try:
+        yield
+    except NoConnection as error:
+        raise Unreachable("The store is too slow: all of its connections are in use", "Look at its database") from error
+    except DBAPIError as error:
+        ours = meaning(error)
+        if ours is None:
+            raise
+        raise ours from error
 
 
 def upsert(

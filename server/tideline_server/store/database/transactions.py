@@ -14,13 +14,14 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, String, column, inspect, select, table
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as NoConnection
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from tideline.core.errors import Unreachable
 from tideline_server.store.database import dialect
 from tideline_server.store.database.address import GaveWay, StoreAway, StoreRefused, read_address, shown
+from tideline_server.store.database.dialect import translated
+from tideline_server.store.database.group import Group
 from tideline_server.store.schema import audit_tip
 
 MIGRATIONS = Path(__file__).parent.parent / "migrations"
@@ -88,7 +89,7 @@ class Store:
         self._engine, self._watch = engine, watch
         self._readers = engine.execution_options(**kind.reading)
         self._writers = engine.execution_options(**kind.writing)
-        self._writing = threading.Lock() if kind.queued else None
+        self._group = Group(self._transact, TURN_SECONDS) if kind.queued else None
         self._abreast = threading.Semaphore(ABREAST)
         self._idle = threading.Condition()
         self._users = 0
@@ -102,9 +103,13 @@ class Store:
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Put all of `work` on the disk or, if anything raises, none. May call `work` again."""
+        with self._timed("write"), self._used():
+            return self._transact(work) if self._group is None else self._group.write(work)
+
+    def _transact(self, work: Callable[[Connection], T]) -> T:
         for left in reversed(range(TRIES)):
             try:
-                with self._timed("write"), self._used(), self._turn(), self._place(), translated(), self._writers.begin() as made:
+                with self._place(), translated(), self._writers.begin() as made:
                     return work(made)
             except GaveWay as error:
                 if not left:
@@ -132,18 +137,6 @@ class Store:
             self._watch(kind, time.monotonic() - began)
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
-        if self._writing is None:
-            yield
-            return
-        if not self._writing.acquire(timeout=TURN_SECONDS):
-            raise Unreachable("The store is too slow: other writes wait before this one", "Look at its disk or its database")
-        try:
-            yield
-        finally:
-            self._writing.release()
-
-    @contextmanager
     def _place(self) -> Iterator[None]:
         """Take one of the few places; after a moment without one, go on beside them."""
         had = self._abreast.acquire(timeout=MOMENT_SECONDS)
@@ -165,19 +158,6 @@ class Store:
             with self._idle:
                 self._users -= 1
                 self._idle.notify_all()
-
-
-@contextmanager
-def translated() -> Iterator[None]:
-    try:
-        yield
-    except NoConnection as error:
-        raise Unreachable("The store is too slow: all of its connections are in use", "Look at its database") from error
-    except DBAPIError as error:
-        ours = dialect.meaning(error)
-        if ours is None:
-            raise
-        raise ours from error
 
 
 def open_store(where: Path | str, watch: Watch = lambda *transaction: None) -> Store:

@@ -1,0 +1,127 @@
+"""Group commit: writers that wait for each other share a transaction, so that many writes cost one wait for the disk.
+
+What one of them raises undoes its own writes alone. DeWitt et al., "Implementation Techniques for Main Memory Database Systems",
+SIGMOD 1984.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from sqlalchemy import Connection
+
+from tideline.core.errors import FederationError, Unreachable
+from tideline_server.store.database.dialect import translated
+
+T = TypeVar("T")
+MOST = 64  # writes of one transaction
+Work = Callable[[Connection], T]
+
+
+class Write(Generic[T]):
+    """A write that waits for its turn. Then it was done by another thread, or leads the others that wait."""
+
+    def __init__(self, work: Work[T]) -> None:
+        self.work, self.turn, self.done = work, threading.Event(), False
+        self.value: T | None = None
+        self.error: BaseException | None = None
+
+    def within(self, connection: Connection) -> None:
+        """Do it, in a savepoint of its own. Raises what it raises only if the database has undone the whole transaction."""
+        connection.exec_driver_sql("SAVEPOINT one")
+        try:
+            with translated():
+                self.value = self.work(connection)
+        except Exception as error:
+            if not begun(connection):
+                raise
+            self.error = error
+            connection.exec_driver_sql("ROLLBACK TO one")
+        connection.exec_driver_sql("RELEASE one")
+
+    def result(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value]
+
+
+class Group:
+    """The writers of one database. `transact` runs a function in a transaction and commits it."""
+
+    def __init__(self, transact: Callable[[Work[None]], None], seconds: float) -> None:
+        self._transact, self._seconds = transact, seconds
+        self._lock = threading.Lock()
+        self._waiting: deque[Write[object]] = deque()
+        self._led = False
+
+    def write(self, work: Work[T]) -> T:
+        """Do some work and commit it, together with what others have to write. Raises what it raises, and Unreachable."""
+        mine: Write[T] = Write(work)
+        with self._lock:
+            self._waiting.append(mine)  # type: ignore[arg-type]
+            leads, self._led = not self._led, True
+        if not leads and not mine.turn.wait(self._seconds):
+            self._give_up(mine)
+        if not mine.done:
+            self._lead()
+        return mine.result()
+
+    def _give_up(self, mine: Write[T]) -> None:
+        """Raises Unreachable for a write that nobody has begun; one that is being done is waited for."""
+        with self._lock:
+            if not mine.turn.is_set() and mine in self._waiting:
+                self._waiting.remove(mine)  # type: ignore[arg-type]
+                raise Unreachable("The store is too slow: other writes wait before this one", "Look at its disk or its database")
+        mine.turn.wait()
+
+    def _lead(self) -> None:
+        """Do the first of those that wait, this thread's among them, and hand over to the next."""
+        with self._lock:
+            some = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
+        try:
+            self._do(some)
+        finally:
+            for each in some:
+                each.done = True
+                each.turn.set()
+            with self._lock:
+                self._led = bool(self._waiting)
+                if self._waiting:
+                    self._waiting[0].turn.set()
+
+    def _do(self, some: Sequence[Write[object]]) -> None:
+        try:
+            if len(some) == 1:
+                self._transact(lambda connection: alone(some[0], connection))
+            else:
+                self._transact(lambda connection: each_within(some, connection))
+        except BaseException as error:
+            for each in some:
+                each.error = each.error or again(error)
+            if not isinstance(error, Exception):
+                raise
+
+
+def begun(connection: Connection) -> bool:
+    """Whether a transaction goes on. A disk that is full ends it, and a savepoint would then begin another one."""
+    return bool(getattr(connection.connection.driver_connection, "in_transaction", False))
+
+
+def alone(write: Write[object], connection: Connection) -> None:
+    write.value = write.work(connection)
+
+
+def each_within(some: Sequence[Write[object]], connection: Connection) -> None:
+    for each in some:
+        each.error = None
+        each.within(connection)
+
+
+def again(error: BaseException) -> BaseException:
+    """The error for one more thread to raise: one instance would gather the traces of all."""
+    if isinstance(error, FederationError):
+        return type(error)(error.what, error.todo, **error.context)
+    return error if isinstance(error, Exception) else Unreachable("The write was interrupted", "It is tried again")

@@ -1,0 +1,140 @@
+"""Writers that wait for each other share a transaction: what one raises is its own, and what ends it is told to all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, event, text
+from sqlalchemy.exc import IntegrityError
+
+from tideline.core.errors import NotFound, StorageFull, Unreachable
+from tideline_server.store.database import group
+from tideline_server.store.database.transactions import Store, open_store
+
+LONG = 30.0
+PUT = text("insert into marker (id, digest) values (:id, 'x')")
+Work = Callable[[Connection], object]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(tmp_path / "journal.db")
+    yield opened
+    opened.close()
+
+
+def put(number: int) -> Work:
+    return lambda connection: connection.execute(PUT, {"id": number}) and number
+
+
+def failing(number: int, error: Exception) -> Work:
+    """Work that writes, and then raises."""
+
+    def work(connection: Connection) -> None:
+        put(number)(connection)
+        raise error
+
+    return work
+
+
+def together(store: Store, works: list[Work]) -> tuple[list[Future[object]], int]:
+    """What comes of works that all wait behind one; and how many transactions were committed, that one's among them."""
+    commits, goes, may = [0], threading.Event(), threading.Event()
+    event.listen(store._engine, "commit", lambda connection: commits.__setitem__(0, commits[0] + 1))
+
+    def first(connection: Connection) -> None:
+        goes.set()
+        assert may.wait(LONG)
+
+    with ThreadPoolExecutor(len(works) + 1) as threads:
+        before = threads.submit(store.write, first)
+        assert goes.wait(LONG)
+        futures = [threads.submit(store.write, work) for work in works]
+        assert store._group is not None
+        while len(store._group._waiting) < len(works):
+            threading.Event().wait(0.001)
+        may.set()
+        before.result()
+    return futures, commits[0]
+
+
+def known(store: Store) -> list[int]:
+    with store.reading() as connection:
+        return list(connection.scalars(text("select id from marker order by id")))
+
+
+def test_many_writes_are_one_transaction(store: Store) -> None:
+    futures, commits = together(store, [put(n) for n in range(20)])
+    assert [each.result() for each in futures] == list(range(20)) == known(store)
+    assert commits == 2
+
+
+def test_no_more_than_a_number_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "MOST", 8)
+    futures, commits = together(store, [put(n) for n in range(20)])
+    assert [each.result() for each in futures] == list(range(20)) == known(store)
+    assert commits == 4
+
+
+def test_what_one_raises_is_its_own(store: Store) -> None:
+    """Its writes are undone, and those of the others are there; a database's error comes as if it had been alone."""
+    futures, _ = together(store, [put(1), failing(2, NotFound("It is not there")), put(3), put(3), put(4)])
+    with pytest.raises(NotFound):
+        futures[1].result()
+    broken = [each for each in (futures[2], futures[3]) if each.exception()]
+    assert len(broken) == 1 and isinstance(broken[0].exception(), IntegrityError)
+    assert known(store) == [1, 3, 4]
+
+
+def test_a_commit_that_fails_is_told_to_all(store: Store) -> None:
+    """Nothing was written, and each writer hears of it; the next write goes on."""
+
+    def refuse(connection: Connection) -> None:
+        if connection.scalar(text("select count(*) from marker")):
+            raise StorageFull("No room in the store", "Free disk space")
+
+    event.listen(store._engine, "commit", refuse)
+    futures, _ = together(store, [put(1), put(2)])
+    event.remove(store._engine, "commit", refuse)
+    assert [type(each.exception()) for each in futures] == [StorageFull, StorageFull]
+    assert futures[0].exception() is not futures[1].exception()
+    assert known(store) == []
+    store.write(put(3))
+    assert known(store) == [3]
+
+
+def test_a_transaction_that_the_database_ends_is_undone_as_a_whole(store: Store) -> None:
+    """As a full disk does it: what came before in the same transaction is gone, so nobody is told that it is there."""
+
+    def ends(connection: Connection) -> None:
+        connection.connection.driver_connection.execute("rollback")  # type: ignore[union-attr]
+        raise StorageFull("No room in the store", "Free disk space")
+
+    futures, _ = together(store, [put(1), ends, put(2)])
+    done = {n for n, each in zip((1, 0, 2), futures, strict=True) if not each.exception()}
+    assert set(known(store)) == done  # whoever came after it, if anybody did, was not told of a success either
+    assert isinstance(futures[1].exception(), StorageFull) and 1 not in known(store)
+
+
+def test_a_writer_that_waits_too_long_gives_up(store: Store) -> None:
+    assert store._group is not None
+    store._group._seconds = 0.01
+    goes, may = threading.Event(), threading.Event()
+
+    def first(connection: Connection) -> None:
+        goes.set()
+        assert may.wait(LONG)
+
+    with ThreadPoolExecutor(1) as threads:
+        before = threads.submit(store.write, first)
+        assert goes.wait(LONG)
+        with pytest.raises(Unreachable, match="other writes wait"):
+            store.write(put(1))
+        may.set()
+        before.result()
+    store.write(put(2))
+    assert known(store) == [2]
