@@ -17,8 +17,10 @@ from tideline.algorithms import METHODS
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused
 from tideline.engine.model.orders import Order
+from tideline.engine.ports.journal import Accounts, AuditLog, Idempotency, PartRecords, Runs
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.engine.simulation.lasting import FILE, PARTS, Lasting
+from tideline.engine.simulation.recording import WRITES
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 ALIKE = ("status", "state_digest", "clients", "phases", "groups", "curve", "generalization", "notes")
@@ -151,3 +153,11 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
 
 def test_keys_are_for_the_owner_alone(begun: Path) -> None:
     assert (begun / FILE).stat().st_mode & 0o077 == 0
+
+
+def test_every_method_that_changes_something_is_recorded() -> None:
+    """Each method of the port is known to write or to read; a new one has to be sorted in."""
+    reads = {"run", "run_ids", "headlines", "tally", "leases", "rounds", "order", "orders", "open_orders", "last_answer"}
+    reads |= {"envelopes", "events", "invite", "client", "clients", "revoked", "api_keys", "audit", "audit_tip", "record"}
+    port = {name for kind in (Runs, Accounts, PartRecords, Idempotency, AuditLog) for name in vars(kind) if name[0] != "_"}
+    assert port == reads | set(WRITES)
