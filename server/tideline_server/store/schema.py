@@ -237,7 +237,8 @@ refs = Table(
     text("owner", key=True),
     whole("listing", ForeignKey("listings.id")),
     text("client"),
-    Index("refs_of_listing", "listing", "run", "client"),
+    Index("refs_of_listing", "listing"),
+    Index("refs_of_client", "run", "client", "listing"),
 )
 
 # What was done, chained by hashes (engine.audit). Triggers refuse to change or remove an entry. A transaction that adds one

@@ -39,8 +39,8 @@ def create(
         leases.begin(connection, run.id)
         runs.note(connection, run.id, "created", with_author({"method": run.method}, by), run.created)
     first = tuple(asked)
-    for order in first:
-        offer(connection, [order], order.created)
+    for created in sorted({order.created for order in first}):
+        offer(connection, [order for order in first if order.created == created], created)
     totals.begin(connection, first)
 
 

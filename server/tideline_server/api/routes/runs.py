@@ -101,7 +101,7 @@ STREAM: Responses = {
         "headers": LINK,
     }
 }
-LATEST = (1 << 63) - 1
+LATEST = 2**31 - 1  # as far as databases count events
 
 AfterEvent = Annotated[int, Query(ge=0, le=LATEST, description="leave out events up to this number")]
 LastEventId = Annotated[int | None, Header(ge=0, le=LATEST, description="as `after`, which it overrides")]

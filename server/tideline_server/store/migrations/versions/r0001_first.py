@@ -205,7 +205,8 @@ def parts() -> None:
         whole("listing", sa.ForeignKey("listings.id")),
         text("client"),
     )
-    op.create_index("refs_of_listing", "refs", ["listing", "run", "client"])
+    op.create_index("refs_of_listing", "refs", ["listing"])
+    op.create_index("refs_of_client", "refs", ["run", "client", "listing"])
     op.create_table("pushed", text("digest", key=True), text("run", key=True), text("client", key=True))
 
 
