@@ -99,7 +99,7 @@ class Crowd:
         """What everybody answers, each with a part of its own."""
         for order in self.orders(cursor):
             own = () if cursor == JOIN else parts(order.id, cursor)
-            metrics = {} if cursor == JOIN else METRICS[PHASES[cursor % 2]]
+            metrics = {} if cursor == JOIN else dict(METRICS[PHASES[cursor % 2]])
             yield order, Reply(order.id, own, metrics, {"labelled": True} if cursor == JOIN else {})
 
 

@@ -12,7 +12,7 @@ from tests.synthetic import IMAGES, NAMES, experiment, sites
 from tideline.algorithms import METHODS
 from tideline.core.privacy import TO_COORDINATOR, Clause, Exposure
 from tideline.core.run import ClientId, Digest, Member, OrderId, Role, RunId, RunSpec, World
-from tideline.engine.coordinator.result import generalization, shares
+from tideline.engine.coordinator.result import Shares, generalization
 from tideline.engine.model.orders import OrderRow, OrderStatus
 from tideline.engine.model.runs import JOIN, PhaseFact, RunRow
 from tideline.engine.model.totals import SiteTotals, settled
@@ -97,7 +97,7 @@ def told(labelled: tuple[str, ...] = ("anna",), accuracy: float | None = 0.25, *
         for n, r in roster.items()
     ]
     sites = {name: settled(SiteTotals(), own) for name, own in orders.items()}
-    return generalization(run, lines, shares(run, (), [order for own in orders.values() for order in own], sites))
+    return generalization(run, lines, Shares(run, (), [order for own in orders.values() for order in own], sites))
 
 
 def order(name: ClientId, asked: Asked) -> OrderRow:

@@ -17,10 +17,13 @@ from tideline_server.store.listings import Library, Listed
 from tideline_server.store.schema import MISSED, clients, orders
 
 ANSWER = ("status", "reply", "metrics", "facts", "failure", "answered", "progress", "bytes_down", "bytes_up")
+STATUSES = {status.value: status for status in OrderStatus}
 ONE = select(orders).where(orders.c.id == bindparam("order"))
 OF_RUN = select(orders).where(orders.c.run == bindparam("of")).order_by(orders.c.cursor, orders.c.client, orders.c.attempt)
 OF_ROUND = OF_RUN.where(orders.c.cursor == bindparam("at"))
-LINE = select(*(orders.c[field.name] for field in fields(OrderLine))).where(orders.c.run == bindparam("of"))
+IN_LINE = [each.name for each in fields(OrderLine)]
+STATUS, FAILURE = map(IN_LINE.index, ("status", "failure"))
+LINE = select(*(orders.c[name] for name in IN_LINE)).where(orders.c.run == bindparam("of"))
 LINES = LINE.where(orders.c.cursor == bindparam("at")).order_by(orders.c.client, orders.c.attempt)
 MISSING = LINE.where(MISSED).order_by(orders.c.cursor, orders.c.client, orders.c.attempt)
 OPEN_OF = (
@@ -84,9 +87,11 @@ def missed(connection: Connection, run: RunId) -> tuple[OrderLine, ...]:
 
 
 def line_of(row: Row[Any]) -> OrderLine:
-    columns = row._mapping
-    failure = Failure(**row.failure) if row.failure else None
-    return OrderLine(**{**columns, "status": OrderStatus(row.status), "failure": failure})
+    """An order in one line. By position, which is quicker: a round may have thousands."""
+    columns = list(row)
+    columns[STATUS] = STATUSES[columns[STATUS]]
+    columns[FAILURE] = Failure(**columns[FAILURE]) if columns[FAILURE] else None
+    return OrderLine(*columns)
 
 
 def barred(connection: Connection, run: RunId) -> tuple[ClientId, ...]:

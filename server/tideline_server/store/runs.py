@@ -214,8 +214,8 @@ def note(connection: Connection, run: RunId, kind: str, data: Mapping[str, Plain
     connection.execute(NOTE, {"of": run, "run": run, "at": now, "kind": kind, "data": data})
 
 
-def events_after(connection: Connection, run: RunId, after: int = 0) -> tuple[Event, ...]:
-    chosen = select(events).where(events.c.run == run, events.c.seq > after).order_by(events.c.seq)
+def events_after(connection: Connection, run: RunId, after: int = 0, limit: int | None = None) -> tuple[Event, ...]:
+    chosen = select(events).where(events.c.run == run, events.c.seq > after).order_by(events.c.seq).limit(limit)
     return tuple(Event(**row._mapping) for row in connection.execute(chosen))
 
 

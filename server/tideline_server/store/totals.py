@@ -28,7 +28,11 @@ SCORES = (
     .where(round_totals.c.run == bindparam("of"), round_totals.c.scored > 0)
     .order_by(round_totals.c.cursor)
 )
-SITES = select(site_totals).where(site_totals.c.run == bindparam("of")).order_by(site_totals.c.client)
+SITES = (
+    select(site_totals.c.client, *(site_totals.c[name] for name in SITE))
+    .where(site_totals.c.run == bindparam("of"))
+    .order_by(site_totals.c.client)
+)
 SOME_SITES = SITES.where(site_totals.c.client.in_(bindparam("names", expanding=True)))
 LAST = select(site_totals.c.client, site_totals.c.last).where(
     site_totals.c.run == bindparam("of"), site_totals.c.client.in_(bindparam("names", expanding=True))
@@ -137,7 +141,7 @@ def of_sites(connection: Connection, run: RunId) -> Mapping[ClientId, SiteTotals
 
 
 def site_of(row: Row[Any]) -> SiteTotals:
-    return SiteTotals(**{name: row._mapping[name] for name in SITE})
+    return SiteTotals(*row[1:])
 
 
 def scores(connection: Connection, run: RunId) -> Mapping[int, Scores]:

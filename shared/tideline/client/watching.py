@@ -69,7 +69,9 @@ class Tally:
         match = WAITS.fullmatch(self.waits)
         self.asked, self.awaited = (int(match[2]), set(match[3].split(", "))) if match else (None, set())
         self.heard = set()
-        self.accuracy |= {c["name"]: c["accuracy"] for c in result["clients"] if c["accuracy"] is not None}
+        points = {p["client"]: p["accuracy"] for p in result["curve"] if p["client"] is not None}
+        # Where there are means alone, the sites' last accuracies stand in their lines.
+        self.accuracy |= points or {c["name"]: c["accuracy"] for c in result["clients"] if c["accuracy"] is not None}
         scores = scorings(result)
         for phase in result["phases"]:
             yield from self.close(phase, phase["name"], scores.get((phase["name"], phase["round"]), ""))

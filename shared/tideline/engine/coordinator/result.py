@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tideline.core.privacy import Clause, Contract, Exposure, to_json
@@ -70,7 +69,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "reference": run.reference,
         "reference_status": sibling.status.value if sibling else None,
         "clients": clients,
-        "generalization": generalization(run, clients, shares(run, rounds, now_open, own)),
+        "generalization": generalization(run, clients, Shares(run, rounds, now_open, own)),
         "phases": closed,
         "groups": groups(closed),
         "curve": curve(journal, run, totals, now_open),
@@ -82,7 +81,8 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
 def sites_of(journal: Journal, run: RunRow, now_open: Lines) -> Sites:
     """Each site's totals over all of its orders: those of the closed rounds are kept."""
     kept = journal.site_totals(run.id)
-    return {**kept, **{c: settled(kept.get(c, UNASKED), own) for c, own in by_client(now_open).items()}}
+    replied = by_client(order for order in now_open if order.answered is not None)
+    return {**kept, **{c: settled(kept.get(c, UNASKED), own) for c, own in replied.items()}}
 
 
 def compared(journal: Journal, sibling: RunRow) -> Sites:
@@ -196,57 +196,45 @@ SCORES = (Exposure.METRIC, Exposure.COUNT)  # all that a scoring sends: accuraci
 Step = tuple[str, str]  # of a phase of this name, the step of that name
 
 
-@dataclass(frozen=True)
-class Share:
-    """A site's share in a run after the join: the steps that it was asked for, and those that it answered.
+class Shares:
+    """Who was asked for more than scores in a run after the join, who gave more, and who told an accuracy with each answer.
 
-    scored: whether each answer told an accuracy.
+    rounds: the closed ones. now_open: the orders of the open one. sites: their totals.
     """
 
-    asked: frozenset[Step]
-    answered: frozenset[Step]
-    scored: bool
+    def __init__(self, run: RunRow, rounds: Iterable[RoundRow], now_open: Iterable[AnyOrder], sites: Sites) -> None:
+        scorings = scorings_of(run.contract)
+        self.asked, self.taught, self.sites = set[ClientId](), set[ClientId](), sites
+        for closed in rounds:
+            if closed.cursor != JOIN and step_of(run, closed.cursor) not in scorings:
+                self.asked.update(closed.asked)
+                self.taught.update(closed.folded)
+        more = [o for o in now_open if o.cursor != JOIN and step_of(run, o.cursor) not in scorings]
+        self.asked.update(o.client for o in more)
+        self.taught.update(o.client for o in more if o.status is OrderStatus.ANSWERED)
+
+    def only_scored(self, target: ClientId) -> bool:
+        """Whether a target was asked for scores alone, and gave some each time.
+
+        An accuracy needs labels, and a target sees none of its training rows: a step that tells one looked at held-out rows.
+        """
+        totals = self.sites.get(target, UNASKED)
+        return target not in self.asked and totals.scored == totals.answered
 
 
-def shares(run: RunRow, rounds: Iterable[RoundRow], now_open: Iterable[AnyOrder], sites: Sites) -> Mapping[ClientId, Share]:
-    """Each site's share, from the closed rounds and the orders of the open one."""
-    asked: dict[Step, set[ClientId]] = {}
-    answered: dict[Step, set[ClientId]] = {}
-    for closed in rounds:
-        if closed.cursor != JOIN:
-            step = step_of(run, closed.cursor)
-            asked.setdefault(step, set()).update(closed.asked)
-            answered.setdefault(step, set()).update(closed.folded)
-    for order in now_open:
-        if order.cursor != JOIN:
-            step = step_of(run, order.cursor)
-            asked.setdefault(step, set()).add(order.client)
-            answered.setdefault(step, set()).update([order.client] if order.status is OrderStatus.ANSWERED else [])
-    return {
-        name: Share(
-            frozenset(step for step, names in asked.items() if name in names),
-            frozenset(step for step, names in answered.items() if name in names),
-            site.scored == site.answered,
-        )
-        for name, site in sites.items()
-    }
-
-
-def generalization(run: RunRow, clients: Iterable[Mapping[str, Any]], took: Mapping[ClientId, Share]) -> dict[str, Any] | None:
+def generalization(run: RunRow, clients: Iterable[Mapping[str, Any]], shares: Shares) -> dict[str, Any] | None:
     """Mean accuracies in [0, 1] over the scored sites that taught, and over the unseen targets; None unless there are both.
 
-    clients: the result's lines. took: each site's share.
+    clients: the result's lines.
     """
     labelled = {m.id for m in run.members if m.labelled}
-    scorings = scorings_of(run.contract)
     own, unseen = [], []
     for client in clients:
-        name = client["name"]
         if client["accuracy"] is None:
             continue
         if client["role"] == Role.TARGET:
-            unseen += [client["accuracy"]] if only_scored(took[name], scorings) else []
-        elif name in labelled and not took[name].answered <= scorings:
+            unseen += [client["accuracy"]] if shares.only_scored(client["name"]) else []
+        elif client["name"] in labelled and client["name"] in shares.taught:
             own.append(client["accuracy"])
     return {"id": mean_over(own), "ood": mean_over(unseen)} if own and unseen else None
 
@@ -267,14 +255,6 @@ def scorings_of(contract: Contract) -> frozenset[Step]:
 def tells_accuracy(clause: Clause) -> bool:
     """Whether a clause is of a metric that needs labels."""
     return clause.field.startswith(METRIC) and ACCURACY.fullmatch(clause.field.removeprefix(METRIC)) is not None
-
-
-def only_scored(target: Share, scorings: frozenset[Step]) -> bool:
-    """Whether a target was asked for scores alone, and gave some each time.
-
-    An accuracy needs labels, and a target sees none of its training rows: a step that tells one looked at held-out rows.
-    """
-    return target.asked <= scorings and target.scored
 
 
 def step_of(run: RunRow, cursor: int) -> Step:

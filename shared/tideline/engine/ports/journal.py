@@ -199,7 +199,8 @@ class Runs(Protocol):
 
     def event(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None: ...
 
-    def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]: ...
+    def events(self, run: RunId, after: int = 0, limit: int | None = None) -> tuple[Event, ...]:
+        """A run's events with a higher number, in order, at most so many."""
 
 
 class Accounts(Protocol):

@@ -349,8 +349,9 @@ class MemoryJournal(MemoryAccounts):
         with self._lock:
             self._note(run, kind, data, now)
 
-    def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
-        return tuple(self._events.get(run, ())[max(after, 0) :])
+    def events(self, run: RunId, after: int = 0, limit: int | None = None) -> tuple[Event, ...]:
+        first = max(after, 0)
+        return tuple(self._events.get(run, [])[first : None if limit is None else first + limit])
 
     def create_once(
         self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present
