@@ -64,9 +64,7 @@ def arguments() -> Any:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--members", type=int, default=1000, help="members of the run")
-    parser.add_argument(
-        "--rounds", type=int, default=20, help="rounds that are closed, every other one a scoring; one more is open"
-    )
+    parser.add_argument("--rounds", type=int, default=20, help="rounds that are closed, every other one a scoring")
     parser.add_argument("--looks", type=int, default=15, help="looks, of which the quickest counts")
     parser.add_argument("--database", help="URL of a Postgres; a schema of its own is made in it. Without: SQLite")
     parser.add_argument("--limit", type=limit, action="append", default=[], metavar="KEY=NUMBER", help="exit 1 above it")

@@ -15,7 +15,7 @@ from tideline.core.run import ClientId, Digest, Member, OrderId, Role, RunId, Ru
 from tideline.engine.coordinator.result import Shares, generalization
 from tideline.engine.model.orders import OrderRow, OrderStatus
 from tideline.engine.model.runs import JOIN, PhaseFact, RunRow
-from tideline.engine.model.totals import SiteTotals, settled
+from tideline.engine.model.totals import SiteTotals, with_orders
 from tideline.engine.simulation.federation import simulate
 
 FOUR = {"anna": "source", "bert": "peer", "carl": "target", "dora": "target"}
@@ -96,7 +96,7 @@ def told(labelled: tuple[str, ...] = ("anna",), accuracy: float | None = 0.25, *
         {"name": n, "role": r, "accuracy": accuracy if n == "carl" else {"anna": 0.75, "bert": 0.25}[n]}
         for n, r in roster.items()
     ]
-    sites = {name: settled(SiteTotals(), own) for name, own in orders.items()}
+    sites = {name: with_orders(SiteTotals(), own) for name, own in orders.items()}
     return generalization(run, lines, Shares(run, (), [order for own in orders.values() for order in own], sites))
 
 

@@ -112,14 +112,14 @@ def give_up(connection: Connection, run: RunId, cursor: int) -> None:
     connection.execute(GIVE_UP, {"of": run, "at": cursor})
 
 
-def settle(connection: Connection, run: RunId, cursor: int) -> None:
+def close(connection: Connection, run: RunId, cursor: int) -> None:
     """An exchange has closed: add what it came to."""
     every = lines(connection, run, cursor)
     own = totals.by_client(every)
     known = {ClientId(r.client): site_of(r) for r in in_batches(connection, SOME_SITES, "names", sorted(own), of=run)}
     rows = []
     for client, mine in sorted(own.items()):
-        site = totals.settled(known.get(client, SiteTotals()), mine)
+        site = totals.with_orders(known.get(client, SiteTotals()), mine)
         rows.append({"run": run, "client": client, **vars(site), "metrics": dict(site.metrics)})
     upsert(connection, site_totals, rows, *SITE)
     if every:

@@ -99,7 +99,7 @@ def advance(connection: Connection, row: RunRow, step: Advance) -> list[ClientId
     parts.trim(connection, step.run, step.retain_from)
     envelopes.trim(connection, step.run, step.retain_from)
     late = leave_out(connection, step, now)
-    totals.settle(connection, step.run, step.from_cursor)
+    totals.close(connection, step.run, step.from_cursor)
     totals.begin(connection, step.orders)
     runs.note(connection, step.run, "closed", closed_event(step), now)
     if step.status in FINAL:

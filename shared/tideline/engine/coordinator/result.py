@@ -22,7 +22,7 @@ from tideline.engine.model.totals import (
     mean,
     newest,
     scores,
-    settled,
+    with_orders,
 )
 from tideline.engine.peers.relay import notes
 from tideline.engine.ports.journal import Journal
@@ -82,7 +82,7 @@ def sites_of(journal: Journal, run: RunRow, now_open: Lines) -> Sites:
     """Each site's totals over all of its orders: those of the closed rounds are kept."""
     kept = journal.site_totals(run.id)
     replied = by_client(order for order in now_open if order.answered is not None)
-    return {**kept, **{c: settled(kept.get(c, UNASKED), own) for c, own in replied.items()}}
+    return {**kept, **{c: with_orders(kept.get(c, UNASKED), own) for c, own in replied.items()}}
 
 
 def compared(journal: Journal, sibling: RunRow) -> Sites:
@@ -150,8 +150,8 @@ def curve(journal: Journal, run: RunRow, totals: Mapping[int, RoundTotals], now_
     if sum(each.scored for each in totals.values()) + len(last) > MOST_POINTS:
         means = {at: (each.scored, each.accuracy) for at, each in totals.items()} | {run.cursor: (len(last), mean(last))}
         return [place(run, at, None) | {"accuracy": m, "sites": n} for at, (n, m) in sorted(means.items()) if n]
-    told: dict[int, Scores] = {**journal.scores(run.id), run.cursor: last}
-    return [place(run, at, who) | {"accuracy": accuracy} for at, each in sorted(told.items()) for who, accuracy in each]
+    every: dict[int, Scores] = {**journal.scores(run.id), run.cursor: last}
+    return [place(run, at, who) | {"accuracy": accuracy} for at, each in sorted(every.items()) for who, accuracy in each]
 
 
 def measured(journal: Journal, run: RunRow) -> list[dict[str, Any]]:

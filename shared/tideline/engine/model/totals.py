@@ -121,8 +121,8 @@ def with_scores(totals: RoundTotals, found: Scores) -> RoundTotals:
 
 def scores(orders: Iterable[AnyOrder]) -> Scores:
     """Who told which accuracy. Sorted, so that a mean does not depend on the order of arrival."""
-    told = (o for o in orders if o.status is OrderStatus.ANSWERED and "accuracy" in o.metrics)
-    return tuple((o.client, o.metrics["accuracy"]) for o in sorted(told, key=lambda o: (o.client, o.attempt)))
+    scored = (o for o in orders if o.status is OrderStatus.ANSWERED and "accuracy" in o.metrics)
+    return tuple((o.client, o.metrics["accuracy"]) for o in sorted(scored, key=lambda o: (o.client, o.attempt)))
 
 
 def mean(found: Scores) -> float | None:
@@ -148,7 +148,7 @@ def given_up(totals: RoundTotals) -> RoundTotals:
     return replace(totals, open=0, failed=totals.failed + totals.open)
 
 
-def settled(known: SiteTotals, orders: Iterable[AnyOrder]) -> SiteTotals:
+def with_orders(known: SiteTotals, orders: Iterable[AnyOrder]) -> SiteTotals:
     """A site's totals with its orders of one more exchange."""
     own = sorted(orders, key=lambda o: (o.cursor, o.attempt))
     right = [o for o in own if o.status is OrderStatus.ANSWERED]
@@ -166,7 +166,7 @@ def settled(known: SiteTotals, orders: Iterable[AnyOrder]) -> SiteTotals:
     )
 
 
-def settled_late(known: SiteTotals, order: AnyOrder) -> SiteTotals:
+def with_late(known: SiteTotals, order: AnyOrder) -> SiteTotals:
     """A site's totals with a reply to an exchange that has closed."""
     down, up = known.bytes_down + order.bytes_down, known.bytes_up + order.bytes_up
     return replace(known, bytes_down=down, bytes_up=up, last=max(known.last, order.cursor) if worked(order) else known.last)

@@ -138,7 +138,7 @@ class MemoryJournal(MemoryAccounts):
             self._runs[step.run] = transitions.advanced(row, step)
             self._trim(step.run, step.retain_from)
             late = self._leave_out(step, now)
-            self._totals.settle(step.run, step.from_cursor, self.orders(step.run, step.from_cursor))
+            self._totals.close(step.run, step.from_cursor, self.orders(step.run, step.from_cursor))
             self._count(step.orders)
             self._note(step.run, "closed", transitions.closed_event(step), now)
             if step.status in FINAL:

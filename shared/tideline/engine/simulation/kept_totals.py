@@ -33,17 +33,17 @@ class KeptTotals:
         known[order.cursor] = totals.replied(known[order.cursor], order, is_newest)
         if order.status is OrderStatus.EXPIRED:
             site = self.sites[order.run]
-            site[order.client] = totals.settled_late(site[order.client], order)
+            site[order.client] = totals.with_late(site[order.client], order)
 
     def give_up(self, run: RunId, cursor: int) -> None:
         """Nobody is awaited any more."""
         if cursor in self.rounds[run]:
             self.rounds[run][cursor] = totals.given_up(self.rounds[run][cursor])
 
-    def settle(self, run: RunId, cursor: int, orders: tuple[OrderRow, ...]) -> None:
+    def close(self, run: RunId, cursor: int, orders: tuple[OrderRow, ...]) -> None:
         """An exchange has closed: add what it came to."""
         site, found = self.sites[run], totals.scores(orders)
-        site |= {c: totals.settled(site.get(c, SiteTotals()), own) for c, own in totals.by_client(orders).items()}
+        site |= {c: totals.with_orders(site.get(c, SiteTotals()), own) for c, own in totals.by_client(orders).items()}
         if orders:
             self.rounds[run][cursor] = totals.with_scores(totals.round_totals(orders), found)
         if found:
