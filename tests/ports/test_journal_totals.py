@@ -195,6 +195,8 @@ def test_a_late_reply_adds_its_bytes(journal: Journal) -> None:
     assert journal.scores(RUN) == {0: ((ANN, 0.5),)}
     assert journal.site_totals(RUN)[BOB].bytes_up == 4 and journal.standing(RUN, 0).bytes_down == 25
     assert journal.last_answers(RUN, TEAM) == dict.fromkeys(TEAM, 0)
+    journal.answer(first(BOB), reply(first(BOB)), ANSWERED, 32.0, 0, 0)
+    assert journal.last_answers(RUN, TEAM) == dict.fromkeys(TEAM, 0), "an older one is not the last"
     assert not list(differences(journal, RUN))
 
 
