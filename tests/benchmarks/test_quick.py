@@ -41,6 +41,14 @@ def test_load() -> None:
 
 
 @pytest.mark.long
+def test_looking() -> None:
+    """Every kind of look is measured, and answered with something."""
+    row = measured("looking")
+    assert all(row[kind][figure] > 0 for kind in ("open", "event", "events", "ended") for figure in ("cpu", "wall", "kb"))
+    assert row["event"]["kb"] < row["events"]["kb"]
+
+
+@pytest.mark.long
 def test_simulation() -> None:
     """Every column is measured, with all clients and with a part of them; growth over two sizes has an exponent."""
     for row in (measured("simulation"), measured("simulation", "--clients", "4/8")):

@@ -122,6 +122,22 @@ def test_a_single_scoring_is_bars(result: dict[str, Any], tmp_path: Path) -> Non
     assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_means_are_one_line(result: dict[str, Any], tmp_path: Path) -> None:
+    """Of a long run the curve has means alone: a line for all sites; of a single scoring the sites' own accuracies."""
+    means = [{"client": None, "phase": "score", "round": r, "cursor": r, "accuracy": r / 4, "sites": 5000} for r in (1, 2)]
+    (chart,) = accuracy_charts(result | {"curve": means})
+    assert isinstance(chart, Curves) and [line.points for line in chart.lines] == [((1, 0.25), (2, 0.5))]
+    assert chart.seen() == "Accuracy: the mean of 5000 sites is 25.0\u00a0% at first and 50.0\u00a0% at last."
+    write_figures(result | {"curve": means}, tmp_path)
+    assert read(tmp_path / "accuracy.csv") == [
+        ["site", "role", "round", "accuracy"],
+        ["", "", "1.0", "0.25"],
+        ["", "", "2.0", "0.5"],
+    ]
+    (bars,) = accuracy_charts(result | {"curve": means[1:]})
+    assert isinstance(bars, Bars) and [row.site for row in bars.rows] == ["anna", "bert", "carl"]
+
+
 def test_accuracies_of_other_words_are_bars_too(result: dict[str, Any], tmp_path: Path) -> None:
     """All accuracies of a site side by side; a cell is empty where a site has none. Nothing where there are no other words."""
     (bars,) = score_bars(result)

@@ -62,6 +62,17 @@ def closed(phase: str, number: int, cursor: int) -> dict[str, Any]:
     return {"kind": "closed", "data": {"phase": phase, "round": number, "seconds": 1.0, "replies": 2, "cursor": cursor}}
 
 
+def test_means_of_a_long_run_are_shown() -> None:
+    """A scoring that has a mean alone is told as such; the bars' accuracies are those of the sites' lines."""
+    mean = {"client": None, "phase": "score", "round": 1, "accuracy": 0.375, "sites": 5000}
+    tally = Tally()
+    lines = list(tally.see(result(curve=[mean])))
+    assert lines[-1] == "score 1: 2 replies, accuracy 0.375 (mean of 5000 sites)"
+    sites = [{**each, "accuracy": 0.25} for each in result()["clients"]]
+    list(tally.see(result(curve=[mean], clients=sites)))
+    assert tally.accuracy == {"anna": 0.25, "bert": 0.25}
+
+
 def test_the_engines_sentence_is_understood() -> None:
     """What the engine writes of a wait is what the tally reads."""
     names = frozenset(map(ClientId, ("a.b", "c-d", "e")))

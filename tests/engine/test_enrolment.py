@@ -25,8 +25,10 @@ from tideline.engine.coordinator.enrolment import (
     Enrolment,
     admitted,
 )
+from tideline.engine.coordinator.run_service import next_attempt
 from tideline.engine.model.accounts import Client, Keys, Standing
 from tideline.engine.model.orders import OrderStatus
+from tideline.engine.model.runs import JOIN
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.journal import MemoryJournal
 
@@ -113,7 +115,7 @@ def test_a_run_does_not_wait_for_a_revoked_client(on: Stage) -> None:
     name = ClientId(next(iter(ROSTER)))
     run = start(on)
     on.journal.revoke(name, "left", 1.0)
-    on.journal.reissue([on.run_service.next_attempt(o, 2.0) for o in on.journal.orders(run) if o.client == name])
+    on.journal.reissue([next_attempt(o, JOIN - 1, 2.0) for o in on.journal.orders(run) if o.client == name])
     assert on.journal.open_orders(name)
     on.scheduler.turn(run)
     assert not on.journal.open_orders(name)

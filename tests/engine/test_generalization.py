@@ -12,9 +12,10 @@ from tests.synthetic import IMAGES, NAMES, experiment, sites
 from tideline.algorithms import METHODS
 from tideline.core.privacy import TO_COORDINATOR, Clause, Exposure
 from tideline.core.run import ClientId, Digest, Member, OrderId, Role, RunId, RunSpec, World
-from tideline.engine.coordinator.result import generalization
+from tideline.engine.coordinator.result import Shares, generalization
 from tideline.engine.model.orders import OrderRow, OrderStatus
 from tideline.engine.model.runs import JOIN, PhaseFact, RunRow
+from tideline.engine.model.totals import SiteTotals, with_orders
 from tideline.engine.simulation.federation import simulate
 
 FOUR = {"anna": "source", "bert": "peer", "carl": "target", "dora": "target"}
@@ -95,7 +96,8 @@ def told(labelled: tuple[str, ...] = ("anna",), accuracy: float | None = 0.25, *
         {"name": n, "role": r, "accuracy": accuracy if n == "carl" else {"anna": 0.75, "bert": 0.25}[n]}
         for n, r in roster.items()
     ]
-    return generalization(run, lines, orders)
+    sites = {name: with_orders(SiteTotals(), own) for name, own in orders.items()}
+    return generalization(run, lines, Shares(run, (), [order for own in orders.values() for order in own], sites))
 
 
 def order(name: ClientId, asked: Asked) -> OrderRow:

@@ -38,14 +38,14 @@ ProgressEvent = Answered | Failed | Expired
 def note(progress: Progress, event: ProgressEvent, rules: Waiting, floor: int | None = None) -> tuple[Progress, Verdict]:
     """The progress after an event, and what it means. A client's first answer or failure counts; later ones change nothing."""
     if isinstance(event, Expired):
-        return progress, verdict(progress, rules, floor, expired=True)
+        return progress, verdict(progress.counted, rules, floor, expired=True)
     if event.client in progress.waiting:
         progress = replace(progress, waiting=progress.waiting - {event.client})
         if isinstance(event, Answered):
             progress = replace(progress, answered=progress.answered | {event.client})
         else:
             progress = replace(progress, failed=tuple(sorted((*progress.failed, (event.client, event.reason)))))
-    return progress, verdict(progress, rules, floor)
+    return progress, verdict(progress.counted, rules, floor)
 
 
 CLIENTS = [ClientId(c) for c in "abcde"]
@@ -100,7 +100,7 @@ def test_random_events_agree_with_a_reference(
     """Whatever happens in whatever order, note says what a plain list of fates says."""
     rules, ledger = Waiting(target, least), Ledger(asked, target, least, floor)
     progress = Progress(frozenset(asked))
-    assert verdict(progress, rules, floor) is ledger.judge(expired=False)
+    assert verdict(progress.counted, rules, floor) is ledger.judge(expired=False)
     for each in events:
         progress, said = note(progress, each, rules, floor)
         assert said is ledger.hear(each)

@@ -124,14 +124,20 @@ def visible(journal: Journal) -> dict[str, Any]:
     each = journal.run_ids()
     return {
         "runs": each,
-        "lines": journal.headlines(),
+        "headlines": journal.headlines(),
         "one by one": [journal.run(r) for r in each],
         "orders": {r: journal.orders(r) for r in each},
         "of each round": {r: [journal.orders(r, at) for at in range(JOIN, 8)] for r in each},
         "rounds": {r: journal.rounds(r) for r in each},
         "events": {r: journal.events(r) for r in each},
         "open": {who: journal.open_orders(who) for who in TEAM},
-        "last": {(r, who): journal.last_answer(r, who) for r in each for who in TEAM},
+        "last": {r: journal.last_answers(r, TEAM) for r in each},
+        "lines": {r: [journal.order_lines(r, at) for at in range(JOIN, 8)] for r in each},
+        "recent": {r: journal.recent_rounds(r) for r in each},
+        "missed": {r: journal.missed(r) for r in each},
+        "totals": {r: (journal.round_totals(r), journal.site_totals(r), journal.scores(r)) for r in each},
+        "barred": {r: journal.barred(r) for r in each},
+        "seen": journal.last_seen(TEAM),
         "clients": journal.clients(),
     }
 

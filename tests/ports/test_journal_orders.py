@@ -35,11 +35,11 @@ def test_orders_are_sorted(journal: Journal) -> None:
     """By cursor, client and attempt; open ones of a client by age and id."""
     began(journal)
     journal.advance(advance(JOIN))
-    journal.reissue([order_row(JOIN, BOB, attempt=2, created=3.0), order_row(0, ANN, attempt=2, created=90.0)])
+    journal.reissue([order_row(0, BOB, attempt=2, created=3.0), order_row(0, ANN, attempt=2, created=90.0)])
     placed = [(o.cursor, o.client, o.attempt) for o in journal.orders(RUN)]
     assert placed == sorted(placed)
     assert len(placed) == 8
-    assert [(o.cursor, o.attempt) for o in journal.open_orders(BOB)] == [(JOIN, 2), (0, 1)]
+    assert [(o.cursor, o.attempt) for o in journal.open_orders(BOB)] == [(0, 2), (0, 1)]
     assert [o.attempt for o in journal.open_orders(ANN)] == [1, 2]
     assert journal.order(first(CYD)) is not None
     assert journal.order(OrderId("unknown")) is None
@@ -117,7 +117,7 @@ def test_an_answer_that_the_closed_round_does_not_fold_is_late(journal: Journal)
     assert row is not None and (row.reply, row.answered) == (files(CYD), 30.0)
     told = journal.events(RUN)[-2]
     assert (told.kind, dict(told.data)) == ("late", {"client": CYD, "cursor": JOIN, "metrics": {"loss": 0.25, "rows": 3}})
-    assert journal.last_answer(RUN, CYD) == JOIN
+    assert journal.last_answers(RUN, [CYD])[CYD] == JOIN
     assert journal.collect(0.0) == (digest(CYD),)
 
 
@@ -148,17 +148,17 @@ def test_one_of_two_answers_at_once_wins(journal: Journal) -> None:
 def test_the_last_answer_counts_late_ones_and_not_failures(journal: Journal) -> None:
     """Work that was done counts, also at time zero; a failure does not; nobody's answer is before the join."""
     began(journal)
-    assert journal.last_answer(RUN, ANN) == JOIN - 1
+    assert journal.last_answers(RUN, [ANN])[ANN] == JOIN - 1
     answer(journal, first(ANN), now=0.0)
-    assert journal.last_answer(RUN, ANN) == JOIN
+    assert journal.last_answers(RUN, [ANN])[ANN] == JOIN
     journal.advance(advance(JOIN))
     journal.advance(advance(0))
     answer(journal, first(ANN, 0))
-    assert journal.last_answer(RUN, ANN) == 0
+    assert journal.last_answers(RUN, [ANN])[ANN] == 0
     order = first(ANN, 1)
     journal.answer(order, reply(order, failure=Failure("StepFailed", "no")), OrderStatus.FAILED, 30.0, 0, 0)
-    assert journal.last_answer(RUN, ANN) == 0
-    assert journal.last_answer(OTHER, ANN) == JOIN - 1
+    assert journal.last_answers(RUN, [ANN])[ANN] == 0
+    assert journal.last_answers(OTHER, [ANN])[ANN] == JOIN - 1
 
 
 def test_reissued_orders_are_offered_beside_the_old(journal: Journal) -> None:

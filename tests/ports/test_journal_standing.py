@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from journal_values import ANN, BOB, RUN, answer, began, client, first, invite, together, two_rounds_old
+from journal_values import ANN, BOB, OTHER, RUN, answer, began, client, first, invite, together, two_rounds_old
 
 from tideline.core.run import OrderId
 from tideline.engine.model.accounts import Keys, Standing
@@ -97,13 +97,25 @@ def test_revoking_twice(journal: Journal) -> None:
     ended = journal.revoke(ANN, "another reason", 50.0)
     assert [order.id for order in ended] == [OrderId(f"{RUN}/1/{ANN}/1")]
     assert journal.client(ANN) == client(ANN, standing=Standing.REVOKED, revoked=5.0, reason="left")
-    assert journal.revoke(ANN, "", 60.0) == () and journal.revoked() == {ANN}
+    assert journal.revoke(ANN, "", 60.0) == ()
+
+
+def test_who_is_barred(journal: Journal) -> None:
+    """A revoked client with an open order of the run; not one without, of another run, or that is not revoked."""
+    enrolled(journal)
+    began(journal, OTHER)
+    journal.revoke(ANN, "left", 5.0)
+    assert journal.barred(OTHER) == ()
+    began(journal)
+    assert (journal.barred(RUN), journal.barred(OTHER)) == ((ANN,), ())
+    answer(journal, first(ANN))
+    assert journal.barred(RUN) == ()
 
 
 def test_nobody_is_revoked_who_is_not_there(journal: Journal) -> None:
     """A stranger's name changes nothing."""
     began(journal)
-    assert journal.revoke(ANN, "left", 5.0) == () and journal.revoked() == frozenset()
+    assert journal.revoke(ANN, "left", 5.0) == () and journal.client(ANN) is None
     assert len(journal.orders(RUN, JOIN)) == 3 and journal.open_orders(ANN) != ()
 
 
@@ -116,4 +128,4 @@ def test_a_revoked_name_may_enrol_again(journal: Journal) -> None:
     again = client(ANN, version="9", sign_key="cc", receive_key="dd")
     assert not journal.enrol("token", again), "that one is used"
     assert journal.enrol("two", again)
-    assert journal.client(ANN) == again and journal.revoked() == frozenset()
+    assert journal.client(ANN) == again

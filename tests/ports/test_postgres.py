@@ -106,7 +106,8 @@ def notes(journal: SqlJournal) -> list[str]:
 @settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_life_is_the_same(schema: str, moves: list[Move]) -> None:
     """Every answer along the way and everything visible at the end are those of the journal in memory."""
-    moved = "runs, drafts, leases, listings, rounds, orders, events, parts, members, refs, pushed, sealed, invites, clients"
+    moved = "runs, drafts, rosters, leases, listings, rounds, orders, round_totals, site_totals, events, parts, members, refs"
+    moved += ", pushed, sealed, invites, clients"
     run(schema, f"TRUNCATE {moved}")
     stored = SqlJournal(schema)
     try:

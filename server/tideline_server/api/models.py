@@ -104,7 +104,9 @@ class RunResult(BaseModel):
         " admins get), asked, bytes"
     )
     groups: Groups | None = Field(description="the sites' last grouping; null where the method reports none")
-    curve: list[Facts] = Field(description="accuracy over the rounds, a point per site and scoring")
+    curve: list[Facts] = Field(
+        description="accuracy over the rounds, a point per site and scoring; beyond 5,000 points a mean per scoring"
+    )
     history: list[Facts] | None = Field(description="every metric, an entry per reply; null unless you ask for it")
     contract: list[Facts] = Field(description="everything that leaves a site, clause by clause")
     plan_length: int

@@ -12,8 +12,10 @@ from tideline.core.run import ClientId
 from tideline.engine.model.accounts import ApiKey, Client, Handover, Invite, KeyRole, Keys, Standing
 from tideline.engine.model.transitions import rekeyed
 from tideline_server.store.database.dialect import INSERTS, added
+from tideline_server.store.listings import in_batches
 from tideline_server.store.schema import GOOD, api_keys, clients, invites
 
+LAST_SEEN = select(clients.c.name, clients.c.seen).where(clients.c.name.in_(bindparam("names", expanding=True)))
 SEEN = update(clients).where(clients.c.name == bindparam("who")).values(seen=bindparam("at"))
 
 
@@ -56,6 +58,10 @@ def known(connection: Connection, name: str) -> Client | None:
 
 def everybody(connection: Connection) -> tuple[Client, ...]:
     return tuple(sorted(map(client_of, connection.execute(select(clients))), key=lambda c: c.name))
+
+
+def last_seen(connection: Connection, names: Collection[ClientId]) -> dict[ClientId, float]:
+    return {ClientId(row.name): row.seen for row in in_batches(connection, LAST_SEEN, "names", names)}
 
 
 def saw(
@@ -101,10 +107,6 @@ def revoke(connection: Connection, name: ClientId, reason: str, now: float) -> t
     changes = {"standing": Standing.REVOKED, "revoked": now, "reason": reason}
     done = connection.execute(update(clients).where(standing).values(**changes)).rowcount == 1
     return known(connection, name), done
-
-
-def revoked(connection: Connection) -> frozenset[ClientId]:
-    return frozenset(connection.scalars(select(clients.c.name).where(clients.c.standing == Standing.REVOKED)))
 
 
 def add_key(connection: Connection, key: ApiKey) -> bool:

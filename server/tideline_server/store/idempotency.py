@@ -81,7 +81,7 @@ def create_once(
     """Write new runs as `create` does, unless the first is known (False). `ours`: the record's key and worker."""
     if locked(connection, *ours).answer is not None:
         raise overtaken()
-    if runs.status_of(connection, new[0].id) is not None:
+    if runs.is_known(connection, new[0].id):
         return False
     transitions.create(connection, new, asked, by, here)
     return True

@@ -21,7 +21,19 @@ from tideline.engine.model.runs import OPEN, Lease, RoundRow, RunRow, Status
 from tideline.engine.model.transitions import answered, present, with_author
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, IdempotencyRecord, Present, all_present
-from tideline_server.store import accounts, audit, envelopes, idempotency, leases, listings, orders, parts, runs, transitions
+from tideline_server.store import (
+    accounts,
+    audit,
+    envelopes,
+    idempotency,
+    leases,
+    listings,
+    orders,
+    parts,
+    runs,
+    totals,
+    transitions,
+)
 from tideline_server.store.database.transactions import Watch, open_store
 
 P = ParamSpec("P")
@@ -61,10 +73,13 @@ class SqlJournal:
     run_ids, headlines, events = reads(runs.ids), reads(runs.headlines), reads(runs.events_after)
     tally = reads(runs.tally)
     leases = reads(leases.of_open_runs)
-    last_answer = reads(orders.last_answer)
+    recent_rounds = reads(runs.recent_rounds)
+    order_lines, missed, barred = reads(orders.lines), reads(orders.missed), reads(orders.barred)
+    standing, round_totals, site_totals = reads(totals.standing), reads(totals.of_rounds), reads(totals.of_sites)
+    scores, last_answers = reads(totals.scores), reads(totals.last_answers)
     envelopes = reads(envelopes.find)
     invite = reads(accounts.invite)
-    client, clients, revoked = reads(accounts.known), reads(accounts.everybody), reads(accounts.revoked)
+    client, clients, last_seen = reads(accounts.known), reads(accounts.everybody), reads(accounts.last_seen)
     api_keys, used_key = reads(accounts.all_keys), writes(accounts.use_key)
     add_parts, adopt = writes(parts.add), writes(parts.adopt)
     choose, conclude, leave = writes(idempotency.choose), writes(idempotency.conclude), writes(idempotency.leave)

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, exists, insert, select, update
 
 from tideline.core.run import ClientId, OrderId, RunId
+from tideline.engine.model.accounts import Standing
 from tideline.engine.model.orders import Failure, Files, OrderRow, OrderStatus
-from tideline.engine.model.runs import JOIN
+from tideline.engine.model.totals import OrderLine
 from tideline_server.store import envelopes
 from tideline_server.store.listings import Library, Listed
-from tideline_server.store.schema import orders
+from tideline_server.store.schema import MISSED, clients, orders
 
 ANSWER = ("status", "reply", "metrics", "facts", "failure", "answered", "progress", "bytes_down", "bytes_up")
+STATUSES = {status.value: status for status in OrderStatus}
 ONE = select(orders).where(orders.c.id == bindparam("order"))
 OF_RUN = select(orders).where(orders.c.run == bindparam("of")).order_by(orders.c.cursor, orders.c.client, orders.c.attempt)
 OF_ROUND = OF_RUN.where(orders.c.cursor == bindparam("at"))
+IN_LINE = [each.name for each in fields(OrderLine)]
+STATUS, FAILURE = map(IN_LINE.index, ("status", "failure"))
+LINE = select(*(orders.c[name] for name in IN_LINE)).where(orders.c.run == bindparam("of"))
+LINES = LINE.where(orders.c.cursor == bindparam("at")).order_by(orders.c.client, orders.c.attempt)
+MISSING = LINE.where(MISSED).order_by(orders.c.cursor, orders.c.client, orders.c.attempt)
 OPEN_OF = (
     select(orders)
     .where(orders.c.client == bindparam("of"), orders.c.status == OrderStatus.OPEN)
@@ -29,11 +36,13 @@ ANSWERED = (
     .where(orders.c.run == bindparam("of"), orders.c.cursor == bindparam("at"), orders.c.status == OrderStatus.ANSWERED)
     .order_by(orders.c.client, orders.c.attempt)
 )
-LAST = select(func.max(orders.c.cursor)).where(
-    orders.c.run == bindparam("of"),
-    orders.c.client == bindparam("by"),
-    orders.c.answered.is_not(None),
-    orders.c.failure.is_(None),
+BARRED = (
+    select(clients.c.name)
+    .where(
+        clients.c.standing == Standing.REVOKED,
+        exists().where(orders.c.client == clients.c.name, orders.c.status == OrderStatus.OPEN, orders.c.run == bindparam("of")),
+    )
+    .order_by(clients.c.name)
 )
 BEAT = update(orders).where(orders.c.id == bindparam("order")).values(progress=bindparam("share"), beat=bindparam("at"))
 NOTE_ANSWER = update(orders).where(orders.c.id == bindparam("order")).values({name: bindparam(name) for name in ANSWER})
@@ -69,6 +78,26 @@ def find(connection: Connection, /, library: Library, what: Select[Any], **value
     return tuple(order_of(row, files) for row in rows)
 
 
+def lines(connection: Connection, run: RunId, cursor: int) -> tuple[OrderLine, ...]:
+    return tuple(map(line_of, connection.execute(LINES, {"of": run, "at": cursor})))
+
+
+def missed(connection: Connection, run: RunId) -> tuple[OrderLine, ...]:
+    return tuple(map(line_of, connection.execute(MISSING, {"of": run})))
+
+
+def line_of(row: Row[Any]) -> OrderLine:
+    """An order in one line. By position, which is quicker: a round may have thousands."""
+    columns = list(row)
+    columns[STATUS] = STATUSES[columns[STATUS]]
+    columns[FAILURE] = Failure(**columns[FAILURE]) if columns[FAILURE] else None
+    return OrderLine(*columns)
+
+
+def barred(connection: Connection, run: RunId) -> tuple[ClientId, ...]:
+    return tuple(map(ClientId, connection.scalars(BARRED, {"of": run})))
+
+
 def bare(connection: Connection, order: OrderId) -> OrderRow | None:
     row = connection.execute(ONE, {"order": order}).one_or_none()
     return order_of(row, {}) if row else None
@@ -97,9 +126,10 @@ def note_answer(connection: Connection, row: OrderRow, known: Listed) -> None:
     connection.execute(NOTE_ANSWER, {"order": row.id} | {name: columns[name] for name in ANSWER})
 
 
-def close(connection: Connection, run: RunId, cursor: int | None, status: OrderStatus) -> None:
-    scope = orders.c.run == run if cursor is None else (orders.c.run == run) & (orders.c.cursor == cursor)
-    connection.execute(update(orders).where(scope, orders.c.status == OrderStatus.OPEN).values(status=status))
+def close(connection: Connection, run: RunId, cursor: int, status: OrderStatus) -> None:
+    """End the open orders of an exchange."""
+    here = (orders.c.run == run) & (orders.c.cursor == cursor)
+    connection.execute(update(orders).where(here, orders.c.status == OrderStatus.OPEN).values(status=status))
 
 
 def answered_beside(connection: Connection, run: RunId, cursor: int, folded: Collection[ClientId]) -> list[OrderRow]:
@@ -112,12 +142,6 @@ def answered_beside(connection: Connection, run: RunId, cursor: int, folded: Col
 
 def expire(connection: Connection, order: OrderId) -> None:
     connection.execute(update(orders).where(orders.c.id == order).values(status=OrderStatus.EXPIRED))
-
-
-def last_answer(connection: Connection, run: RunId, client: ClientId) -> int:
-    """The cursor of a client's last reply, or JOIN - 1."""
-    last = connection.scalar(LAST, {"of": run, "by": client})
-    return JOIN - 1 if last is None else int(last)
 
 
 def beat(connection: Connection, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:

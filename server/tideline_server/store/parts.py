@@ -14,7 +14,7 @@ from tideline.engine.model.orders import Files, OrderRow
 from tideline.engine.model.transitions import REMEMBERED_SECONDS
 from tideline_server.store.database.dialect import upsert
 from tideline_server.store.listings import BATCH, Listed, batches, digests_in, in_batches
-from tideline_server.store.schema import dropped, listings, loose, members, orders, parts, pushed, refs, store_marker
+from tideline_server.store.schema import dropped, listings, loose, members, parts, pushed, refs, store_marker
 
 OF_RUN = refs.c.run == bindparam("of")
 OLD = OF_RUN & (refs.c.cursor < bindparam("before"))
@@ -22,13 +22,14 @@ LAST_STATE = select(func.max(refs.c.cursor)).where(OF_RUN, refs.c.kind == "state
 REPLY = OF_RUN & (refs.c.cursor == bindparam("at")) & refs.c.kind.in_(("reply", "sealed")) & (refs.c.owner == bindparam("by"))
 NOT_LAST = OF_RUN & or_(refs.c.kind != "state", refs.c.cursor != bindparam("last"))
 
+CLAIMED = ("run", "cursor", "kind", "owner", "client")
 FRESH_SECONDS = 1.0  # for which a touched part is not touched again
 # A client's own parts: pushed for the answer at hand, or named by a live order to it or a live reply of it.
 PUSHED = exists().where(pushed.c.digest == parts.c.digest, pushed.c.run == bindparam("of"), pushed.c.client == bindparam("by"))
 NAMED = (
     exists()
-    .select_from(members.join(refs, refs.c.listing == members.c.listing).join(orders, orders.c.id == refs.c.owner))
-    .where(members.c.digest == parts.c.digest, refs.c.run == bindparam("of"), orders.c.client == bindparam("by"))
+    .select_from(members.join(refs, refs.c.listing == members.c.listing))
+    .where(members.c.digest == parts.c.digest, refs.c.run == bindparam("of"), refs.c.client == bindparam("by"))
 )
 SOME = parts.c.digest.in_(bindparam("digests", expanding=True))
 KNOWN = select(parts.c.digest).where(SOME)
@@ -48,13 +49,17 @@ TOUCH = update(parts).where(SOME).values(touched=bindparam("at"), once_referred=
 
 @dataclass(frozen=True)
 class Claim:
-    """A reference to files: of an order's message, a reply, a run's state, or what these name for peers."""
+    """A reference to files: of an order's message, a reply, a run's state, or what these name for peers.
+
+    owner, client: the order, and whose it is; empty where it is the run's own.
+    """
 
     kind: str
     run: RunId
     cursor: int
     files: Files
     owner: str = ""
+    client: str = ""
 
 
 def lay(connection: Connection, claims: Iterable[Claim], now: float) -> None:
@@ -70,7 +75,7 @@ def lay(connection: Connection, claims: Iterable[Claim], now: float) -> None:
 def refer(connection: Connection, claims: Iterable[Claim], known: Listed) -> None:
     """Write references to laid parts. `known`: the kept listings of their files."""
     real = [claim for claim in claims if claim.files]
-    rows = [{"run": c.run, "cursor": c.cursor, "kind": c.kind, "owner": c.owner, "listing": known[c.files]} for c in real]
+    rows = [{name: getattr(c, name) for name in CLAIMED} | {"listing": known[c.files]} for c in real]
     if rows:
         connection.execute(insert(refs), rows)
 

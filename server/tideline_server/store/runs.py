@@ -11,15 +11,16 @@ from typing import Any, TypeVar
 from sqlalchemy import Column, Connection, Row, bindparam, func, insert, or_, select, update
 
 from tideline.core.privacy import Contract, from_json, to_json
-from tideline.core.run import ClientId, Member, Role, RunId, RunSpec
+from tideline.core.run import ClientId, Member, Role, Roster, RunId, RunSpec
 from tideline.core.settings import Plain, parse
 from tideline.core.settings import plain as as_plain
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.fold_report import groups_in, tables_in
 from tideline.engine.model.orders import OrderStatus
-from tideline.engine.model.runs import Event, Headline, PhaseFact, RoundRow, RunRow, Status, Tally
+from tideline.engine.model.runs import FINAL, JOIN, Event, Headline, PhaseFact, RoundRow, RunRow, Status, Tally
+from tideline_server.store.database.dialect import upsert
 from tideline_server.store.listings import Listed, batches, files_of
-from tideline_server.store.schema import audit_tip, clients, drafts, events, listings, orders, parts, rounds, runs
+from tideline_server.store.schema import audit_tip, clients, drafts, events, listings, orders, parts, rosters, rounds, runs
 
 T = TypeVar("T")
 KEPT_RUNS = 64  # runs whose unchanging facts stay decoded
@@ -30,6 +31,14 @@ LOCK = select(runs.c.id).where(runs.c.id == bindparam("of")).with_for_update(key
 REWRITE = update(runs).where(runs.c.id == bindparam("of")).values({column.name: bindparam(column.name) for column in runs.c})
 LAST = select(func.coalesce(func.max(events.c.seq), 0) + 1).where(events.c.run == bindparam("of")).scalar_subquery()
 NOTE = insert(events).values({column.name: bindparam(column.name) for column in events.c} | {"seq": LAST})
+
+MEMBERS = select(rosters.c.members).where(rosters.c.run == bindparam("of"))
+CHECKPOINTS = (
+    select(rounds.c.cursor)
+    .where(rounds.c.run == bindparam("of"), rounds.c.state.is_not(None))
+    .order_by(rounds.c.cursor.desc())
+    .limit(2)
+)
 
 IDS = select(runs.c.id).order_by(runs.c.created, runs.c.id)
 LENGTH = func.json_array_length(drafts.c.plan)
@@ -60,6 +69,7 @@ class Remembered:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._drafts: dict[RunId, Draft] = {}
+        self._members: dict[RunId, Roster] = {}
         self._rounds: dict[RunId, tuple[RoundRow, ...]] = {}
 
     def drafts(self, connection: Connection, wanted: Iterable[RunId]) -> dict[RunId, Draft]:
@@ -70,6 +80,18 @@ class Remembered:
             found |= {r.run: draft_of(r) for r in connection.execute(select(drafts).where(drafts.c.run.in_(batch)))}
         with self._lock:
             self._drafts = newest(self._drafts, found)
+        return found
+
+    def members(self, connection: Connection, run: RunId, cursor: int) -> Roster:
+        """Who joined a run that has reached this cursor: nobody before the join has closed."""
+        if cursor == JOIN:
+            return ()
+        with self._lock:
+            known = self._members.get(run, ())
+        found = known or members_of(connection, run)
+        if found and not known:
+            with self._lock:
+                self._members = newest(self._members, {run: found})
         return found
 
     def rounds(self, connection: Connection, run: RunId) -> tuple[RoundRow, ...]:
@@ -98,15 +120,17 @@ def draft_of(row: Row[Any]) -> Draft:
     return Draft(parse(RunSpec, row.spec, "spec"), roster, tuple(PhaseFact(*fact) for fact in row.plan), from_json(row.contract))
 
 
-def run_of(row: Row[Any], draft: Draft) -> RunRow:
-    return RunRow(
-        **{
-            **row._mapping,
-            **vars(draft),
-            "status": Status(row.status),
-            "members": tuple(parse(Member, each, "member") for each in row.members),
-        }
-    )
+def run_of(row: Row[Any], draft: Draft, members: Roster) -> RunRow:
+    return RunRow(**{**row._mapping, **vars(draft), "status": Status(row.status), "members": members})
+
+
+def members_of(connection: Connection, run: RunId) -> Roster:
+    found = connection.scalar(MEMBERS, {"of": run})
+    return tuple(parse(Member, each, "member") for each in found or ())
+
+
+def write_members(connection: Connection, run: RunId, members: Roster) -> None:
+    upsert(connection, rosters, [{"run": run, "members": as_plain(members)}], "members")
 
 
 def write(connection: Connection, run: RunRow) -> None:
@@ -115,6 +139,8 @@ def write(connection: Connection, run: RunRow) -> None:
     connection.execute(insert(runs), changing(run))
     facts = {"spec": as_plain(run.spec), "roster": as_plain(run.roster), "plan": plan, "contract": to_json(run.contract)}
     connection.execute(insert(drafts), {"run": run.id, **facts})
+    if run.members:
+        write_members(connection, run.id, run.members)
 
 
 def lock(connection: Connection, run: RunId) -> None:
@@ -127,17 +153,24 @@ def rewrite(connection: Connection, run: RunRow) -> None:
 
 
 def changing(run: RunRow) -> dict[str, Any]:
-    return {column.name: getattr(run, column.name) for column in runs.columns} | {"members": as_plain(run.members)}
+    return {column.name: getattr(run, column.name) for column in runs.columns}
 
 
 def find(connection: Connection, memory: Remembered, run: RunId) -> RunRow | None:
     row = connection.execute(ONE, {"of": run}).one_or_none()
-    return run_of(row, memory.drafts(connection, [run])[run]) if row else None
+    if row is None:
+        return None
+    return run_of(row, memory.drafts(connection, [run])[run], memory.members(connection, run, row.cursor))
 
 
-def status_of(connection: Connection, run: RunId) -> Status | None:
-    found = connection.scalar(select(runs.c.status).where(runs.c.id == run))
-    return Status(found) if found else None
+def is_known(connection: Connection, run: RunId) -> bool:
+    return connection.scalar(select(runs.c.id).where(runs.c.id == run)) is not None
+
+
+def open_at(connection: Connection, run: RunId) -> int | None:
+    """The cursor of a run that has not ended."""
+    row = connection.execute(ONE, {"of": run}).one_or_none()
+    return None if row is None or row.status in FINAL else int(row.cursor)
 
 
 def ids(connection: Connection) -> tuple[RunId, ...]:
@@ -164,6 +197,12 @@ def rounds_since(connection: Connection, run: RunId, cursor: int | None) -> tupl
     return tuple(round_of(row) for row in connection.execute(chosen.order_by(rounds.c.cursor)))
 
 
+def recent_rounds(connection: Connection, run: RunId) -> tuple[RoundRow, ...]:
+    """A run's closed rounds from the last checkpoint but one on."""
+    last = connection.scalars(CHECKPOINTS, {"of": run}).all()
+    return rounds_since(connection, run, last[1] - 1 if len(last) == 2 else None)
+
+
 def round_of(row: Row[Any]) -> RoundRow:
     columns = dict(row._mapping)
     columns |= {"state": files_of(columns.pop("files")), "folded": tuple(row.folded)}
@@ -175,8 +214,8 @@ def note(connection: Connection, run: RunId, kind: str, data: Mapping[str, Plain
     connection.execute(NOTE, {"of": run, "run": run, "at": now, "kind": kind, "data": data})
 
 
-def events_after(connection: Connection, run: RunId, after: int = 0) -> tuple[Event, ...]:
-    chosen = select(events).where(events.c.run == run, events.c.seq > after).order_by(events.c.seq)
+def events_after(connection: Connection, run: RunId, after: int = 0, limit: int | None = None) -> tuple[Event, ...]:
+    chosen = select(events).where(events.c.run == run, events.c.seq > after).order_by(events.c.seq).limit(limit)
     return tuple(Event(**row._mapping) for row in connection.execute(chosen))
 
 

@@ -8,6 +8,7 @@ its parts is collected. The same files sent again refill it.
 from __future__ import annotations
 
 from sqlalchemy import Column, ForeignKey, Index, Integer, MetaData, Table
+from sqlalchemy import text as sql
 
 from tideline_server.store.columns import COUNTED, TEXT, flag, large, plain, seconds, text, whole
 
@@ -63,6 +64,7 @@ clients = Table(
     text("reason"),
     flag("rotate"),
     plain("handovers"),
+    Index("clients_by_standing", "standing", "name"),
 )
 
 runs = Table(
@@ -73,7 +75,6 @@ runs = Table(
     *map(seconds, ("created", "deadline_at")),
     *map(text, ("status", "cause")),
     whole("cursor"),
-    plain("members"),
     seconds("opened"),
     seconds("started", null=True),
     seconds("ended", null=True),
@@ -88,6 +89,9 @@ runs = Table(
 drafts = Table(
     "drafts", metadata, text("run", ForeignKey("runs.id"), key=True), *map(plain, ("spec", "roster", "plan", "contract"))
 )
+
+# Who joined a run, written once. The run's own row is read for every reply, so it is short.
+rosters = Table("rosters", metadata, text("run", ForeignKey("runs.id"), key=True), plain("members"))
 
 # Who conducts a run. Every run has a row.
 leases = Table(
@@ -141,8 +145,40 @@ orders = Table(
     *map(large, ("bytes_down", "bytes_up")),
     plain("sealed"),
     Index("orders_of_round", "run", "cursor"),
-    Index("orders_of_client", "client", "status"),
-    Index("orders_of_member", "run", "client", "cursor"),
+    Index("orders_of_client", "client", "status", "run"),
+    Index("orders_of_member", "run", "client", "cursor", "attempt"),
+)
+MISSED = sql("orders.status IN ('failed', 'expired')")  # in so many words, as SQLite takes an index only for its own condition
+Index(
+    "orders_missed",
+    orders.c.run,
+    orders.c.cursor,
+    orders.c.client,
+    orders.c.attempt,
+    sqlite_where=sql("status IN ('failed', 'expired')"),
+    postgresql_where=sql("status IN ('failed', 'expired')"),
+)
+
+# What orders come to, kept as replies come (engine.model.totals): nobody reads all orders to count them.
+round_totals = Table(
+    "round_totals",
+    metadata,
+    text("run", ForeignKey("runs.id"), key=True),
+    whole("cursor", key=True),
+    *map(whole, ("open", "answered", "failed")),
+    *map(large, ("bytes_down", "bytes_up")),
+    whole("scored"),
+    seconds("accuracy", null=True),
+    plain("scores"),
+)
+site_totals = Table(
+    "site_totals",
+    metadata,
+    text("run", ForeignKey("runs.id"), key=True),
+    text("client", key=True),
+    *map(large, ("bytes_down", "bytes_up")),
+    plain("metrics"),
+    *map(whole, ("answered", "scored", "last")),
 )
 
 # What sites sealed for each other. `needed`: the last cursor whose reply brought it, or whose state names it.
@@ -191,7 +227,7 @@ members = Table(
 )
 
 # What keeps a listing alive. `kind`: order, reply, state or sealed (files that a reply brought, or a state names); `owner`: the
-# order's id.
+# order's id; `client`: whose it is, or empty.
 refs = Table(
     "refs",
     metadata,
@@ -200,7 +236,9 @@ refs = Table(
     text("kind", key=True),
     text("owner", key=True),
     whole("listing", ForeignKey("listings.id")),
+    text("client"),
     Index("refs_of_listing", "listing"),
+    Index("refs_of_client", "run", "client", "listing"),
 )
 
 # What was done, chained by hashes (engine.audit). Triggers refuse to change or remove an entry. A transaction that adds one

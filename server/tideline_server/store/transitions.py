@@ -24,7 +24,7 @@ from tideline.engine.model.transitions import (
 )
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import Advance
-from tideline_server.store import envelopes, leases, orders, parts, runs
+from tideline_server.store import envelopes, leases, orders, parts, runs, totals
 from tideline_server.store.listings import Listed, digests_in, interned
 from tideline_server.store.parts import Claim
 
@@ -38,8 +38,10 @@ def create(
         runs.write(connection, run)
         leases.begin(connection, run.id)
         runs.note(connection, run.id, "created", with_author({"method": run.method}, by), run.created)
-    for order in asked:
-        offer(connection, [order], order.created)
+    first = tuple(asked)
+    for created in sorted({order.created for order in first}):
+        offer(connection, [order for order in first if order.created == created], created)
+    totals.begin(connection, first)
 
 
 def begin_from(connection: Connection, new: Sequence[RunRow], here: Callable[[Digest], bool]) -> None:
@@ -57,7 +59,7 @@ def begin_from(connection: Connection, new: Sequence[RunRow], here: Callable[[Di
 
 def offer(connection: Connection, new: Sequence[OrderRow], now: float, *more: Claim) -> Listed:
     """Write new orders, with references to what they send and those in `more`."""
-    claims = [*more, *(Claim(kind="order", run=o.run, cursor=o.cursor, files=o.files, owner=o.id) for o in new)]
+    claims = [*more, *(Claim(kind="order", run=o.run, cursor=o.cursor, files=o.files, owner=o.id, client=o.client) for o in new)]
     parts.lay(connection, claims, now)
     known = interned(connection, [claim.files for claim in claims], held=True)
     orders.write(connection, new, known)
@@ -69,6 +71,7 @@ def offer_new(connection: Connection, asked: Iterable[OrderRow], now: float) -> 
     """Write and return the orders that are not known yet."""
     new = [order for order in asked if orders.bare(connection, order.id) is None]
     offer(connection, new, now)
+    totals.count(connection, new)
     return new
 
 
@@ -78,7 +81,7 @@ def set_status(connection: Connection, row: RunRow, status: Status, details: Map
     runs.rewrite(connection, replace(row, status=status, cause=str(details["cause"]), ended=ended))
     runs.note(connection, row.id, status.value, details, now)
     if status in FINAL:
-        end(connection, row.id)
+        end(connection, row.id, row.cursor)
 
 
 def advance(connection: Connection, row: RunRow, step: Advance) -> list[ClientId]:
@@ -91,13 +94,17 @@ def advance(connection: Connection, row: RunRow, step: Advance) -> list[ClientId
     known = offer(connection, step.orders, now, *(Claim(kind, step.run, closed.next_cursor, files) for kind, files in held))
     runs.write_round(connection, closed, known)
     runs.rewrite(connection, advanced(row, step))
+    if step.members is not None:
+        runs.write_members(connection, step.run, step.members)
     parts.trim(connection, step.run, step.retain_from)
     envelopes.trim(connection, step.run, step.retain_from)
     late = leave_out(connection, step, now)
+    totals.close(connection, step.run, step.from_cursor)
+    totals.begin(connection, step.orders)
     runs.note(connection, step.run, "closed", closed_event(step), now)
     if step.status in FINAL:
         runs.note(connection, step.run, step.status.value, {"cause": ""}, now)
-        end(connection, step.run)
+        end(connection, step.run, step.cursor)
     return late
 
 
@@ -111,9 +118,10 @@ def leave_out(connection: Connection, step: Advance, now: float) -> list[ClientI
     return [row.client for row in found]
 
 
-def end(connection: Connection, run: RunId) -> None:
-    """Cancel a final run's orders, and keep only its last state."""
-    orders.close(connection, run, None, OrderStatus.CANCELLED)
+def end(connection: Connection, run: RunId, cursor: int) -> None:
+    """Cancel a final run's open orders, which are at its cursor, and keep only its last state."""
+    orders.close(connection, run, cursor, OrderStatus.CANCELLED)
+    totals.give_up(connection, run, cursor)
     parts.release(connection, run)
     envelopes.trim(connection, run, None)
 
@@ -123,10 +131,13 @@ def answer(connection: Connection, row: OrderRow, reply: Reply, now: float) -> N
     accepted = row.status is OrderStatus.ANSWERED
     sealed_files = ciphers(reply.sealed)
     named = [("reply", reply.files), ("sealed", sealed_files)] if accepted else []
-    claims = [Claim(kind=kind, run=row.run, cursor=row.cursor, files=files, owner=row.id) for kind, files in named]
+    claims = [
+        Claim(kind=kind, run=row.run, cursor=row.cursor, files=files, owner=row.id, client=row.client) for kind, files in named
+    ]
     parts.lay(connection, claims, now)
     known = interned(connection, [reply.files, sealed_files], held=accepted)
     orders.note_answer(connection, row, known)
+    totals.reply(connection, row)
     parts.drop_pushed(connection, row.run, row.client)
     parts.refer(connection, claims, known)
     envelopes.write(connection, row.run, row.cursor, reply.sealed if accepted else ())
@@ -152,10 +163,10 @@ def end_orders_of(connection: Connection, client: Client, now: float) -> list[tu
 
 
 def reissue(connection: Connection, again: Iterable[OrderRow]) -> list[OrderRow]:
-    """Write and return the orders that are not known yet and whose run has not ended."""
+    """Write and return the orders of open exchanges that are not known yet and whose run has not ended."""
     new = []
     for order in again:
         runs.lock(connection, order.run)
-        if runs.status_of(connection, order.run) not in (None, *FINAL):
+        if runs.open_at(connection, order.run) == order.cursor:
             new += offer_new(connection, [order], order.created)
     return new

@@ -115,7 +115,8 @@ def by_round(result: RunResult) -> Iterator[tuple[int, dict[str, float]]]:
     """The sites' accuracies of each scoring, by the rounds that were over: the largest number of any other phase until then."""
     shares: dict[tuple[str, int], dict[str, float]] = {}
     for point in result["curve"]:
-        shares.setdefault((point["phase"], point["round"]), {})[point["client"]] = point["accuracy"]
+        if point["client"] is not None:  # of very long runs there are means alone, over sites of every role
+            shares.setdefault((point["phase"], point["round"]), {})[point["client"]] = point["accuracy"]
     scorings, rounds = {phase for phase, _ in shares}, 0
     merged: dict[int, dict[str, float]] = {}
     for phase in result["phases"]:

@@ -63,13 +63,14 @@ class ClosedRound(TypedDict):
 
 
 class Point(TypedDict):
-    """A site's accuracy at one scoring."""
+    """A site's accuracy at one scoring; of very long runs the mean over so many `sites`, and no client."""
 
-    client: str
+    client: str | None
     phase: str
     round: int
     cursor: int
     accuracy: float
+    sites: NotRequired[int]
 
 
 class Entry(TypedDict):

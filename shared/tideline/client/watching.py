@@ -69,12 +69,12 @@ class Tally:
         match = WAITS.fullmatch(self.waits)
         self.asked, self.awaited = (int(match[2]), set(match[3].split(", "))) if match else (None, set())
         self.heard = set()
-        self.accuracy |= {point["client"]: point["accuracy"] for point in result["curve"]}
-        points: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
-        for point in result["curve"]:
-            points[point["phase"], point["round"]][point["client"]] = point["accuracy"]
+        points = {p["client"]: p["accuracy"] for p in result["curve"] if p["client"] is not None}
+        # Where there are means alone, the sites' last accuracies stand in their lines.
+        self.accuracy |= points or {c["name"]: c["accuracy"] for c in result["clients"] if c["accuracy"] is not None}
+        scores = scorings(result)
         for phase in result["phases"]:
-            yield from self.close(phase, phase["name"], points[phase["name"], phase["round"]])
+            yield from self.close(phase, phase["name"], scores.get((phase["name"], phase["round"]), ""))
         yield from self.turn(result["status"], result.get("cause") or "")
 
     def event(self, event: Event) -> Iterator[str]:
@@ -93,18 +93,18 @@ class Tally:
             yield from self.alarms
         elif kind == "closed":
             self.cursor, self.asked, self.awaited, self.heard, self.waits = data["cursor"], data.get("asked"), set(), set(), ""
-            yield from self.close(data, data["phase"], self.fresh)
+            yield from self.close(data, data["phase"], accuracies(self.fresh) if self.fresh else "")
         elif "cause" in data:
             yield from self.turn(kind, data["cause"])
 
-    def close(self, closed: ClosedRound | EventData, phase: str, points: Mapping[str, float]) -> Iterator[str]:
-        """The line of a closed round, once."""
+    def close(self, closed: ClosedRound | EventData, phase: str, accuracy: str) -> Iterator[str]:
+        """The line of a closed round, once. accuracy: in words; empty if nobody was scored."""
         number, replies = closed["round"], closed["replies"]
         if (phase, number) in self.shown:
             return
         self.shown.add((phase, number))
         self.last, self.fresh = f"{phase} {number}" if phase != "join" else "sites gathered", {}
-        scores = f", accuracy {accuracies(points)}" if points else ""
+        scores = f", accuracy {accuracy}" if accuracy else ""
         marks = "".join(f"; {word} {', '.join(names)}" for word, names in (closed.get("marks") or {}).items())
         yield f"{self.last}: {counted(replies, 'reply', 'replies')}{without(closed.get('without', {}))}{scores}{marks}"
 
@@ -124,6 +124,19 @@ def silences(result: RunResult) -> list[str]:
         elif silent > SILENT_SECONDS:
             lines.append(f"{each['client']} has been silent for {duration(silent)}")
     return lines
+
+
+def scorings(result: RunResult) -> dict[tuple[str, int], str]:
+    """The accuracies of each scoring in words, by phase and round."""
+    points: defaultdict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+    means: dict[tuple[str, int], str] = {}
+    for point in result["curve"]:
+        place = point["phase"], point["round"]
+        if point["client"] is None:
+            means[place] = f"{point['accuracy']:.3f} (mean of {counted(point.get('sites', 0), 'site')})"
+        else:
+            points[place][point["client"]] = point["accuracy"]
+    return {place: accuracies(each) for place, each in points.items()} | means
 
 
 def accuracies(points: Mapping[str, float]) -> str:

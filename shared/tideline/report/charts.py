@@ -95,6 +95,16 @@ class Curves:
 
 
 @dataclass(frozen=True)
+class Means(Curves):
+    """One line for all sites."""
+
+    def seen(self) -> str:
+        (line,) = self.lines
+        begins, ends = (self.words(line.points[i][1]) for i in (0, -1))
+        return f"{self.title}: the {line.label} is {begins} at first and {ends} at last."
+
+
+@dataclass(frozen=True)
 class Bar:
     """A site's shares, one for each metric of its chart; None is not known."""
 
@@ -149,10 +159,19 @@ def accuracy_charts(result: RunResult) -> tuple[Curves | Bars, ...]:
         return (scored_once(result, list(phases.values())[-1]),)
     made = []
     for name in often:
-        lines = lines_of(result, ((p["client"], p["round"], p["accuracy"]) for p in phases[name]))
         file, title = (f"accuracy-{name}", f"Accuracy in phase {name}") if len(often) > 1 else ("accuracy", "Accuracy")
-        made.append(Curves(name=file, title=title, x="round", at="round", y="accuracy", lines=lines))
+        kind, lines = accuracy_lines(result, phases[name])
+        made.append(kind(name=file, title=title, x="round", at="round", y="accuracy", lines=lines))
     return tuple(made)
+
+
+def accuracy_lines(result: RunResult, points: Sequence[Point]) -> tuple[type[Curves], tuple[Line, ...]]:
+    """A line for each site; or one for all of them, where there are means alone."""
+    means = tuple((float(p["round"]), p["accuracy"]) for p in points if p["client"] is None)
+    if means:
+        most = max(p.get("sites", 0) for p in points)
+        return Means, (Line(site="", role="", label=f"mean of {counted(most, 'site')}", points=means),)
+    return Curves, lines_of(result, ((p["client"], p["round"], p["accuracy"]) for p in points if p["client"] is not None))
 
 
 def scores_often(points: Iterable[Point]) -> bool:
@@ -162,7 +181,9 @@ def scores_often(points: Iterable[Point]) -> bool:
 
 def scored_once(result: RunResult, points: Iterable[Point]) -> Bars:
     """Each site's only accuracy, beside that of the source-only model where it is known."""
-    last = {p["client"]: p["accuracy"] for p in points}
+    last = {p["client"]: p["accuracy"] for p in points if p["client"] is not None}
+    if not last:  # there is a mean alone
+        last = {c["name"]: c["accuracy"] for c in result["clients"] if c["accuracy"] is not None}
     scored = [c for c in result["clients"] if c["name"] in last]
     metrics = ALWAYS if any(c["source_only"] is not None for c in scored) else ALWAYS[:1]
     rows = (Bar(c["name"], c["role"], label(c), (last[c["name"]], c["source_only"])[: len(metrics)]) for c in scored)

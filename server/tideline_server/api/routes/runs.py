@@ -17,7 +17,7 @@ from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import Experiment
 from tideline.engine.model.runs import FINAL, Event, Headline, RunRow, headline
-from tideline_server.api.answers import jsonable
+from tideline_server.api.answers import PlainJson, jsonable
 from tideline_server.api.models import RunLine, RunResult, Started
 from tideline_server.api.openapi import EXPERIMENTS, body_of
 from tideline_server.api.requests.access import Asking
@@ -64,11 +64,11 @@ def list_runs(request: Request, response: Response, services: Given, limit: Limi
 
 
 @router.get("/{run}", summary="Show a run", response_model=RunResult)
-def show_run(services: Given, asking: Asking, run: Name, history: History = False) -> Any:
+def show_run(services: Given, asking: Asking, run: Name, history: History = False) -> Response:
     """The run's result, or as much as there is of it, and what it waits for. Only admins get the tables for admins."""
     row = services.run_service.find(RunId(run))
     result = result_of(services.journal, row.id, services.clock.now(), history, admins=asking.role.covers(KeyRole.ADMIN))
-    return jsonable(result | {"plan_length": len(row.plan), "cursor": row.cursor})
+    return PlainJson(result | {"plan_length": len(row.plan), "cursor": row.cursor})
 
 
 @router.post("/{run}/cancel", summary="Cancel a run")
@@ -90,6 +90,7 @@ def line(row: Headline) -> RunLine:
 
 
 JOINING = {"phase": "join", "round": 1}
+AT_ONCE = 200  # events that are read, and sent, together
 KEEP_ALIVE = ": still here\n\n"
 HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 WORD = {"type": "string"}
@@ -101,7 +102,7 @@ STREAM: Responses = {
         "headers": LINK,
     }
 }
-LATEST = (1 << 63) - 1
+LATEST = 2**31 - 1  # as far as databases count events
 
 AfterEvent = Annotated[int, Query(ge=0, le=LATEST, description="leave out events up to this number")]
 LastEventId = Annotated[int | None, Header(ge=0, le=LATEST, description="as `after`, which it overrides")]
@@ -131,7 +132,7 @@ async def run_events(
     if limit is not None:
         if follow:
             raise ConfigRefused("limit is for a list that ends", "Say follow=false as well", path="limit")
-        return listed(request, row, await run_in_threadpool(services.journal.events, RunId(run), start), limit)
+        return listed(request, row, await run_in_threadpool(services.journal.events, RunId(run), start, limit + 1), limit)
     lines = event_frames(services, RunId(run), start, follow, settings.keep_alive_seconds)
     return StreamingResponse(lines, headers=HEADERS, media_type="text/event-stream")
 
@@ -146,20 +147,24 @@ def listed(request: Request, row: RunRow, events: Sequence[Event], limit: int) -
 
 
 async def event_frames(services: Services, run: RunId, after: int, follow: bool, pause: float) -> AsyncIterator[str]:
-    """Events after a number. Always reads the journal again after a wait, whether or not the bell was heard."""
+    """Events after a number, many at a time. Always reads the journal again after a wait, whether or not the bell was heard."""
     spoken = anyio.current_time()
     while True:
         # The status is read first: the final event is written with it, so it is among the events read next.
         row = await run_in_threadpool(services.run_service.find, run)
-        for event in await run_in_threadpool(services.journal.events, run, after):
-            yield frame(event, row)
-            after, spoken = event.seq, anyio.current_time()
+        while events := await run_in_threadpool(services.journal.events, run, after, AT_ONCE):
+            yield await run_in_threadpool(frames, events, row)
+            after, spoken = events[-1].seq, anyio.current_time()
         if row.status in FINAL or not follow or services.ending():
             return
         if anyio.current_time() >= spoken + pause:
             yield KEEP_ALIVE
             spoken = anyio.current_time()
         await services.moved(f"run:{run}", spoken + pause - anyio.current_time())
+
+
+def frames(events: Sequence[Event], row: RunRow) -> str:
+    return "".join(frame(event, row) for event in events)
 
 
 def frame(event: Event, row: RunRow) -> str:

@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tideline.core.privacy import Clause, Contract, Exposure, to_json
 from tideline.core.run import ClientId, Role, RunId, plain_world
 from tideline.core.settings import plain
-from tideline.engine.coordinator.scheduler import newest, progress_of, waiting_of, waits_for
-from tideline.engine.model.orders import OrderRow, OrderStatus
+from tideline.engine.coordinator.scheduler import progress_of, waiting_of, waits_for
+from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import JOIN, OPEN, RoundRow, RunRow, Status
+from tideline.engine.model.totals import (
+    ACCURACY,
+    AnyOrder,
+    OrderLine,
+    RoundTotals,
+    Scores,
+    SiteTotals,
+    by_client,
+    mean,
+    newest,
+    scores,
+    with_orders,
+)
 from tideline.engine.peers.relay import notes
 from tideline.engine.ports.journal import Journal
 
-Orders = tuple[OrderRow, ...]
+MOST_POINTS = 5_000  # of a curve: beyond that it tells means
+Lines = tuple[OrderLine, ...]
+Sites = Mapping[ClientId, SiteTotals]
+UNASKED, NO_TOTALS = SiteTotals(), RoundTotals()
 
 
 def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False, admins: bool = True) -> dict[str, Any]:
     """A run's result, or as much as there is of it. Keys: docs/result.md.
 
-    history: with every metric that sites reported. admins: with the tables that are for admins; who owns the journal sees all.
+    history: with every metric that sites reported, for which all orders are read; else the totals of the closed rounds, and the
+    orders of the open one. admins: with the tables that are for admins; who owns the journal sees all.
     """
     run = journal.run(run_id)
     assert run is not None
-    orders = journal.orders(run.id)
-    own = grouped(orders, lambda o: o.client)
+    now_open = journal.order_lines(run.id, run.cursor)
+    rounds, own = journal.rounds(run.id), sites_of(journal, run, now_open)
     sibling = journal.run(run.reference) if run.reference else None
-    theirs = own if sibling is None else grouped(compared(journal, sibling), lambda o: o.client)
-    clients = [client(run, c, own.get(c, ()), theirs.get(c, ())) for c in run.roster]
-    closed = phases(journal, run, grouped(orders, lambda o: o.cursor), admins)
+    theirs = own if sibling is None else compared(journal, sibling)
+    failures = by_client(journal.missed(run.id))
+    clients = [client(run, c, own.get(c, UNASKED), theirs.get(c, UNASKED), failures.get(c, ())) for c in run.roster]
+    totals = journal.round_totals(run.id)
+    closed = phases(rounds, totals, admins)
     return {
         "run": run.id,
         "name": run.name,
@@ -45,56 +62,53 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "notes": [*run.spec.notes, *notes({"phases": closed, "clients": clients})],
         "status": run.status.value,
         "cause": run.cause,
-        "waits_for": waits(journal, run, now) or (waits(journal, sibling, now) if sibling else ""),
-        "awaited": awaited(journal, run, now),
+        "waits_for": waits(run, now_open, now) or (sibling_waits(journal, sibling, now) if sibling else ""),
+        "awaited": awaited(journal, run, now_open, now),
         "seconds": None if run.started is None else (now if run.ended is None else run.ended) - run.created,
         "state_digest": run.state_digest,
         "fingerprint": run.fingerprint,
         "reference": run.reference,
         "reference_status": sibling.status.value if sibling else None,
         "clients": clients,
-        "generalization": generalization(run, clients, own),
+        "generalization": generalization(run, clients, Shares(run, rounds, now_open, own)),
         "phases": closed,
         "groups": groups(closed),
-        "curve": curve(run, orders),
-        "history": measured(run, orders) if history else None,
+        "curve": curve(journal, run, totals, now_open),
+        "history": measured(journal, run) if history else None,
         "contract": to_json(run.contract),
     }
 
 
-def grouped(orders: Iterable[OrderRow], key: Callable[[OrderRow], Any]) -> dict[Any, Orders]:
-    """Orders by what they have in common, in one pass: a run may have a hundred thousand."""
-    groups: defaultdict[Any, list[OrderRow]] = defaultdict(list)
-    for order in orders:
-        groups[key(order)].append(order)
-    return {name: tuple(group) for name, group in groups.items()}
+def sites_of(journal: Journal, run: RunRow, now_open: Lines) -> Sites:
+    """Each site's totals over all of its orders: those of the closed rounds are kept."""
+    kept = journal.site_totals(run.id)
+    replied = by_client(order for order in now_open if order.answered is not None)
+    return {**kept, **{c: with_orders(kept.get(c, UNASKED), own) for c, own in replied.items()}}
 
 
-def compared(journal: Journal, sibling: RunRow) -> Orders:
-    """The reference's orders, once it has completed: before that its scores are those of another round."""
-    return journal.orders(sibling.id) if sibling.status is Status.COMPLETED else ()
+def compared(journal: Journal, sibling: RunRow) -> Sites:
+    """The reference's sites, once it has completed: before that its scores are those of another round."""
+    return journal.site_totals(sibling.id) if sibling.status is Status.COMPLETED else {}
 
 
-def client(run: RunRow, name: ClientId, own: Orders, theirs: Orders) -> dict[str, Any]:
-    """One site's line, from its own orders and those of the run that it is compared with."""
-    metrics = last_metrics(own)
-    compared_with = metrics if theirs is own else last_metrics(theirs)
-    samples = metrics.get("samples")
+def client(run: RunRow, name: ClientId, own: SiteTotals, theirs: SiteTotals, missed: Iterable[OrderLine]) -> dict[str, Any]:
+    """One site's line, from its own totals and those of the run that it is compared with."""
+    samples = own.metrics.get("samples")
     return {
         "name": name,
         "domain": None,
         "role": run.roster[name].value,
         "samples": None if samples is None else int(samples),
-        "accuracy": metrics.get("accuracy"),
-        "source_only": compared_with.get("accuracy" if run.reference else "source_only"),
-        "bytes_up": sum(o.bytes_up for o in own),
-        "bytes_down": sum(o.bytes_down for o in own),
-        "metrics": metrics,
-        "failures": [failure(run, o) for o in own if o.failure or o.status is OrderStatus.EXPIRED],
+        "accuracy": own.metrics.get("accuracy"),
+        "source_only": theirs.metrics.get("accuracy" if run.reference else "source_only"),
+        "bytes_up": own.bytes_up,
+        "bytes_down": own.bytes_down,
+        "metrics": dict(own.metrics),
+        "failures": [failure(run, o) for o in missed],
     }
 
 
-def failure(run: RunRow, order: OrderRow) -> dict[str, Any]:
+def failure(run: RunRow, order: OrderLine) -> dict[str, Any]:
     fact = run.fact(order.cursor)
     return {
         "phase": fact.phase,
@@ -105,21 +119,13 @@ def failure(run: RunRow, order: OrderRow) -> dict[str, Any]:
     }
 
 
-def last_metrics(orders: Orders) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for order in sorted(orders, key=lambda o: (o.cursor, o.attempt)):
-        if order.status is OrderStatus.ANSWERED:
-            found |= order.metrics
-    return found
-
-
-def phases(journal: Journal, run: RunRow, orders: Mapping[int, Orders], admins: bool) -> list[dict[str, Any]]:
-    """The closed rounds, with the traffic of all attempts. orders: by cursor; admins: with the tables that are for them."""
+def phases(rounds: Iterable[RoundRow], totals: Mapping[int, RoundTotals], admins: bool) -> list[dict[str, Any]]:
+    """The closed rounds, with the traffic of all attempts. totals: by cursor; admins: with the tables that are for them."""
     return [
         {"name": r.phase, "round": r.round, "seconds": r.closed - r.opened, "replies": len(r.folded), "clients": list(r.folded)}
         | {"marks": plain(r.marks), "groups": plain(r.groups), "tables": tables_for(r, admins)}
-        | traffic(orders.get(r.cursor, ()))
-        for r in journal.rounds(run.id)
+        | traffic(totals.get(r.cursor, NO_TOTALS))
+        for r in rounds
     ]
 
 
@@ -135,82 +141,106 @@ def groups(closed: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     return {"last": groupings[-1], "adjusted_rand_index": None} if groupings else None
 
 
-def traffic(orders: Orders) -> dict[str, int]:
-    return {
-        "asked": len({o.client for o in orders}),
-        "bytes_down": sum(o.bytes_down for o in orders),
-        "bytes_up": sum(o.bytes_up for o in orders),
-    }
+def traffic(totals: RoundTotals) -> dict[str, int]:
+    return {"asked": totals.asked, "bytes_down": totals.bytes_down, "bytes_up": totals.bytes_up}
 
 
-def curve(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
-    return [
-        place(run, o) | {"accuracy": o.metrics["accuracy"]}
-        for o in orders
-        if o.status is OrderStatus.ANSWERED and "accuracy" in o.metrics
-    ]
+def curve(journal: Journal, run: RunRow, totals: Mapping[int, RoundTotals], now_open: Lines) -> list[dict[str, Any]]:
+    """A point for each site and scoring; for many, one for each scoring: the mean over its sites, with their number."""
+    last = scores(now_open)
+    if sum(each.scored for each in totals.values()) + len(last) > MOST_POINTS:
+        means = {at: (each.scored, each.accuracy) for at, each in totals.items()} | {run.cursor: (len(last), mean(last))}
+        return [place(run, at, None) | {"accuracy": m, "sites": n} for at, (n, m) in sorted(means.items()) if n]
+    every: dict[int, Scores] = {**journal.scores(run.id), run.cursor: last}
+    return [place(run, at, who) | {"accuracy": accuracy} for at, each in sorted(every.items()) for who, accuracy in each]
 
 
-def measured(run: RunRow, orders: Orders) -> list[dict[str, Any]]:
+def measured(journal: Journal, run: RunRow) -> list[dict[str, Any]]:
     """Everything that sites measured, an entry per answered order."""
-    return [place(run, o) | {"metrics": dict(o.metrics)} for o in orders if o.status is OrderStatus.ANSWERED and o.metrics]
+    answered = (o for o in journal.orders(run.id) if o.status is OrderStatus.ANSWERED and o.metrics)
+    return [place(run, o.cursor, o.client) | {"metrics": dict(o.metrics)} for o in answered]
 
 
-def place(run: RunRow, order: OrderRow) -> dict[str, Any]:
-    fact = run.plan[order.cursor]
-    return {"client": order.client, "phase": fact.phase, "round": fact.round, "cursor": order.cursor}
+def place(run: RunRow, cursor: int, client: ClientId | None) -> dict[str, Any]:
+    fact = run.plan[cursor]
+    return {"client": client, "phase": fact.phase, "round": fact.round, "cursor": cursor}
 
 
-def awaited(journal: Journal, run: RunRow, now: float) -> list[dict[str, Any]]:
+def awaited(journal: Journal, run: RunRow, now_open: Lines, now: float) -> list[dict[str, Any]]:
     """Each site that an open run waits for, and for how many seconds nothing was heard of it; null: it never enrolled."""
     if run.status not in OPEN:
         return []
-    clients = {each.name: each for each in journal.clients()}
-    found = []
-    for order in newest(journal.orders(run.id, run.cursor)):
-        known = clients.get(order.client)
-        if order.status is OrderStatus.OPEN:
-            seen = None if known is None else max(known.seen, order.beat)
-            silent = None if seen is None else max(now - seen, 0.0)
-            found.append({"client": order.client, "silent_seconds": silent, "progress": order.progress})
-    return found
+    waiting = [order for order in newest(now_open) if order.status is OrderStatus.OPEN]
+    heard = journal.last_seen([order.client for order in waiting])
+    return [
+        {
+            "client": order.client,
+            "silent_seconds": max(now - max(heard[order.client], order.beat), 0.0) if order.client in heard else None,
+            "progress": order.progress,
+        }
+        for order in waiting
+    ]
 
 
-def waits(journal: Journal, run: RunRow, now: float) -> str:
+def waits(run: RunRow, now_open: Lines, now: float) -> str:
     if run.status not in OPEN:
         return ""
-    latest = newest(journal.orders(run.id, run.cursor))
-    return waits_for(progress_of(latest), waiting_of(run), run.deadline_at - now)
+    return waits_for(progress_of(now_open), waiting_of(run), run.deadline_at - now)
 
 
-ACCURACY = re.compile(r"accuracy(_\w+)?|source_only")  # metrics that a site tells only of rows whose labels it has
+def sibling_waits(journal: Journal, sibling: RunRow, now: float) -> str:
+    return waits(sibling, journal.order_lines(sibling.id, sibling.cursor), now) if sibling.status in OPEN else ""
+
+
 METRIC = "metrics."
 SCORES = (Exposure.METRIC, Exposure.COUNT)  # all that a scoring sends: accuracies, and counts of rows by confidence
 Step = tuple[str, str]  # of a phase of this name, the step of that name
 
 
-def generalization(
-    run: RunRow, clients: Iterable[Mapping[str, Any]], orders: Mapping[ClientId, tuple[OrderRow, ...]]
-) -> dict[str, Any] | None:
+class Shares:
+    """Who was asked for more than scores in a run after the join, who gave more, and who told an accuracy with each answer.
+
+    rounds: the closed ones. now_open: the orders of the open one. sites: their totals.
+    """
+
+    def __init__(self, run: RunRow, rounds: Iterable[RoundRow], now_open: Iterable[AnyOrder], sites: Sites) -> None:
+        scorings = scorings_of(run.contract)
+        self.asked, self.taught, self.sites = set[ClientId](), set[ClientId](), sites
+        for closed in rounds:
+            if closed.cursor != JOIN and step_of(run, closed.cursor) not in scorings:
+                self.asked.update(closed.asked)
+                self.taught.update(closed.folded)
+        more = [o for o in now_open if o.cursor != JOIN and step_of(run, o.cursor) not in scorings]
+        self.asked.update(o.client for o in more)
+        self.taught.update(o.client for o in more if o.status is OrderStatus.ANSWERED)
+
+    def only_scored(self, target: ClientId) -> bool:
+        """Whether a target was asked for scores alone, and gave some each time.
+
+        An accuracy needs labels, and a target sees none of its training rows: a step that tells one looked at held-out rows.
+        """
+        totals = self.sites.get(target, UNASKED)
+        return target not in self.asked and totals.scored == totals.answered
+
+
+def generalization(run: RunRow, clients: Iterable[Mapping[str, Any]], shares: Shares) -> dict[str, Any] | None:
     """Mean accuracies in [0, 1] over the scored sites that taught, and over the unseen targets; None unless there are both.
 
-    clients: the result's lines. orders: of each site.
+    clients: the result's lines.
     """
     labelled = {m.id for m in run.members if m.labelled}
-    scorings = scorings_of(run.contract)
     own, unseen = [], []
     for client in clients:
-        name, asked = client["name"], orders.get(client["name"], ())
         if client["accuracy"] is None:
             continue
         if client["role"] == Role.TARGET:
-            unseen += [client["accuracy"]] if only_scored(run, asked, scorings) else []
-        elif name in labelled and taught(run, asked, scorings):
+            unseen += [client["accuracy"]] if shares.only_scored(client["name"]) else []
+        elif client["name"] in labelled and client["name"] in shares.taught:
             own.append(client["accuracy"])
-    return {"id": mean(own), "ood": mean(unseen)} if own and unseen else None
+    return {"id": mean_over(own), "ood": mean_over(unseen)} if own and unseen else None
 
 
-def mean(accuracies: list[float]) -> dict[str, Any]:
+def mean_over(accuracies: list[float]) -> dict[str, Any]:
     return {"accuracy": sum(accuracies) / len(accuracies), "sites": len(accuracies)}
 
 
@@ -228,22 +258,6 @@ def tells_accuracy(clause: Clause) -> bool:
     return clause.field.startswith(METRIC) and ACCURACY.fullmatch(clause.field.removeprefix(METRIC)) is not None
 
 
-def only_scored(run: RunRow, orders: Iterable[OrderRow], scorings: frozenset[Step]) -> bool:
-    """Whether a target was asked for scores alone, and gave some each time.
-
-    An accuracy needs labels, and a target sees none of its training rows: a step that tells one looked at held-out rows.
-    """
-    asked = [o for o in orders if o.cursor != JOIN]
-    answered = [o for o in asked if o.status is OrderStatus.ANSWERED]
-    return all(step_of(run, o) in scorings for o in asked) and all(any(map(ACCURACY.fullmatch, o.metrics)) for o in answered)
-
-
-def taught(run: RunRow, orders: Iterable[OrderRow], scorings: frozenset[Step]) -> bool:
-    """Whether a site gave something beside scores."""
-    given = (o for o in orders if o.cursor != JOIN and o.status is OrderStatus.ANSWERED)
-    return any(step_of(run, o) not in scorings for o in given)
-
-
-def step_of(run: RunRow, order: OrderRow) -> Step:
-    fact = run.plan[order.cursor]
+def step_of(run: RunRow, cursor: int) -> Step:
+    fact = run.plan[cursor]
     return fact.phase, fact.step

@@ -10,7 +10,6 @@ from tideline.core.run import ClientId, Digest, Member, Role, RunId, RunSpec
 from tideline.core.settings import Plain, nearest
 from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
-from tideline.engine.coordinator.scheduler import newest
 from tideline.engine.model.accounts import Client, Keys, Standing
 from tideline.engine.model.brief import check_room
 from tideline.engine.model.experiment import (
@@ -23,6 +22,7 @@ from tideline.engine.model.experiment import (
 )
 from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, new_order, order_id, seed_for
 from tideline.engine.model.runs import JOIN, OPEN, RunRow, Status
+from tideline.engine.model.totals import newest
 from tideline.engine.model.transitions import revocation
 from tideline.engine.peers.relay import check_keys, seals
 from tideline.engine.ports.clock import Bell, Clock
@@ -211,23 +211,24 @@ class RunService:
         latest = newest(self.journal.orders(row.id, row.cursor))
         # An order that is still open stays as it is, and may be answered while this runs.
         again = [o for o in latest if o.status not in (OrderStatus.ANSWERED, OrderStatus.OPEN)]
-        orders = [self.next_attempt(o, now) for o in again]
+        last = self.journal.last_answers(row.id, {o.client for o in again})
+        orders = [next_attempt(o, last[o.client], now) for o in again]
         status = Status.WAITING if row.cursor == JOIN else Status.RUNNING
         deadline = now + row.spec.waiting.deadline
         return self.journal.reopen(row.id, status, RESUMED, now, deadline, orders, by)
-
-    def next_attempt(self, order: OrderRow, now: float) -> OrderRow:
-        """The same order once more: same seed, new name."""
-        attempt = order.attempt + 1
-        after = self.journal.last_answer(order.run, order.client)
-        row = new_order(order.run, order.cursor, order.client, order.files, order.seed, after, now)
-        return replace(row, id=order_id(order.run, order.cursor, order.client, attempt), attempt=attempt, sealed=order.sealed)
 
     def find(self, run: RunId) -> RunRow:
         row = self.journal.run(run)
         if row is None:
             raise NotFound(f"There is no run {run!r}", f"See the list of runs{nearest(run, self.journal.run_ids())}")
         return row
+
+
+def next_attempt(order: OrderRow, after: int, now: float) -> OrderRow:
+    """The same order once more: same seed, new name. after: the cursor of the client's last reply."""
+    attempt = order.attempt + 1
+    row = new_order(order.run, order.cursor, order.client, order.files, order.seed, after, now)
+    return replace(row, id=order_id(order.run, order.cursor, order.client, attempt), attempt=attempt, sealed=order.sealed)
 
 
 def joins(row: RunRow, now: float) -> list[OrderRow]:

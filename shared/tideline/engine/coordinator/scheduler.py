@@ -14,6 +14,7 @@ from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, new_order, seed_for
 from tideline.engine.model.runs import FINAL, JOIN, OPEN, Lease, RoundRow, RunRow, Status
+from tideline.engine.model.totals import AnyOrder, RoundTotals, newest
 from tideline.engine.peers.relay import shut_out
 from tideline.engine.ports.clock import SILENT, Bell, Clock, Meter
 from tideline.engine.ports.compute import BeginRequest, Checkpoint, CloseRequest, Compute, NextRound, RecordedRound
@@ -40,19 +41,23 @@ class Progress:
     def asked(self) -> int:
         return len(self.waiting) + len(self.answered) + len(self.failed)
 
+    @property
+    def counted(self) -> RoundTotals:
+        return RoundTotals(open=len(self.waiting), answered=len(self.answered), failed=len(self.failed))
 
-def verdict(progress: Progress, rules: Waiting, floor: int | None = None, expired: bool = False) -> Verdict:
+
+def verdict(standing: RoundTotals, rules: Waiting, floor: int | None = None, expired: bool = False) -> Verdict:
     """Close at the target, or when nobody is awaited any more or time is up and the quorum is there; else stall."""
-    target = progress.asked if rules.target_replies is None else min(rules.target_replies, progress.asked)
-    have = len(progress.answered)
-    if have >= target and have >= quorum(progress, rules, floor):
+    target = standing.asked if rules.target_replies is None else min(rules.target_replies, standing.asked)
+    have = standing.answered
+    if have >= target and have >= quorum(standing, rules, floor):
         return Verdict.CLOSE
-    if progress.waiting and not expired:
+    if standing.open and not expired:
         return Verdict.WAIT
-    return Verdict.CLOSE if have >= quorum(progress, rules, floor) else Verdict.STALL
+    return Verdict.CLOSE if have >= quorum(standing, rules, floor) else Verdict.STALL
 
 
-def quorum(progress: Progress, rules: Waiting, floor: int | None) -> int:
+def quorum(standing: RoundTotals, rules: Waiting, floor: int | None) -> int:
     """The least number of replies that a round may close with: the run's rule, never less than the phase's floor.
 
     A phase whose floor is 0 may close without any, where the run's rule says how few will do.
@@ -60,11 +65,11 @@ def quorum(progress: Progress, rules: Waiting, floor: int | None) -> int:
     if floor == 0 and rules.min_replies is not None:
         return 0
     least = rules.min_replies if rules.min_replies is not None else rules.target_replies
-    wanted = progress.asked if least is None else min(least, progress.asked)
+    wanted = standing.asked if least is None else min(least, standing.asked)
     return max(wanted, floor or 0)
 
 
-def progress_of(orders: Iterable[OrderRow]) -> Progress:
+def progress_of(orders: Iterable[AnyOrder]) -> Progress:
     """The progress that the newest order of each client tells."""
     latest = newest(orders)
     return Progress(
@@ -74,14 +79,7 @@ def progress_of(orders: Iterable[OrderRow]) -> Progress:
     )
 
 
-def newest(orders: Iterable[OrderRow]) -> tuple[OrderRow, ...]:
-    latest: dict[ClientId, OrderRow] = {}
-    for order in sorted(orders, key=lambda o: (o.client, o.attempt)):
-        latest[order.client] = order
-    return tuple(latest.values())
-
-
-def reason(order: OrderRow) -> str:
+def reason(order: AnyOrder) -> str:
     return order.failure.what if order.failure else f"no answer ({order.status.value})"
 
 
@@ -122,27 +120,23 @@ class Scheduler:
             run = self.journal.run(run_id)
             if run is None or run.status not in OPEN:
                 return None
-            orders = self.asked(run)
-            what, progress = self.judge(run, orders)
+            what = self.judge(run)
             if what is Verdict.WAIT:
                 return run.deadline_at
+            orders = newest(self.journal.orders(run.id, run.cursor))
             if what is Verdict.STALL:
-                self.stall(run, progress, token)
+                self.stall(run, progress_of(orders), token)
             else:
                 self.try_close(run, orders, token)
 
-    def asked(self, run: RunRow) -> tuple[OrderRow, ...]:
-        orders = self.journal.orders(run.id, run.cursor)
-        waiting = {o.client for o in orders if o.status is OrderStatus.OPEN}
-        barred = waiting & self.journal.revoked() if waiting else frozenset()
-        for client in sorted(barred):
-            self.journal.revoke(client, "", self.clock.now())
-        return self.journal.orders(run.id, run.cursor) if barred else orders
-
-    def judge(self, run: RunRow, orders: tuple[OrderRow, ...]) -> tuple[Verdict, Progress]:
-        progress = progress_of(orders)
-        rules, floor = waiting_of(run), floor_of(run)
-        return verdict(progress, rules, floor, expired=self.clock.now() >= run.deadline_at), progress
+    def judge(self, run: RunRow) -> Verdict:
+        """From counts alone: this is asked after every reply."""
+        standing = self.journal.standing(run.id, run.cursor)
+        if standing.open and (barred := self.journal.barred(run.id)):
+            for client in barred:
+                self.journal.revoke(client, "", self.clock.now())
+            standing = self.journal.standing(run.id, run.cursor)
+        return verdict(standing, waiting_of(run), floor_of(run), expired=self.clock.now() >= run.deadline_at)
 
     def stall(self, run: RunRow, progress: Progress, token: int | None) -> None:
         reasons = [f"{client}: {why}" for client, why in progress.failed]
@@ -152,10 +146,11 @@ class Scheduler:
         self.journal.set_status(run.id, OPEN, Status.STALLED, cause, self.clock.now(), token)
         self.bell.ring(f"run:{run.id}")
 
-    def try_close(self, run: RunRow, orders: tuple[OrderRow, ...], token: int | None) -> None:
-        answered = [o for o in newest(orders) if o.status is OrderStatus.ANSWERED]
+    def try_close(self, run: RunRow, asked: tuple[OrderRow, ...], token: int | None) -> None:
+        """asked: the newest order of each client that the round asks."""
+        answered = [o for o in asked if o.status is OrderStatus.ANSWERED]
         try:
-            ended = self.close(run, answered, token)
+            ended = self.close(run, asked, answered, token)
         except (Unreachable, StorageFull, Overtaken):
             raise  # not the run's trouble: nothing was written, and a later turn, here or elsewhere, does it
         except FederationError as error:
@@ -171,9 +166,9 @@ class Scheduler:
             what = "The coordinator's parts are away"
             raise Unreachable(what, "Bring them back; the round is closed again by itself") from error
 
-    def close(self, run: RunRow, answered: list[OrderRow], token: int | None) -> bool:
+    def close(self, run: RunRow, asked: tuple[OrderRow, ...], answered: list[OrderRow], token: int | None) -> bool:
         """One fold and one transaction; whether the run has ended with it."""
-        rounds = self.journal.rounds(run.id)
+        rounds = self.journal.recent_rounds(run.id)
         joined = run.cursor == JOIN
         members = run.members
         if joined:  # the roster is frozen: what each site said when it joined
@@ -184,7 +179,7 @@ class Scheduler:
             made = self.compute.begin(BeginRequest(run.spec, members, with_checkpoint, self.available(run)))
         else:
             checkpoint, history = self.history(run, rounds)
-            closing = self.closing(run, run.cursor, answered)
+            closing = recorded(run.cursor, messages(asked), answered)
             made = self.compute.close(
                 CloseRequest(
                     spec=run.spec,
@@ -196,7 +191,8 @@ class Scheduler:
                     available=self.available(run),
                 )
             )
-        step = replace(self.advance(run, rounds, answered, made, members), token=token)
+        closed = self.closed(run, answered, asked, made, self.clock.now())
+        step = replace(self.advance(run, (*rounds, closed), made, members), without=shut_out(asked), token=token)
         if self.journal.advance(step, self.part_store.parts.has):
             for order in step.orders:
                 self.bell.ring(f"client:{order.client}")
@@ -219,28 +215,18 @@ class Scheduler:
 
     def recorded(self, run: RunRow, closed: RoundRow) -> RecordedRound:
         orders, folded = newest(self.journal.orders(run.id, closed.cursor)), set(closed.folded)
-        return self.closing(run, closed.cursor, [o for o in orders if o.client in folded], closed.asked)
+        return recorded(closed.cursor, closed.asked, [o for o in orders if o.client in folded])
 
-    def closing(
-        self, run: RunRow, cursor: int, answered: list[OrderRow], asked: Mapping[ClientId, Digest] | None = None
-    ) -> RecordedRound:
-        if asked is None:
-            asked = {o.client: m for o in newest(self.journal.orders(run.id, cursor)) if (m := o.message)}
-        replies, metrics = {o.client: o.reply[0][0] for o in answered}, {o.client: o.metrics for o in answered}
-        return RecordedRound(cursor, asked, replies, metrics)
-
-    def advance(
-        self, run: RunRow, rounds: tuple[RoundRow, ...], answered: list[OrderRow], made: NextRound, members: Roster
-    ) -> Advance:
-        now = self.clock.now()
-        asked = newest(self.journal.orders(run.id, run.cursor))
-        closed = self.closed(run, answered, asked, made, now)
+    def advance(self, run: RunRow, rounds: Sequence[RoundRow], made: NextRound, members: Roster) -> Advance:
+        """rounds: from the last checkpoint but one on, with the one that is being closed."""
+        closed = rounds[-1]
+        now, last = closed.closed, self.journal.last_answers(run.id, made.orders.keys())
         orders = []
         for client, files in made.orders.items():
             seed = seed_for(run.spec.seed, Purpose.STEP, made.cursor, client)
-            order = new_order(run.id, made.cursor, client, files, seed, self.journal.last_answer(run.id, client), now)
+            order = new_order(run.id, made.cursor, client, files, seed, last[client], now)
             orders.append(replace(order, sealed=made.handles.get(client, ())))
-        kept = [r.next_cursor for r in (*rounds, closed) if r.state]
+        kept = [r.next_cursor for r in rounds if r.state]
         final = made.done
         return Advance(
             run=run.id,
@@ -255,7 +241,6 @@ class Scheduler:
             fingerprint=made.fingerprint if run.cursor == JOIN else None,
             retain_from=kept[-2] if len(kept) > 1 else JOIN,
             sealed=made.sealed,
-            without=shut_out(asked),
         )
 
     def closed(self, run: RunRow, answered: list[OrderRow], asked: Sequence[OrderRow], made: NextRound, now: float) -> RoundRow:
@@ -270,7 +255,7 @@ class Scheduler:
             folded=tuple(o.client for o in answered),
             next_cursor=made.cursor,
             state=made.state,
-            asked={o.client: m for o in asked if (m := o.message)},
+            asked=messages(asked),
             marks=made.marks,
             groups=made.groups,
             tables=made.tables,
@@ -282,6 +267,18 @@ class Scheduler:
         whose = suspects(folded) if folded and isinstance(error, StepFailed) else ""
         self.journal.set_status(run.id, OPEN, Status.FAILED, f"{place(run)}: {word}{error}{whose}", self.clock.now(), token)
         self.bell.ring(f"run:{run.id}")
+
+
+def messages(asked: Iterable[OrderRow]) -> dict[ClientId, Digest]:
+    """The root of what each client was sent; a join sends nothing."""
+    return {o.client: m for o in asked if (m := o.message)}
+
+
+def recorded(cursor: int, asked: Mapping[ClientId, Digest], answered: Iterable[OrderRow]) -> RecordedRound:
+    """A round as it is folded, now or once more: with the replies of these orders."""
+    replied = tuple(answered)
+    replies, metrics = {o.client: o.reply[0][0] for o in replied}, {o.client: o.metrics for o in replied}
+    return RecordedRound(cursor, asked, replies, metrics)
 
 
 def waiting_of(run: RunRow) -> Waiting:

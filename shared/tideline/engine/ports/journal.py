@@ -13,6 +13,7 @@ from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys
 from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import Event, Headline, Lease, RoundRow, RunRow, Status, Tally
+from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
 
 MOST_DROPPED = 64  # parts of one collection: their bytes are put aside while their rows are locked
 
@@ -136,16 +137,42 @@ class Runs(Protocol):
     def release(self, held: Iterable[Lease]) -> None:
         """Leave leases, those whose token is still the newest, to whoever comes."""
 
-    def rounds(self, run: RunId) -> tuple[RoundRow, ...]: ...
+    def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
+        """Every closed round: as much as the run is long."""
+
+    def recent_rounds(self, run: RunId) -> tuple[RoundRow, ...]:
+        """The closed rounds from the last checkpoint but one on (from the first, where there is only one)."""
 
     def order(self, order: OrderId) -> OrderRow | None: ...
 
-    def orders(self, run: RunId, cursor: int | None = None) -> tuple[OrderRow, ...]: ...
+    def orders(self, run: RunId, cursor: int | None = None) -> tuple[OrderRow, ...]:
+        """A run's orders, or those of one exchange, by cursor, client and attempt."""
+
+    def order_lines(self, run: RunId, cursor: int) -> tuple[OrderLine, ...]:
+        """The orders of one exchange in one line each, by client and attempt."""
+
+    def missed(self, run: RunId) -> tuple[OrderLine, ...]:
+        """The orders of a run that failed or expired, by cursor, client and attempt."""
+
+    def standing(self, run: RunId, cursor: int) -> RoundTotals:
+        """The totals of an exchange, kept as replies come: reading them costs the same however many were asked."""
+
+    def round_totals(self, run: RunId) -> Mapping[int, RoundTotals]:
+        """The totals of every exchange of a run that asked somebody, by cursor."""
+
+    def site_totals(self, run: RunId) -> Mapping[ClientId, SiteTotals]:
+        """The totals of each site over the closed exchanges of a run; sites that were not asked are not there."""
+
+    def scores(self, run: RunId) -> Mapping[int, Scores]:
+        """The accuracies that were told in closed exchanges, by cursor."""
 
     def open_orders(self, client: ClientId) -> tuple[OrderRow, ...]: ...
 
-    def last_answer(self, run: RunId, client: ClientId) -> int:
-        """The cursor of the last reply that this client gave (late ones count: the work was done), or JOIN - 1."""
+    def last_answers(self, run: RunId, clients: Collection[ClientId]) -> Mapping[ClientId, int]:
+        """The cursor of the last reply that each gave (late ones count: the work was done), or JOIN - 1."""
+
+    def barred(self, run: RunId) -> tuple[ClientId, ...]:
+        """Who is revoked and has an open order of this run, sorted."""
 
     def answer(
         self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int, here: Present = all_present
@@ -162,14 +189,18 @@ class Runs(Protocol):
         """
 
     def reissue(self, orders: Iterable[OrderRow]) -> None:
-        """Offer orders again under new names. One whose name is known, or whose run has ended, is left as it is."""
+        """Offer orders of the open exchange again under new names.
+
+        One whose name is known, whose exchange has closed, or whose run has ended, is left as it is.
+        """
 
     def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
         """Note progress; gives those of the orders that are no longer open."""
 
     def event(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None: ...
 
-    def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]: ...
+    def events(self, run: RunId, after: int = 0, limit: int | None = None) -> tuple[Event, ...]:
+        """A run's events with a higher number, in order, at most so many."""
 
 
 class Accounts(Protocol):
@@ -186,6 +217,9 @@ class Accounts(Protocol):
     def client(self, name: str) -> Client | None: ...
 
     def clients(self) -> tuple[Client, ...]: ...
+
+    def last_seen(self, names: Collection[ClientId]) -> Mapping[ClientId, float]:
+        """When each of them was last heard; who never enrolled is not there."""
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
         """Note that a client lives. A version and roles that it sent replace those known; other roles stand in the log."""
@@ -210,9 +244,6 @@ class Accounts(Protocol):
 
         One that is revoked keeps its date and its reason, and orders that came since are ended.
         """
-
-    def revoked(self) -> frozenset[ClientId]:
-        """Who is revoked."""
 
     def add_key(self, key: ApiKey) -> bool:
         """Write a key; False where its id is known, or another key has the name that is not revoked."""

@@ -25,6 +25,7 @@ class MemoryAccounts:
         self._unchained: list[AuditEvent] = []  # a simulation writes many, and mostly nobody reads them
         self._invites: dict[str, Invite] = {}
         self._clients: dict[ClientId, Client] = {}
+        self._revoked: set[ClientId] = set()
         self._keys: dict[str, ApiKey] = {}
         self._records: dict[str, IdempotencyRecord] = {}
 
@@ -66,6 +67,7 @@ class MemoryAccounts:
                 return False
             self._invites[token_hash] = replace(invite, used_by=client.name)
             self._clients[client.name] = client
+            self._revoked.discard(client.name)
             self.record([entries.enrolled(client, token_hash)])
             return True
 
@@ -75,6 +77,10 @@ class MemoryAccounts:
     def clients(self) -> tuple[Client, ...]:
         with self._lock:
             return tuple(self._clients[n] for n in sorted(self._clients))
+
+    def last_seen(self, names: Collection[ClientId]) -> Mapping[ClientId, float]:
+        with self._lock:
+            return {name: self._clients[name].seen for name in names if name in self._clients}
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
         with self._lock:
@@ -112,16 +118,13 @@ class MemoryAccounts:
                 self._clients[name] = replace(self._clients[name], rotate=True)
                 self.record([entries.about_client("rotation_asked", name, now, by)])
 
-    def revoked(self) -> frozenset[ClientId]:
-        with self._lock:
-            return frozenset(name for name, known in self._clients.items() if known.standing is Standing.REVOKED)
-
     def _revoke(self, name: ClientId, reason: str, now: float, by: str) -> Client | None:
         """The client as it is revoked; one that was revoked before stays as it is."""
         with self._lock:
             known = self._clients.get(name)
             if known is not None and known.standing is not Standing.REVOKED:
                 known = self._clients[name] = replace(known, standing=Standing.REVOKED, revoked=now, reason=reason)
+                self._revoked.add(name)
                 self.record([entries.about_client("revoked", name, now, by, reason=reason[: entries.MOST_WORDS])])
             return known
 

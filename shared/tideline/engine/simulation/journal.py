@@ -11,14 +11,16 @@ from tideline.core.handle import AnyHandle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
 from tideline.engine.audit import entries
-from tideline.engine.model import transitions
+from tideline.engine.model import totals, transitions
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.experiment import WEIGHTS_CURSOR, initial_weights_of, weights_missing
 from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, JOIN, OPEN, Event, Headline, Lease, RoundRow, RunRow, Status, Tally, headline
+from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, Present, all_present
 from tideline.engine.simulation.accounts import MemoryAccounts
+from tideline.engine.simulation.kept_totals import KeptTotals
 
 NOBODY = ClientId("")
 
@@ -33,6 +35,8 @@ class MemoryJournal(MemoryAccounts):
         self._asked: dict[RunId, dict[int, list[OrderId]]] = {}  # by cursor
         self._open: dict[ClientId, dict[OrderId, None]] = {}
         self._last: dict[tuple[RunId, ClientId], int] = {}  # the cursor of the last reply
+        self._missed: dict[RunId, dict[OrderId, None]] = {}
+        self._totals = KeptTotals()
         self._leases: dict[RunId, Lease] = {}
         self._marker: Digest | None = None
         self._rounds: dict[RunId, list[RoundRow]] = {}
@@ -55,8 +59,10 @@ class MemoryJournal(MemoryAccounts):
                 self._leases[run.id] = Lease(run.id)
                 self._note(run.id, "created", transitions.with_author({"method": run.method}, by), run.created)
                 self.record([entries.run_started(run, by)])
-            for order in orders:
+            asked = tuple(orders)
+            for order in asked:
                 self._offer(order, order.created)
+            self._count(asked)
 
     def run(self, run: RunId) -> RunRow | None:
         return self._runs.get(run)
@@ -110,6 +116,7 @@ class MemoryJournal(MemoryAccounts):
             new = [order for order in orders if order.id not in self._orders]
             for order in new:
                 self._offer(order, now)
+            self._count(new)
             self.record([entries.run_resumed(row, new, by, now)])
             return True
 
@@ -121,7 +128,7 @@ class MemoryJournal(MemoryAccounts):
                 return False
             transitions.present(self._dropped.keys() & step.digests, here)
             self._vouch(step.digests)
-            self._close_orders(step.run, step.from_cursor, OrderStatus.EXPIRED)
+            self._close_orders(row, OrderStatus.EXPIRED)
             now = step.closed.closed
             self._rounds[step.run].append(step.closed)
             self._refer("state", step.run, step.closed.next_cursor, step.closed.state, now)
@@ -131,6 +138,8 @@ class MemoryJournal(MemoryAccounts):
             self._runs[step.run] = transitions.advanced(row, step)
             self._trim(step.run, step.retain_from)
             late = self._leave_out(step, now)
+            self._totals.close(step.run, step.from_cursor, self.orders(step.run, step.from_cursor))
+            self._count(step.orders)
             self._note(step.run, "closed", transitions.closed_event(step), now)
             if step.status in FINAL:
                 self._note(step.run, step.status.value, {"cause": ""}, now)
@@ -166,6 +175,16 @@ class MemoryJournal(MemoryAccounts):
     def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
         return tuple(self._rounds.get(run, ()))
 
+    def recent_rounds(self, run: RunId) -> tuple[RoundRow, ...]:
+        with self._lock:
+            found, checkpoints = list[RoundRow](), 0
+            for closed in reversed(self._rounds.get(run, ())):
+                if checkpoints == 2:
+                    break
+                found.append(closed)
+                checkpoints += bool(closed.state)
+        return tuple(reversed(found))
+
     def order(self, order: OrderId) -> OrderRow | None:
         return self._orders.get(order)
 
@@ -186,8 +205,35 @@ class MemoryJournal(MemoryAccounts):
         with self._lock:
             return {name for own in self._open.values() for name in own}
 
-    def last_answer(self, run: RunId, client: ClientId) -> int:
-        return self._last.get((run, client), JOIN - 1)
+    def order_lines(self, run: RunId, cursor: int) -> tuple[OrderLine, ...]:
+        return tuple(map(totals.line_of, self.orders(run, cursor)))
+
+    def missed(self, run: RunId) -> tuple[OrderLine, ...]:
+        with self._lock:
+            found = [totals.line_of(self._orders[name]) for name in self._missed.get(run, ())]
+        return tuple(sorted(found, key=lambda o: (o.cursor, o.client, o.attempt)))
+
+    def standing(self, run: RunId, cursor: int) -> RoundTotals:
+        return self._totals.rounds[run].get(cursor, RoundTotals())
+
+    def round_totals(self, run: RunId) -> Mapping[int, RoundTotals]:
+        with self._lock:
+            return dict(self._totals.rounds[run])
+
+    def site_totals(self, run: RunId) -> Mapping[ClientId, SiteTotals]:
+        with self._lock:
+            return dict(self._totals.sites[run])
+
+    def scores(self, run: RunId) -> Mapping[int, Scores]:
+        with self._lock:
+            return dict(self._totals.scores[run])
+
+    def last_answers(self, run: RunId, clients: Collection[ClientId]) -> Mapping[ClientId, int]:
+        return {client: self._last.get((run, client), JOIN - 1) for client in clients}
+
+    def barred(self, run: RunId) -> tuple[ClientId, ...]:
+        with self._lock:
+            return tuple(sorted(c for c in self._revoked if any(self._orders[o].run == run for o in self._open.get(c, ()))))
 
     def answer(
         self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int, here: Present = all_present
@@ -200,7 +246,8 @@ class MemoryJournal(MemoryAccounts):
             if any(d not in self._parts or (d in self._dropped and not here(d)) for d, _ in given):
                 return None
             after = status if row.status is OrderStatus.OPEN else row.status
-            self._write(transitions.answered(row, reply, after, now, down, up))
+            self._write(row := transitions.answered(row, reply, after, now, down, up))
+            self._totals.reply(row)
             self._vouch(digest for digest, _ in given)
             self._pushed.pop((row.run, row.client), None)
             if after is OrderStatus.ANSWERED:
@@ -230,8 +277,9 @@ class MemoryJournal(MemoryAccounts):
         with self._lock:
             for order in orders:
                 run = self._runs.get(order.run)
-                if order.id not in self._orders and run is not None and run.status not in FINAL:
+                if order.id not in self._orders and run is not None and run.status not in FINAL and order.cursor == run.cursor:
                     self._offer(order, order.created)
+                    self._count([order])
                     self.record([entries.asked_again(order)])
 
     def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
@@ -306,8 +354,9 @@ class MemoryJournal(MemoryAccounts):
         with self._lock:
             self._note(run, kind, data, now)
 
-    def events(self, run: RunId, after: int = 0) -> tuple[Event, ...]:
-        return tuple(self._events.get(run, ())[max(after, 0) :])
+    def events(self, run: RunId, after: int = 0, limit: int | None = None) -> tuple[Event, ...]:
+        first = max(after, 0)
+        return tuple(self._events.get(run, [])[first : None if limit is None else first + limit])
 
     def create_once(
         self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present
@@ -337,7 +386,9 @@ class MemoryJournal(MemoryAccounts):
             self._open.setdefault(order.client, {})[order.id] = None
         else:
             self._open.get(order.client, {}).pop(order.id, None)
-        if order.answered is not None and order.failure is None:
+        if order.status in totals.MISSED:
+            self._missed.setdefault(order.run, {})[order.id] = None
+        if totals.worked(order):
             whose = order.run, order.client
             self._last[whose] = max(self._last.get(whose, JOIN - 1), order.cursor)
 
@@ -370,7 +421,7 @@ class MemoryJournal(MemoryAccounts):
         self._sealed[run] = {k: v for k, v in self._sealed.get(run, {}).items() if v[0] >= retain_from}
 
     def _end(self, run: RunId, status: OrderStatus) -> None:
-        self._close_orders(run, None, status)
+        self._close_orders(self._runs[run], status)
         own = self._refs.pop(run, {}).get(NOBODY, {})
         if states := [key for key in own if key[0] == "state"]:
             last = max(states, key=lambda key: key[1])
@@ -390,7 +441,14 @@ class MemoryJournal(MemoryAccounts):
                 late.append(order.client)
         return late
 
-    def _close_orders(self, run: RunId, cursor: int | None, status: OrderStatus) -> None:
-        for order in self.orders(run, cursor):
+    def _close_orders(self, run: RunRow, status: OrderStatus) -> None:
+        """End the open exchange; no other has open orders."""
+        for order in self.orders(run.id, run.cursor):
             if order.status is OrderStatus.OPEN:
                 self._write(replace(order, status=status))
+        self._totals.give_up(run.id, run.cursor)
+
+    def _count(self, new: Iterable[OrderRow]) -> None:
+        """Count the exchanges to which orders were added."""
+        for run, cursor in {(order.run, order.cursor) for order in new}:
+            self._totals.count(run, cursor, self.orders(run, cursor))

@@ -16,6 +16,7 @@ revision = "0001"
 down_revision = None
 
 VALID = sa.text("revoked IS NULL")
+MISSED = sa.text("status IN ('failed', 'expired')")
 
 # The triggers that protect the audit log. SQLite's INSERT OR REPLACE passes the trigger of a deletion; in Postgres what
 # replaces a row is an update.
@@ -38,6 +39,7 @@ def upgrade() -> None:
     accounts()
     runs()
     exchanges()
+    totals()
     parts()
     audit()
 
@@ -76,6 +78,7 @@ def accounts() -> None:
         flag("rotate"),
         plain("handovers"),
     )
+    op.create_index("clients_by_standing", "clients", ["standing", "name"])
 
 
 def runs() -> None:
@@ -86,7 +89,6 @@ def runs() -> None:
         *map(seconds, ("created", "deadline_at")),
         *map(text, ("status", "cause")),
         whole("cursor"),
-        plain("members"),
         seconds("opened"),
         seconds("started", null=True),
         seconds("ended", null=True),
@@ -98,6 +100,7 @@ def runs() -> None:
     op.create_table(
         "drafts", text("run", sa.ForeignKey("runs.id"), key=True), *map(plain, ("spec", "roster", "plan", "contract"))
     )
+    op.create_table("rosters", text("run", sa.ForeignKey("runs.id"), key=True), plain("members"))
     op.create_index("runs_by_age", "runs", ["created", "id"])
     op.create_table(
         "leases",
@@ -144,8 +147,10 @@ def exchanges() -> None:
         plain("sealed"),
     )
     op.create_index("orders_of_round", "orders", ["run", "cursor"])
-    op.create_index("orders_of_client", "orders", ["client", "status"])
-    op.create_index("orders_of_member", "orders", ["run", "client", "cursor"])
+    op.create_index("orders_of_client", "orders", ["client", "status", "run"])
+    op.create_index("orders_of_member", "orders", ["run", "client", "cursor", "attempt"])
+    place = ["run", "cursor", "client", "attempt"]
+    op.create_index("orders_missed", "orders", place, sqlite_where=MISSED, postgresql_where=MISSED)
     op.create_table(
         "sealed",
         text("run", sa.ForeignKey("runs.id"), key=True),
@@ -158,6 +163,27 @@ def exchanges() -> None:
         text("cipher"),
         large("bytes"),
         *map(plain, ("keys", "signatures")),
+    )
+
+
+def totals() -> None:
+    op.create_table(
+        "round_totals",
+        text("run", sa.ForeignKey("runs.id"), key=True),
+        whole("cursor", key=True),
+        *map(whole, ("open", "answered", "failed")),
+        *map(large, ("bytes_down", "bytes_up")),
+        whole("scored"),
+        seconds("accuracy", null=True),
+        plain("scores"),
+    )
+    op.create_table(
+        "site_totals",
+        text("run", sa.ForeignKey("runs.id"), key=True),
+        text("client", key=True),
+        *map(large, ("bytes_down", "bytes_up")),
+        plain("metrics"),
+        *map(whole, ("answered", "scored", "last")),
     )
 
 
@@ -177,8 +203,10 @@ def parts() -> None:
         text("kind", key=True),
         text("owner", key=True),
         whole("listing", sa.ForeignKey("listings.id")),
+        text("client"),
     )
     op.create_index("refs_of_listing", "refs", ["listing"])
+    op.create_index("refs_of_client", "refs", ["run", "client", "listing"])
     op.create_table("pushed", text("digest", key=True), text("run", key=True), text("client", key=True))
 
 
