@@ -2,7 +2,8 @@
 
 Steps are pure: what one reads goes with it, what it makes comes back, and one whose process died is run again. So the bytes are
 the same whoever runs it. A process is started by spawn, and is sent the sites' data sources and jobs as Python objects: all of
-that is between processes of one owner, and this is the one module that pickles. Messages are bytes of archives, as everywhere.
+that is between processes of one owner. Nothing but this module pickles, and Ray (`ray_pool`). Messages are bytes of archives, as
+everywhere.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ MEMORY = Path("/dev/shm")  # a folder in memory, where there is one
 class StepPool(Protocol):
     """Runs steps, several at once."""
 
-    room: int  # steps that may be at work
+    @property
+    def room(self) -> int:
+        """Steps that may be at work."""
 
     def begin(self, order: OrderId, job: Job, parts: Parts) -> None:
         """Begin the step of an order over the parts of its site, where what it makes will lie."""
@@ -117,6 +120,11 @@ class Task:
 
 # In the place of a brief that a process knows: nothing in it is a view of a mapping, which cannot be sent.
 BARE = Brief(method="", config={}, world=World(sizes={}), threads=1, keeps=False, contract=(), role=Role.PEER, peers={})
+
+
+def bare(job: Job) -> Job:
+    """A job as it can be sent, without its brief."""
+    return replace(job, brief=BARE, transfers=replace(job.transfers, fetched=dict(job.transfers.fetched)))
 
 
 @dataclass(frozen=True)
@@ -210,9 +218,8 @@ class ProcessPool:
         brief = None if like in worker.known else plain(job.brief)
         worker.known.add(like)
         files = {digest: bytes(parts.view(digest)) for digest in needed(job, parts) if parts.size(digest) < self._large}
-        bare = replace(job, brief=BARE, transfers=replace(job.transfers, fetched=dict(job.transfers.fetched)))
         with suppress(OSError):  # it has died, as `finished` will see
-            worker.line.send(Task(order=order, job=bare, like=like, brief=brief, files=files))
+            worker.line.send(Task(order=order, job=bare(job), like=like, brief=brief, files=files))
 
     def _number(self, brief: Brief) -> int:
         """A brief's number. There are two of a run, or three: one for each role."""
