@@ -139,6 +139,9 @@ def test_a_cluster_of_two_nodes(tmp_path: Path) -> None:
             ended = tide_process("simulate", file, *RAY, "--address", address, "--json", env=env, limit=LIMIT)
             assert ended.returncode == DONE, ended.stderr
             assert json.loads(ended.stdout)["state_digest"] == here["state_digest"]
+        env["RAY_ADDRESS"] = f"127.0.0.1:{head}"  # `ray start` notes it in a file that is everybody's
+        ended = tide_process("simulate", file, *RAY, "--address", "auto", "--json", env=env, limit=LIMIT)
+        assert json.loads(ended.stdout)["state_digest"] == here["state_digest"], ended.stderr
         wrong = env | {"RAY_AUTH_TOKEN": "0" * 64}
         ended = tide_process("simulate", file, *RAY, "--address", f"127.0.0.1:{head}", env=wrong, limit=LIMIT)
         assert ended.returncode == UNREACHABLE and "the token" in ended.stderr

@@ -110,10 +110,15 @@ def test_an_address_where_nobody_answers(scheme: str, monkeypatch: pytest.Monkey
 
 
 def test_no_cluster_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`auto` finds none."""
+    """`auto` finds none, or one that has ended without a word."""
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(Unreachable, match="Cannot use Ray at auto: Could not find any running Ray instance"):
+    with pytest.raises(Unreachable, match="This machine belongs to no Ray cluster"):
+        RayTasks(len, Cluster("auto"))
+    (tmp_path / "ray").mkdir()
+    ended = f"127.0.0.1:{free_port()}"
+    (tmp_path / "ray" / "ray_current_cluster").write_text(ended)
+    with pytest.raises(Unreachable, match=f"No Ray cluster answers at {ended}"):
         RayTasks(len, Cluster("auto"))
 
 

@@ -11,9 +11,11 @@ import logging
 import os
 import secrets
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import ModuleType
 from typing import Generic, TypeVar, cast
 from urllib.parse import urlsplit
@@ -36,6 +38,7 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0"}
 LOCKED = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # HTTP/2, with an empty frame of settings
 SETTINGS = 4
+NOTED = "ray_current_cluster"
 INSTALL = 'Install it: pip install "tideline[ray]"'
 BUSY = "Initialization failure from server"  # a server of clients whose machine is busy may need more than one call
 LONGEST = 300  # characters of another program's error
@@ -119,10 +122,11 @@ class RayTasks(Generic[R]):
         self._cluster = cluster
         self._begun: dict[object, Begun] = {}
         self._own = not self._ray.is_initialized()
+        address = found() if cluster.address == AUTO and self._own else cluster.address
         if self._own:
-            connect(self._ray, cluster)
+            connect(self._ray, replace(cluster, address=address))
         try:
-            self._places = places(self._ray, cluster.address)
+            self._places = places(self._ray, address)
             self._call = self._ray.remote(num_cpus=1, num_gpus=cluster.gpus, max_retries=0)(function)
             self._find_room(ROOM_SECONDS if cluster.address else 0.0)
         except FederationError:
@@ -239,6 +243,18 @@ def loaded(environment: Mapping[str, str]) -> ModuleType:
     except ImportError:
         raise ConfigRefused("The pool ray needs the package ray, which is not installed", INSTALL, path="pool") from None
     return cast(ModuleType, ray)
+
+
+def found() -> str:
+    """The address of the cluster that this machine belongs to: what RAY_ADDRESS says, or where `ray start` has noted it.
+
+    Ray would look for processes as well, and wait for minutes for what has ended. Raises Unreachable.
+    """
+    folder = os.environ.get("RAY_TMPDIR") or (sys.platform == "linux" and os.environ.get("TMPDIR")) or "/tmp"
+    with contextlib.suppress(OSError):
+        if address := os.environ.get("RAY_ADDRESS") or Path(folder, "ray", NOTED).read_text(encoding="utf-8").strip():
+            return address
+    raise Unreachable("This machine belongs to no Ray cluster", "Start one with `ray start`, or give its address")
 
 
 def connect(module: ModuleType, cluster: Cluster) -> None:
