@@ -183,7 +183,8 @@ class ProcessPool:
             ready = wait([each.line for each in busy])
             worker = next(each for each in busy if each.line in ready)
             try:
-                return self._received(worker, worker.line.recv())
+                if (answer := self._received(worker, worker.line.recv())) is not None:
+                    return answer
             except (EOFError, OSError):
                 self._again(worker)
         return self._failed.pop(0)
@@ -229,11 +230,17 @@ class ProcessPool:
         self._briefs.append(brief)
         return len(self._briefs) - 1
 
-    def _received(self, worker: Worker, outcome: Outcome) -> Answer:
+    def _received(self, worker: Worker, outcome: Outcome) -> Answer | None:
+        """What came of a step; None if it was begun again."""
         job, parts, _ = worker.at_work.pop(outcome.order)
         self._returned(job, parts)
         if outcome.done is None:
             return outcome.order, from_plain(outcome.error)
+        here = (parts.has, outcome.files.__contains__, self._shared.has)
+        if not all(any(has(digest) for has in here) for digest, _ in made(outcome.done)):
+            # Another step made the same bytes at the same time: they were there, and went with that one.
+            self.begin(outcome.order, job, parts)
+            return None
         for digest, size in made(outcome.done):
             if not parts.has(digest):
                 parts.put([outcome.files[digest] if digest in outcome.files else self._shared.view(digest)])
