@@ -25,6 +25,7 @@ MODULES = frozenset(
         "shelve",
         "marshal",
         "jsonpickle",
+        "ray",
         "multiprocessing",
         "_multiprocessing",
         "torch.multiprocessing",

@@ -21,6 +21,7 @@ ENGLISH = frozenset({"local", "central"})
 # The reference that an experiment means if it names none; an experiment is what a person writes, and people write names.
 EXCEPTIONS = {
     ("tideline.engine.model.experiment", "fedavg"),
+    ("tideline.engine.process.ray_tasks", "local"),  # Ray's own word for a Ray of this machine
     ("tideline_server.api.openapi", "fedavg"),
     ("tideline_server.api.openapi", "fedprox"),
 }

@@ -82,6 +82,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "rich": ("tideline.cli", "tideline.client.watching"),
     "matplotlib": ("tideline.report", "tideline.bench.figures"),
     "httpx": ("tideline.client.http",),
+    "ray": ("tideline.engine.process.ray_tasks",),
     "pickle": ("tideline.engine.simulation.pools",),
     "cPickle": (),
     "dill": (),

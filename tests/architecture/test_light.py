@@ -12,6 +12,7 @@ from tests.architecture.sources import sources
 WITH_TORCH = (
     *("tideline.archive.checks", "tideline.archive.reader", "tideline.archive.readings", "tideline.archive.writer"),
     *("tideline.engine.compute", "tideline.engine.simulation.federation", "tideline.engine.simulation.pools"),
+    "tideline.engine.simulation.ray_pool",
 )
 LIGHT = ("tideline.core", "tideline.archive", "tideline.engine")
 ENTRIES = ("tideline_agent.main", "tideline_server.main", "tideline.__main__")

@@ -21,6 +21,10 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
         (("shared/tideline/engine/simulation/pools.py", what) for what in SPAWN),
         "between a simulation and the processes that it spawned itself: nothing of it comes from another party",
     ),
+    **dict.fromkeys(
+        (("shared/tideline/engine/process/ray_tasks.py", what) for what in ("ray", "ray.exceptions", "ray.get")),
+        "between a simulation and the workers of its owner's Ray cluster: bytes of archives, plain data, and how sites open data",
+    ),
     ("shared/tideline/learning/weights.py", "torch.load"): "reads a person's own file, with weights_only=True (test_layers.py)",
     ("tests/learning/test_weights.py", "torch.save"): "writes the files that a person may bring",
     ("tests/cli/test_weights.py", "torch.save"): "writes the files that a person may bring",

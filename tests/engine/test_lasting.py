@@ -158,7 +158,17 @@ def test_keys_are_for_the_owner_alone(begun: Path) -> None:
 def test_every_method_that_changes_something_is_recorded() -> None:
     """Each method of the port is known to write or to read; a new one has to be sorted in."""
     reads = {"run", "run_ids", "headlines", "tally", "leases", "rounds", "order", "orders", "open_orders", "last_answers"}
-    reads |= {"recent_rounds", "order_lines", "missed", "standing", "round_totals", "site_totals", "scores", "barred", "last_seen"}
+    reads |= {
+        "recent_rounds",
+        "order_lines",
+        "missed",
+        "standing",
+        "round_totals",
+        "site_totals",
+        "scores",
+        "barred",
+        "last_seen",
+    }
     reads |= {"envelopes", "events", "invite", "client", "clients", "api_keys", "audit", "audit_tip", "record"}
     port = {name for kind in (Runs, Accounts, PartRecords, Idempotency, AuditLog) for name in vars(kind) if name[0] != "_"}
     assert port == reads | set(WRITES)

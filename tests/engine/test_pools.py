@@ -69,8 +69,9 @@ def test_large_parts_go_through_files() -> None:
     given = experiment("fedavg", ROSTER)
     inline = ended(METHODS, given, sites(), InlinePool)
     with federation(METHODS, sites(), partial(processes, large=1)) as on:
-        assert on.run(on.start(given))["state_digest"] == inline[1]
-        assert not list(on.pool._shared.digests())  # type: ignore[attr-defined]
+        for _ in range(20):  # two sites that make the same bytes at the same time do not lose them: rarely in one run
+            assert on.run(on.start(given))["state_digest"] == inline[1]
+            assert not list(on.pool._shared.digests())  # type: ignore[attr-defined]
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Run the cells of a grid, each in a child process, some at once. A cell that is done is not run again.
+"""Run the cells of a grid, each in a child process or as a task elsewhere, some at once. A cell that is done is not run again.
 
 A cell's folder contains its experiment, its result and its log. A child has a lock on it, which ends with the child whatever
 happens to its parent: so no two processes run the same cell, and what an orphan finishes is not run again.
@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from tideline.bench.grid import Cell
 from tideline.bench.processes import start, stop_all, terminable, unbroken
@@ -32,39 +33,76 @@ CHANGED = "the data have changed since the command began; run it again"
 LONGEST = 400  # characters of a child's last line
 
 
+class Work(Protocol):
+    """A cell that has begun."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, once it has ended and `poll` has seen so."""
+
+    def poll(self) -> int | None: ...
+
+
+W = TypeVar("W", bound=Work)
+
+
+class Workplace(Protocol[W]):
+    """Where cells run."""
+
+    def begin(self, cell: Cell, home: Path, lock: int) -> W:
+        """Begin a cell, whose experiment lies in its home, where its result and its log will lie."""
+
+    def stop(self, works: Sequence[W]) -> None:
+        """End cells that have begun, and wait for that."""
+
+
 @dataclass(frozen=True)
-class How:
-    """How to run cells: in which folder, how many at once, with which options, and whether to store final states.
+class Children:
+    """Each cell in a child process, `tideline simulate` with these options. The child inherits the lock."""
+
+    options: tuple[str, ...]
+
+    def begin(self, cell: Cell, home: Path, lock: int) -> subprocess.Popen[bytes]:
+        args = ("simulate", str(home / EXPERIMENT), "--out", str(home), *self.options)
+        return start(args, home / LOG, {"OMP_NUM_THREADS": "1", **os.environ}, pass_fds=(lock,))
+
+    def stop(self, works: Sequence[subprocess.Popen[bytes]]) -> None:
+        stop_all(works)
+
+
+@dataclass(frozen=True)
+class How(Generic[W]):
+    """How to run cells: in which folder, how many at once, where, and whether to store final states.
 
     same_data: whether the data are still those that the cells' experiments name.
     """
 
     out: Path
     jobs: int
-    options: tuple[str, ...]
+    workplace: Workplace[W]
     keep_states: bool
     same_data: Callable[[], bool]
 
 
 @dataclass(frozen=True)
-class Running:
-    """A cell's child process, and the descriptor of its lock."""
+class Running(Generic[W]):
+    """A cell at work, and the descriptor of its lock."""
 
     cell: Cell
-    process: subprocess.Popen[bytes]
+    work: W
     lock: int
     begun: float
 
 
 @dataclass
-class Bench:
+class Bench(Generic[W]):
     """The cells that are left, those that run, and the scores of all."""
 
-    how: How
+    how: How[W]
     say: Callable[[str], None]
     scores: dict[str, Score]
     todo: list[Cell]
-    running: list[Running] = field(default_factory=list)
+    running: list[Running[W]] = field(default_factory=list)
     taken: dict[str, list[float]] = field(default_factory=dict)
     spoke: float = 0.0
 
@@ -78,7 +116,7 @@ class Bench:
                 time.sleep(POLL_SECONDS)
         finally:
             with unbroken():  # a second Ctrl-C while children stop must not leave them behind
-                stop_all([each.process for each in self.running])
+                self.how.workplace.stop([each.work for each in self.running])
                 for each in self.running:
                     os.close(each.lock)
                 self.running.clear()
@@ -102,15 +140,15 @@ class Bench:
         for name in (RESULT, FAILED, STATE):  # of an earlier try
             (home / name).unlink(missing_ok=True)
         replace_file(home / EXPERIMENT, cell.text)
-        self.running.append(Running(cell, child(home, self.how.options, lock), lock, time.monotonic()))
+        self.running.append(Running(cell, self.how.workplace.begin(cell, home, lock), lock, time.monotonic()))
 
     def reap(self) -> None:
         """Collect the cells whose children have ended."""
         for each in tuple(self.running):
-            if each.process.poll() is not None:
+            if each.work.poll() is not None:
                 self.running.remove(each)
                 self.taken.setdefault(each.cell.label, []).append(time.monotonic() - each.begun)
-                self.end(each.cell, each.lock, each.process.returncode)
+                self.end(each.cell, each.lock, each.work.returncode)
 
     def end(self, cell: Cell, lock: int, code: int | None) -> None:
         """Record a cell's score. code: its child's."""
@@ -156,7 +194,7 @@ class Bench:
         return work / self.how.jobs
 
 
-def run_cells(cells: Sequence[Cell], how: How, say: Callable[[str], None]) -> list[Score]:
+def run_cells(cells: Sequence[Cell], how: How[W], say: Callable[[str], None]) -> list[Score]:
     """Run every cell that is not done; the scores of all, in their order. Raises Refused if another bench runs there."""
     with alone(how.out), terminable():
         scores = {cell.key: read_cell(home_of(how.out, cell), cell) for cell in cells}
@@ -192,12 +230,6 @@ def locked(path: Path) -> int | None:
         os.close(file)
         return None
     return file
-
-
-def child(home: Path, options: Sequence[str], lock: int) -> subprocess.Popen[bytes]:
-    """`tideline simulate` on a cell's experiment. It inherits the lock."""
-    args = ("simulate", str(home / EXPERIMENT), "--out", str(home), *options)
-    return start(args, home / LOG, {"OMP_NUM_THREADS": "1", **os.environ}, pass_fds=(lock,))
 
 
 def cause_of(home: Path, code: int | None) -> str:

@@ -42,6 +42,11 @@ Overrides = Annotated[
 ]
 SitePolicyFile = Annotated[Path | None, typer.Option("--policy", metavar="FILE", help="What may leave the sites (TOML).")]
 Device = Annotated[str, typer.Option(help="Where steps compute: cpu, cuda, ...")]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Of a Ray cluster: HOST:PORT, ray://HOST:PORT, auto. [default: a Ray of this machine]"),
+]
+Gpus = Annotated[float, typer.Option(metavar="SHARE", help="GPUs of each task on Ray, such as 0.25 with --device cuda.")]
 Methods = Annotated[str, typer.Option("--methods", metavar="MODULE:TUPLE", help="The registry of methods.")]
 Url = Annotated[str | None, typer.Option("--url", envvar="TIDELINE_URL", help="The coordinator's HTTP address.")]
 ApiKey = Annotated[str | None, typer.Option("--api-key", envvar="TIDELINE_API_KEY", help="Your API key for the coordinator.")]

@@ -7,7 +7,7 @@ import json
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -25,10 +25,12 @@ from tideline.core.settings import Plain, plain
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.experiment import DealData, Experiment, SiteSource, read_experiment
 from tideline.engine.model.runs import Status
+from tideline.engine.process.ray_tasks import RAY, Cluster, check_options
 from tideline.engine.simulation.federation import Federation, OpenPool, SimSite
 from tideline.engine.simulation.homes import Home, Scratch
 from tideline.engine.simulation.lasting import Lasting
-from tideline.engine.simulation.pools import InlinePool, ProcessPool, cores
+from tideline.engine.simulation.pools import InlinePool, ProcessPool, check_jobs, cores
+from tideline.engine.simulation.ray_pool import RayPool
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.initial_weights import packed
 from tideline.learning.datasets import digits
@@ -38,7 +40,7 @@ from tideline.learning.partition.folders import Sites, read_dealt, rule_in, site
 from tideline.report.maps import last_groups
 
 JOURNAL = "journal"  # the folder of a simulation's journal, in that of --out
-POOLS = ("inline", "processes")
+POOLS = ("inline", "processes", RAY)
 SETS = {"digits": digits.write_site}
 
 
@@ -55,30 +57,63 @@ class Folder:
     def domains(self) -> str:
         return ", ".join(find(self.path))
 
+    def absolute(self) -> Folder:
+        """The same for a process that works in another folder."""
+        return replace(self, path=self.path.absolute())
+
+
+@dataclass(frozen=True)
+class Written(Folder):
+    """A shipped set's folder, written where it is opened if it is not there: on another machine than this one."""
+
+    site: SiteSource
+
+    def __call__(self, world: World, role: Role) -> Holdings:
+        if self.path.is_dir():
+            return super().__call__(world, role)
+        with tempfile.TemporaryDirectory(prefix="tideline-") as scratch:
+            write_set(self.site, Path(scratch))
+            return read_folder(Path(scratch), world, role)
+
 
 @dataclass(frozen=True)
 class Place:
     """What all simulated sites have in common: what they let out, and where their steps compute.
 
-    pool: `inline`, or `processes`; jobs: how many of these, as many as there are cores unless said.
+    pool: `inline`, `processes` or `ray`; jobs: how many processes, as many as there are cores unless said; of Ray, how many
+    steps at once. address, gpus: of Ray alone, see tideline.engine.process.ray_tasks.Cluster.
     """
 
     policy: Policy = DEFAULT_POLICY
     device: str = "cpu"
     pool: str = POOLS[0]
     jobs: int | None = None
+    address: str | None = None
+    gpus: float = 0.0
 
     @property
     def open_pool(self) -> OpenPool:
-        """Raises ConfigRefused for a pool that there is not, and for jobs where this process does everything."""
+        """Raises ConfigRefused for a pool that there is not, and for settings that it has no use for."""
         if self.pool not in POOLS:
             raise ConfigRefused(f"pool is {self.pool!r}", f"Use one of: {', '.join(POOLS)}", path="pool")
+        check_options(self.pool, self.address, self.gpus, self.device)
+        if self.pool == RAY:
+            return self.open_ray
         if self.pool == "processes":
             return partial(ProcessPool, jobs=cores() if self.jobs is None else self.jobs)
         if self.jobs not in (None, 1):
-            todo = "Leave it out, or use the pool processes"
+            todo = "Leave it out, or use the pool processes or ray"
             raise ConfigRefused(f"jobs is {self.jobs}, but the pool inline is this process alone", todo, path="jobs")
         return InlinePool
+
+    @property
+    def open_ray(self) -> OpenPool:
+        """Raises ConfigRefused for fewer steps at once than one and, of this machine alone, for more than there are cores."""
+        if self.address is None and self.jobs is not None:
+            check_jobs(self.jobs)
+        if self.jobs is not None and self.jobs < 1:
+            raise ConfigRefused(f"jobs is {self.jobs}", "Give 1 or more", path="jobs")
+        return partial(RayPool, cluster=Cluster(self.address, self.jobs or cores(), self.gpus), jobs=self.jobs)
 
 
 @dataclass
@@ -111,6 +146,11 @@ class DealtSite:
     def __call__(self, world: World, role: Role) -> Holdings:
         """Its rows; the roster has given it the role that they were dealt for."""
         return self.table.holdings(self.name, world)
+
+    def absolute(self) -> DealtSite:
+        """The same for a process that works in another folder; so are the other sites of its table."""
+        self.table.path = self.table.path.absolute()
+        return self
 
     @property
     def role(self) -> Role:
@@ -146,6 +186,8 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
         with placed.located():
             named = {n: folder_of(n, site, text, Path(scratch) / n) for n, site in experiment.data.items()}
             folders: dict[str, Opened] = {**named, **(dealt or {})}
+        if place.pool == RAY:
+            folders = {n: folder.absolute() for n, folder in folders.items()}
         sites = {name: SimSite(f, place.policy) for name, f in folders.items()}
         with contextlib.closing(home_in(out, Path(scratch), placed, place)) as home:
             made = Federation(methods=methods, sites=sites, home=home, device=place.device, open_pool=place.open_pool)
@@ -248,11 +290,16 @@ def folder_of(name: str, site: SiteSource, text: ExperimentText, scratch: Path) 
     if site.dataset not in SETS:
         raise ConfigRefused(f"{place}.dataset is {site.dataset!r}", f"Use one of: {', '.join(SETS)}", path=f"{place}.dataset")
     try:
-        SETS[site.dataset](scratch, site.domain, site.part, site.parts, site.rows)
+        write_set(site, scratch)
     except ConfigRefused as error:
         wrong = f"{place}.{error.context.get('path', '')}"
         raise ConfigRefused(f"{place}: {error.what}", error.todo, path=wrong) from None
-    return Folder(scratch)
+    return Written(scratch, site)
+
+
+def write_set(site: SiteSource, folder: Path) -> None:
+    """Write a site's rows of a shipped set. Raises ConfigRefused for a part that the set has not."""
+    SETS[site.dataset](folder, site.domain, site.part, site.parts, site.rows)
 
 
 def write(federation: Federation, run: RunId, result: RunResult, out: Path) -> None:

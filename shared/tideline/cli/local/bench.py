@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tideline.cli.guard import DONE, ENDED_BADLY, print_json
-from tideline.cli.options import REGISTRY, Device, Json, Methods, SitePolicyFile
+from tideline.cli.options import REGISTRY, Address, Device, Gpus, Json, Methods, SitePolicyFile
 from tideline.client.output import clean, make_folder, warn
 from tideline.core.errors import ConfigRefused, Refused
 
@@ -18,12 +19,18 @@ if TYPE_CHECKING:
     from tideline.bench.scores import Score
 
 DATA, CACHE = "data", "data.json"
+PROCESSES = "processes"
 
 
 def bench(
     file: Annotated[Path, typer.Argument(metavar="GRID", help="What to compare, YAML or JSON.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the runs and their tables.")],
-    jobs: Annotated[int | None, typer.Option(min=1, help="How many runs at once. [default: the number of cores]")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="How many runs at once. [default: a core each, on Ray all it has]")
+    ] = None,
+    pool: Annotated[str, typer.Option(help="Where runs compute: processes (of this machine) or ray.")] = "processes",
+    address: Address = None,
+    gpus: Gpus = 0.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the grid and show what would run.")] = False,
     table: Annotated[bool, typer.Option("--table", help="Run nothing; write the tables of the runs that are done.")] = False,
     keep_states: Annotated[bool, typer.Option("--keep-states", help="Store each run's final state, too.")] = False,
@@ -44,37 +51,52 @@ def bench(
     text = read_file(file)
     grid = read_grid(text)  # before torch is loaded: you see a typing error at once
 
-    from tideline.bench.cells import How, home_of, run_cells
+    from tideline.bench.cells import Children, How, home_of, run_cells
     from tideline.bench.checks import check_grid, digest_of
     from tideline.bench.scores import read_cell
     from tideline.core.algorithm import load_methods
+    from tideline.engine.process.ray_tasks import RAY, Cluster, check_options
     from tideline_agent.settings import read_policy
     from tideline_agent.trainer import present
 
     with text.located():
         folder = text.folder(grid.folder, "folder").resolve()
-    read_policy(policy)
-    present(device)
+    allowed = read_policy(policy).allowed
+    if pool not in (PROCESSES, RAY):
+        raise ConfigRefused(f"pool is {pool!r}", f"Use one of: {PROCESSES}, {RAY}", path="pool")
+    check_options(pool, address, gpus, device)
+    if pool == PROCESSES:
+        present(device)
     sizes = check_grid(text, grid, folder, load_methods(methods))
     if not dry_run:
         if out.resolve().is_relative_to(folder):  # where pictures would look like a domain
             raise ConfigRefused(f"--out {out} is in the data folder {folder}", "Choose a folder elsewhere", path="out")
         make_folder(out)
     digest = digest_of(folder, out / CACHE, write_cache=not dry_run)
-    all_cells = list(cells(grid, sizes, f"../../{DATA}/{digest[:12]}"))
+    named = f"../../{DATA}/{digest[:12]}"
+    all_cells = list(cells(grid, sizes, named))
     if dry_run or table:
         scores = [read_cell(home_of(out, cell), cell) for cell in all_cells]
     else:
         link(folder, out / DATA / digest[:12])
-        passed = (("--policy", str(policy.resolve())) if policy else ()) + ("--device", device, "--methods", methods)
-        how = How(
-            out=out.resolve(),
-            jobs=jobs or cores(),
-            options=passed,
-            keep_states=keep_states,
-            same_data=lambda: digest_of(folder, out / CACHE) == digest,
-        )
-        scores = run_cells(all_cells, how, warn)
+        how = partial(How, out=out.resolve(), keep_states=keep_states, same_data=lambda: digest_of(folder, out / CACHE) == digest)
+        if pool == RAY:
+            from tideline.bench.ray_cells import Common, opened
+
+            common = Common(
+                data=folder,
+                digest=digest,
+                name=named,
+                methods=methods,
+                policy=allowed,
+                device=device,
+                keep_states=keep_states,
+            )
+            with opened(Cluster(address, jobs or cores(), gpus), common) as workplace:
+                scores = run_cells(all_cells, how(jobs=jobs or workplace.tasks.slots, workplace=workplace), warn)
+        else:
+            passed = (("--policy", str(policy.resolve())) if policy else ()) + ("--device", device, "--methods", methods)
+            scores = run_cells(all_cells, how(jobs=jobs or cores(), workplace=Children(passed)), warn)
     if dry_run:
         show_plan(scores, as_json)
     else:

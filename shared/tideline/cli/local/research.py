@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 from tideline.cli.guard import code_of_run, output, print_json
-from tideline.cli.options import LEAST, MOST, REGISTRY, Device, ExperimentFile, Json, Methods, Overrides, SitePolicyFile
+from tideline.cli.options import (
+    LEAST,
+    MOST,
+    REGISTRY,
+    Address,
+    Device,
+    ExperimentFile,
+    Gpus,
+    Json,
+    Methods,
+    Overrides,
+    SitePolicyFile,
+)
 from tideline.client.output import clean
 
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the results to this folder.")]
@@ -68,8 +80,10 @@ def simulate(
     settings: Overrides = None,
     policy: SitePolicyFile = None,
     device: Device = "cpu",
-    pool: Annotated[str, typer.Option(help="Who runs the sites' steps: inline (this process) or processes.")] = "inline",
-    jobs: Annotated[int | None, typer.Option(metavar="N", help="Processes of the pool. [default: one a core]")] = None,
+    pool: Annotated[str, typer.Option(help="Who runs the sites' steps: inline (this process), processes or ray.")] = "inline",
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Steps at once. [default: one a core, on Ray all it has]")] = None,
+    address: Address = None,
+    gpus: Gpus = 0.0,
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
@@ -80,12 +94,16 @@ def simulate(
 
     from tideline.cli.tables import result_tables, show
     from tideline.core.algorithm import load_methods
+    from tideline.engine.process.ray_tasks import RAY
     from tideline.experiments.simulation import Place, simulate_text
     from tideline_agent.settings import read_policy
     from tideline_agent.trainer import present
 
-    present(device)
-    result = simulate_text(text, load_methods(methods), out, Place(read_policy(policy).allowed, device, pool, jobs))
+    allowed = read_policy(policy).allowed
+    place = Place(policy=allowed, device=device, pool=pool, jobs=jobs, address=address, gpus=gpus)
+    if pool != RAY:  # whose workers look for the device themselves: it may be on their machines alone
+        present(device)
+    result = simulate_text(text, load_methods(methods), out, place)
     if as_json:
         print_json(result)
     else:

@@ -145,7 +145,7 @@ class Federation:
         """Let sites answer orders, as many at once as the pool has room for; after each answer its caller has a turn."""
         waiting, at_work = iter(orders), dict[OrderId, Work[Receipt | None]]()
         while True:
-            while self.pool.room and (order := next(waiting, None)) is not None:
+            while self.pool.room > 0 and (order := next(waiting, None)) is not None:
                 agent = self.agent_of(order)
                 work = agent.work(order)
                 try:

@@ -2,7 +2,8 @@
 
 Steps are pure: what one reads goes with it, what it makes comes back, and one whose process died is run again. So the bytes are
 the same whoever runs it. A process is started by spawn, and is sent the sites' data sources and jobs as Python objects: all of
-that is between processes of one owner, and this is the one module that pickles. Messages are bytes of archives, as everywhere.
+that is between processes of one owner. Nothing but this module pickles, and Ray (`ray_pool`). Messages are bytes of archives, as
+everywhere.
 """
 
 from __future__ import annotations
@@ -139,6 +140,11 @@ class Task:
 BARE = Brief(method="", config={}, world=World(sizes={}), threads=1, keeps=False, contract=(), role=Role.PEER, peers={})
 
 
+def bare(job: Job) -> Job:
+    """A job as it can be sent, without its brief."""
+    return replace(job, brief=BARE, transfers=replace(job.transfers, fetched=dict(job.transfers.fetched)))
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What came of a step, with the files that it made; or its error as plain data."""
@@ -199,7 +205,8 @@ class ProcessPool:
             ready = wait([each.line for each in busy])
             worker = next(each for each in busy if each.line in ready)
             try:
-                return self._received(worker, worker.line.recv())
+                if (answer := self._received(worker, worker.line.recv())) is not None:
+                    return answer
             except (EOFError, OSError):
                 self._again(worker)
         return self._failed.pop(0)
@@ -234,9 +241,8 @@ class ProcessPool:
         brief = None if like in worker.known else plain(job.brief)
         worker.known.add(like)
         files = {digest: bytes(parts.view(digest)) for digest in needed(job, parts) if parts.size(digest) < self._large}
-        bare = replace(job, brief=BARE, transfers=replace(job.transfers, fetched=dict(job.transfers.fetched)))
         with suppress(OSError):  # it has died, as `finished` will see
-            worker.line.send(Task(order=order, job=bare, like=like, brief=brief, files=files))
+            worker.line.send(Task(order=order, job=bare(job), like=like, brief=brief, files=files))
 
     def _number(self, brief: Brief) -> int:
         """A brief's number. There are two of a run, or three: one for each role."""
@@ -246,11 +252,17 @@ class ProcessPool:
         self._briefs.append(brief)
         return len(self._briefs) - 1
 
-    def _received(self, worker: Worker, outcome: Outcome) -> Answer:
+    def _received(self, worker: Worker, outcome: Outcome) -> Answer | None:
+        """What came of a step; None if it was begun again."""
         job, parts, _ = worker.at_work.pop(outcome.order)
         self._returned(job, parts)
         if outcome.done is None:
             return outcome.order, from_plain(outcome.error)
+        here = (parts.has, outcome.files.__contains__, self._shared.has)
+        if not all(any(has(digest) for has in here) for digest, _ in made(outcome.done)):
+            # Another step made the same bytes at the same time: they were there, and went with that one.
+            self.begin(outcome.order, job, parts)
+            return None
         for digest, size in made(outcome.done):
             if not parts.has(digest):
                 parts.put([outcome.files[digest] if digest in outcome.files else self._shared.view(digest)])
