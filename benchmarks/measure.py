@@ -46,15 +46,21 @@ def loopback_bytes() -> int:
 
 
 class PeakMemory:
-    """Samples the memory of named process trees until it is left; `peaks` holds the largest sums."""
+    """Samples the memory of named process trees until it is left; `peaks` holds the largest sums.
 
-    def __init__(self, roots: dict[str, int], seconds: float = 0.04) -> None:
+    later: also count processes that begin meanwhile; every sample then reads the machine's list of processes.
+    """
+
+    def __init__(self, roots: dict[str, int], seconds: float = 0.04, later: bool = False) -> None:
+        self._roots, self._later = roots, later
         self._trees = {name: tree(pid) for name, pid in roots.items()}
         self._seconds, self._over = seconds, threading.Event()
         self.peaks = dict.fromkeys(roots, 0.0)
 
     def now(self) -> dict[str, float]:
         """The sums at this moment."""
+        if self._later:
+            self._trees = {name: tree(pid) for name, pid in self._roots.items()}
         return {name: sum(anonymous_mb(pid) for pid in pids) for name, pids in self._trees.items()}
 
     def __enter__(self) -> PeakMemory:
@@ -72,12 +78,15 @@ class PeakMemory:
                 self.peaks[name] = max(self.peaks[name], mb)
 
 
-def grown(work: Callable[[], Any]) -> tuple[float, Any]:
-    """The largest growth of this process's anonymous memory during some work, in MB; and what came of the work."""
+def grown(work: Callable[[], Any], children: bool = False) -> tuple[float, Any]:
+    """The largest growth of this process's anonymous memory during some work, in MB; and what came of the work.
+
+    children: count the processes that the work starts, whole; sampled four times a second.
+    """
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # what was freed before would be used again unseen
     before = anonymous_mb(os.getpid())
-    with PeakMemory({"me": os.getpid()}, 0.001) as memory:
+    with PeakMemory({"me": os.getpid()}, 0.25 if children else 0.001, later=children) as memory:
         made = work()
     return memory.peaks["me"] - before, made
 

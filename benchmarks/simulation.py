@@ -4,12 +4,14 @@
 
 Equal work in each column: each client has 20 training and 4 held-out rows of 8 x 8 digits, trains an MLP of 64-64-10 for an epoch
 in batches of 10 (SGD, momentum 0.9), and scores the new mean on its held-out rows, one thread a step. Each column runs in a
-process of its own; its figure is the median of the rounds after the first. An order is one training or one scoring.
+process of its own; its figure is the median of the rounds after the first. An order is one training or one scoring. Memory is
+that beside the data, with all processes that a column starts; accuracy is that of the last scoring.
 
 loop        the plain loop: one network, into which each client's weights are loaded
 ours        `tideline simulate`'s engine: every message encoded, hashed, checked and written to the journal
 processes   the same with a pool of two processes
-pfl         another simulator, in a virtual environment that --peers names
+pfl         another simulator, in a virtual environment that --peers names; empty where that lacks it
+flower      another, on Ray with two actors; the same
 --scale     instead: 10, 100, 1,000 and 10,000 clients, the exponent of seconds over clients, and memory beside the data
 """
 
@@ -55,14 +57,19 @@ TRAIN, HELD_OUT, BATCH, RATE, MOMENTUM, DECAY = 20, 4, 10, 0.05, 0.9, 5e-4
 WORLD = World(inputs=(64,), classes=10, model="mlp")
 ORDER_MS = 0.4  # that an order may cost beside its training or scoring
 SCALE = (10, 100, 1000, 10_000)
-PEERS = {"pfl": "pfl_rounds.py"}
+PEERS = {"pfl": ("pfl",), "flower": ("flwr", "ray")}  # what each needs; its program is peers/NAME_rounds.py
+LACKS = "import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))"
 
 
 class Figures(TypedDict):
-    """What a column measures: seconds of a round, the median of those after the first, and memory beside the data in MB."""
+    """What a column measures: seconds of a round, the median of those after the first, memory in MB, and accuracy in 0..1."""
 
     seconds: float
     memory_mb: float
+    accuracy: float
+
+
+EMPTY = Figures(seconds=math.nan, memory_mb=math.nan, accuracy=math.nan)
 
 
 @dataclass(frozen=True)
@@ -92,14 +99,16 @@ def clients_in(text: str) -> Clients:
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds of a round with so many clients, by column; memory in MB that each column takes beside the data.
+    """Seconds of a round with so many clients, by column; memory in MB that each column takes beside the data; accuracy.
 
+    Accuracy is the mean of the last scoring, in 0..1. A simulator that is not there has NaN.
     order_ms: what ours costs beside 1.25 times the loop, for each of the two orders of a client.
     """
 
     clients: str
     seconds: dict[str, float]
     memory_mb: dict[str, float]
+    accuracy: dict[str, float]
     order_ms: float
 
 
@@ -130,13 +139,15 @@ def arguments() -> Any:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=clients_in, nargs="+", help="how many, or 50/1000: of so many 50 a round")
     parser.add_argument("--rounds", type=int, default=4, help="rounds that are measured, after one that warms up")
-    parser.add_argument("--peers", type=Path, help="a virtual environment that has pfl")
+    parser.add_argument("--peers", type=Path, help="a virtual environment that has pfl, Flower or both")
     parser.add_argument("--scale", action="store_true", help="how seconds and memory grow with the clients")
     parser.add_argument("--quick", action="store_true", help="few clients, two rounds")
     parser.add_argument("--column", choices=COLUMNS, help="measure this column alone, in this process")
     parser.add_argument("--json", action="store_true", help="a JSON object a row")
     parser.add_argument("--limit", type=limit, action="append", default=[], help="KEY=NUMBER; ends with 1 above it")
     args = parser.parse_args()
+    if args.peers and not python_of(args.peers).exists():
+        parser.error(f"--peers {args.peers}: there is no {python_of(args.peers)}; name the folder of a virtual environment")
     if args.quick:
         args.clients, args.rounds = args.clients or list(map(Clients, (8, 16) if args.scale else (8,))), 2
     args.clients = args.clients or [Clients(50), Clients(500), Clients(1000, 50)]
@@ -157,24 +168,32 @@ def holdings(client: int) -> Holdings:
     return Holdings(*(Data(x[own], y[own], torch.zeros(len(own), dtype=torch.int64), ("digits",)) for own in drawn.split(TRAIN)))
 
 
+def warm_up() -> None:
+    """Take a step, so that the 80 MB that torch loads with the first one are counted to no column."""
+    weight = torch.nn.Parameter(torch.ones(1))
+    weight.sum().backward()  # type: ignore[no-untyped-call]
+    torch.optim.SGD([weight], lr=RATE).step()
+
+
 def loop(clients: Clients, rounds: int) -> Figures:
     """The plain loop."""
     torch.set_num_threads(1)
     sites, net = [holdings(client) for client in range(clients.number)], nets.build(WORLD)
     mean, rng = nets.weights_of(nets.build(WORLD)), np.random.RandomState(0)
 
-    def play() -> list[float]:
+    def play() -> tuple[list[float], float]:
         nonlocal mean
-        took = []
+        took, scores = [], [math.nan]
         for _ in range(rounds + 1):
             began = time.perf_counter()
             mean = trained(net, mean, [sites[client] for client in clients.drawn(rng)])
-            scored(net, mean, [sites[client] for client in clients.drawn(rng)])
+            scores = scored(net, mean, [sites[client] for client in clients.drawn(rng)])
             took.append(time.perf_counter() - began)
-        return took
+        return took[1:], statistics.mean(scores)
 
-    memory, seconds = grown(play)
-    return {"seconds": statistics.median(seconds[1:]), "memory_mb": memory}
+    warm_up()
+    memory, (seconds, accuracy) = grown(play)
+    return {"seconds": statistics.median(seconds), "memory_mb": memory, "accuracy": accuracy}
 
 
 def trained(net: torch.nn.Module, mean: dict[str, Tensor], sites: Sequence[Holdings]) -> dict[str, Tensor]:
@@ -227,15 +246,18 @@ def ours(clients: Clients, rounds: int, open_pool: OpenPool = InlinePool) -> Fig
         if event.kind == "closed" and event.data["phase"] in ("join", "score"):
             closed.append(time.perf_counter())
 
-    def play() -> None:
+    def play() -> float:
         with closing(Federation(METHODS, sites, open_pool=open_pool)) as federation:
             result = federation.run(federation.start(given), watch)
         if result["status"] != "completed":
             sys.exit(f"The run did not complete: {result['cause']}")
+        curve = result["curve"]
+        return statistics.mean(point["accuracy"] for point in curve if point["cursor"] == curve[-1]["cursor"])
 
-    memory, _ = grown(play)
+    warm_up()
+    memory, accuracy = grown(play, children=open_pool is not InlinePool)
     took = [after - before for before, after in itertools.pairwise(closed)]
-    return {"seconds": statistics.median(took[1:]), "memory_mb": memory}
+    return {"seconds": statistics.median(took[1:]), "memory_mb": memory, "accuracy": accuracy}
 
 
 def world_given() -> dict[str, Plain]:
@@ -259,14 +281,24 @@ def apart(column: str, clients: Clients, rounds: int) -> Figures:
 def figures(printed: str) -> Figures:
     """The last line that a column's process prints."""
     found = json.loads(printed.splitlines()[-1])
-    return Figures(seconds=float(found["seconds"]), memory_mb=float(found["memory_mb"]))
+    return Figures(seconds=float(found["seconds"]), memory_mb=float(found["memory_mb"]), accuracy=float(found["accuracy"]))
 
 
-def peer(venv: Path, program: str, clients: Clients, rounds: int) -> Figures:
-    """Another simulator, measured by a program that runs in its own environment."""
-    command = [str(venv / "bin" / "python"), str(ROOT / "benchmarks" / "peers" / program), str(clients.number), str(rounds)]
-    command += [str(clients.asked)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+def python_of(venv: Path) -> Path:
+    return venv / "bin" / "python"
+
+
+def peer(venv: Path, name: str, clients: Clients, rounds: int) -> Figures:
+    """Another simulator, measured by a program that runs in its own environment; empty where that lacks the simulator."""
+    python, own = str(python_of(venv)), os.environ | {"OMP_NUM_THREADS": "1"}
+    own.pop("PYTHONPATH", None)  # this environment's packages
+    if subprocess.run([python, "-c", LACKS, *PEERS[name]], check=False, env=own).returncode:
+        return EMPTY
+    program = ROOT / "benchmarks" / "peers" / f"{name}_rounds.py"
+    command = [python, str(program), str(clients.number), str(rounds), str(clients.asked)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=own)
+    if done.returncode:
+        sys.exit(f"{name} failed in {venv}; run {' '.join(command)} to see it. It ended with: {done.stderr[-1000:]}")
     return figures(done.stdout)
 
 
@@ -274,17 +306,23 @@ def compared(args: Any, clients: Clients) -> Row:
     """A row: all columns, one after the other."""
     measured = {column: apart(column, clients, args.rounds) for column in COLUMNS}
     if args.peers:
-        measured |= {name: peer(args.peers, program, clients, args.rounds) for name, program in PEERS.items()}
+        measured |= {name: peer(args.peers, name, clients, args.rounds) for name in PEERS}
     seconds = {name: round(each["seconds"], 4) for name, each in measured.items()}
     beside = 1000 * (seconds["ours"] - 1.25 * seconds["loop"]) / (2 * clients.asked)
-    return Row(str(clients), seconds, {name: round(each["memory_mb"], 1) for name, each in measured.items()}, round(beside, 3))
+    return Row(
+        clients=str(clients),
+        seconds=seconds,
+        memory_mb={name: round(each["memory_mb"], 1) for name, each in measured.items()},
+        accuracy={name: round(each["accuracy"], 3) for name, each in measured.items()},
+        order_ms=round(beside, 3),
+    )
 
 
 def shown(row: Row) -> list[str]:
     """A row in lines."""
-    lines = table(
-        ("clients " + row.clients, *row.seconds), [("s a round", *row.seconds.values()), ("MB", *row.memory_mb.values())]
-    )
+    figures_of = {"s a round": row.seconds, "MB": row.memory_mb, "accuracy": row.accuracy}
+    cells = [(name, *("" if math.isnan(each) else each for each in of.values())) for name, of in figures_of.items()]
+    lines = table(("clients " + row.clients, *row.seconds), cells)
     return [*lines, f"beside 1.25 x the loop: {row.order_ms} ms an order (at most {ORDER_MS})", ""]
 
 

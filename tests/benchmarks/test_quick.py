@@ -54,6 +54,7 @@ def test_simulation() -> None:
     for row in (measured("simulation"), measured("simulation", "--clients", "4/8")):
         assert set(row["seconds"]) == set(row["memory_mb"]) == {"loop", "ours", "processes"}
         assert min(row["seconds"].values()) > 0
+        assert row["accuracy"]["ours"] == row["accuracy"]["processes"]
     assert row["clients"] == "4/8"
     assert math.isfinite(measured("simulation", "--scale")["exponent"])
 
