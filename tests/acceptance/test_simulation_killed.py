@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from tests.cli.world import tide_process
+from tideline.learning.datasets import digits
 
 METHODS = ("--methods", "tests.acceptance.gated:METHODS")
 
@@ -52,3 +53,18 @@ def test_another_experiment_is_refused(tmp_path: Path) -> None:
     assert other.returncode == 2
     assert "holds a simulation of another experiment (they differ in config)" in other.stderr
     assert f"remove {out / 'journal'} to begin again" in other.stderr
+
+
+def test_other_data_are_refused(tmp_path: Path) -> None:
+    """Data that have changed since would end in bytes that are neither the old data's nor the new ones'."""
+    gate = tmp_path / "gate"
+    path, out, data = experiment(tmp_path, gate, dies=1), tmp_path / "out", tmp_path / "rows"
+    digits.write_site(data, "mnist", rows=20)
+    given = yaml.safe_load(path.read_text())
+    given["data"]["a"] = {"role": "peer", "folder": "rows"}
+    path.write_text(yaml.safe_dump(given))
+    assert tide_process("simulate", path, *METHODS, "--out", out).returncode == 7
+    next(file for file in sorted(data.rglob("*")) if file.is_file()).touch()
+    other = tide_process("simulate", path, *METHODS, "--out", out)
+    assert other.returncode == 2
+    assert "another experiment (they differ in data files)" in other.stderr

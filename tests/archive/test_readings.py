@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from weakref import ref
 
 import pytest
 import torch
@@ -107,3 +108,21 @@ def test_replies_are_remembered_up_to_a_number_of_bytes(parts: Parts, monkeypatc
     assert checked._bytes == 3 * parts.size(digests[0])
     assert [checked.take(Model, Digest(digest), parts, RULES).n for digest in digests] == list(range(8))
     assert checked._bytes == 0
+
+
+def test_what_a_reply_was_held_to_is_not_held(parts: Parts) -> None:
+    """The rules hold the order, which may be large; a reply may be checked here, and folded by another coordinator."""
+    checked, digest, rules = Checked(), encode(model(), parts).digest, Rules({"d": 3})
+    checked.check(Model, digest, parts, rules)
+    held = ref(rules)
+    del rules
+    assert held() is None
+    assert checked.take(Model, digest, parts, RULES).n == 0
+
+
+def test_no_more_replies_than_a_number_are_remembered(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readings, "CHECKED", 2)
+    checked, digests = Checked(), [encode(model(seed), parts).digest for seed in range(4)]
+    for digest in digests:
+        checked.check(Model, digest, parts, RULES)
+    assert [digest for _, digest in checked._known] == digests[-2:]

@@ -14,12 +14,14 @@ from tests.engine import passing
 from tests.laws.laws import EVERYTHING
 from tests.synthetic import FEATURES, NAMES, Opener, experiment, sites
 from tideline.algorithms import METHODS
+from tideline.archive.errors import DigestMismatch, PartMissing
+from tideline.archive.folder import FolderParts
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused
 from tideline.engine.model.orders import Order
 from tideline.engine.ports.journal import Accounts, AuditLog, Idempotency, PartRecords, Runs
 from tideline.engine.simulation.federation import Federation, SimSite
-from tideline.engine.simulation.lasting import FILE, PARTS, Lasting
+from tideline.engine.simulation.lasting import FILE, PARTS, KeptParts, Lasting
 from tideline.engine.simulation.recording import WRITES
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
@@ -172,3 +174,52 @@ def test_every_method_that_changes_something_is_recorded() -> None:
     reads |= {"envelopes", "events", "invite", "client", "clients", "api_keys", "audit", "audit_tip", "record"}
     port = {name for kind in (Runs, Accounts, PartRecords, Idempotency, AuditLog) for name in vars(kind) if name[0] != "_"}
     assert port == reads | set(WRITES)
+
+
+def test_a_folder_in_which_nothing_has_closed_is_anybodys(tmp_path: Path) -> None:
+    """An experiment that was refused leaves no mark: the corrected one may be begun in the same folder."""
+    with closing(at(tmp_path, "feddadil")):
+        pass
+    with closing(at(tmp_path, "fedavg")) as on:
+        assert comes_to(on) == undisturbed("fedavg")
+
+
+def test_a_part_that_is_gone_or_damaged(tmp_path: Path) -> None:
+    """A part of the folder that is not there is missing, as everywhere; one that was changed is not read."""
+    folder = FolderParts(tmp_path, durable=False)
+    parts = KeptParts(folder)
+    gone, damaged = (parts.put([bytes(100), name]) for name in (b"gone", b"damaged"))
+    parts.save(frozenset((gone, damaged)), forget=True)
+    folder.drop(gone)
+    folder.path(damaged).write_bytes(b"something else")
+    with pytest.raises(PartMissing):
+        parts.view(gone)
+    with pytest.raises(DigestMismatch):
+        parts.view(damaged)
+
+
+def test_a_kill_amid_the_removal(tmp_path: Path) -> None:
+    """The journal goes first: whatever was left of the parts, the next simulation in the folder begins anew."""
+    with closing(at(tmp_path, "fedavg")) as on:
+        assert comes_to(on)["status"] == "completed"
+        for name in (FILE, f"{FILE}-wal"):
+            (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / PARTS / "ab").mkdir(exist_ok=True)
+    (tmp_path / PARTS / "ab" / ".DS_Store").touch()
+    with closing(at(tmp_path, "fedavg")) as on:
+        assert comes_to(on) == undisturbed("fedavg")
+        on.home.remove()  # type: ignore[attr-defined]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".DS_Store"]
+
+
+def test_a_journal_that_is_a_link(tmp_path: Path) -> None:
+    """Keys are written into no file that somebody else chose, and one that others may read is closed to them."""
+    (tmp_path / "elsewhere").touch()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / FILE).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigRefused, match="cannot be opened"):
+        at(tmp_path / "home", "fedavg")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / FILE).touch(0o644)
+    with closing(at(tmp_path / "open", "fedavg")):
+        assert (tmp_path / "open" / FILE).stat().st_mode & 0o077 == 0

@@ -150,3 +150,15 @@ def test_more_processes_than_cores_are_refused(jobs: int) -> None:
     with pytest.raises(ConfigRefused, match=f"jobs is {jobs}; this machine has") as refused:
         Federation(METHODS, sites(), open_pool=partial(ProcessPool, jobs=jobs))
     assert refused.value.context["path"] == "jobs"
+
+
+def test_a_round_that_closes_early_begins_no_more_than_it_needs() -> None:
+    """Where a run does not wait for all, one site answers after the other: nobody works whose answer would be late."""
+    begun: list[str] = []
+    given = experiment("fedavg", ROSTER) | {"waiting": {"target_replies": 1}}
+    with federation(METHODS, sites(), InlinePool) as on:
+        begin = on.pool.begin
+        on.pool.begin = lambda order, job, parts: (begun.append(job.client), begin(order, job, parts))[1]  # type: ignore[method-assign,func-returns-value]
+        result = on.run(on.start(given), lambda event: None)
+    assert result["status"] == "completed"
+    assert len(begun) == sum(phase["replies"] for phase in result["phases"])

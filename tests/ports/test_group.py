@@ -138,3 +138,54 @@ def test_a_writer_that_waits_too_long_gives_up(store: Store) -> None:
         before.result()
     store.write(put(2))
     assert known(store) == [2]
+
+
+class Interrupted(threading.Event):
+    """An event whose waiter is interrupted, as the main thread is by Ctrl-C: before it has its turn, or when it has it."""
+
+    late = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self.late:
+            super().wait(timeout)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_writer_that_is_interrupted_holds_up_nobody(store: Store, late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes, may = threading.Event(), threading.Event()
+
+    def first(connection: Connection) -> None:
+        goes.set()
+        assert may.wait(LONG)
+
+    def interrupted() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(Interrupted, "late", late)
+            patched.setattr(group, "new_turn", Interrupted)
+            store.write(put(1))
+
+    with ThreadPoolExecutor(2) as threads:
+        before = threads.submit(store.write, first)
+        assert goes.wait(LONG)
+        second = threads.submit(interrupted)
+        while late and not store._group._waiting:  # type: ignore[union-attr]
+            threading.Event().wait(0.001)
+        if late:
+            may.set()
+        with pytest.raises(KeyboardInterrupt):
+            second.result(LONG)
+        may.set()
+        before.result()
+    store._group._seconds = 1.0  # type: ignore[union-attr]
+    store.write(put(2))
+    assert known(store) == ([1, 2] if late else [2])
+
+
+def test_an_error_keeps_its_cause(store: Store) -> None:
+    def work(connection: Connection) -> None:
+        raise StorageFull("No room") from ValueError("why")
+
+    with pytest.raises(StorageFull) as raised:
+        store.write(work)
+    assert isinstance(raised.value.__cause__, ValueError)

@@ -329,7 +329,7 @@ class SqlJournal:
     def _locked(self, connection: Connection, run: RunId, token: int | None = None) -> RunRow:
         """A run, locked until this transaction ends. Raises Overtaken."""
         runs.lock(connection, run)
-        row = runs.find(connection, self._known, run)
+        row = runs.find(connection, self._known.for_writers(), run)
         if row is None:
             raise KeyError(run)
         if token is not None:

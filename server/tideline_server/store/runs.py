@@ -62,8 +62,7 @@ class Draft:
 class Remembered:
     """Decodes once what never changes after it is written: drafts and closed rounds. Any number of threads.
 
-    The next look finds rounds that other processes add. A writer asks for drafts before it writes any, and never for rounds,
-    so that this remembers nothing that is undone. After a database is set back to an older state, restart.
+    The next look finds rounds that other processes add. After a database is set back to an older state, restart.
     """
 
     def __init__(self) -> None:
@@ -71,6 +70,15 @@ class Remembered:
         self._drafts: dict[RunId, Draft] = {}
         self._members: dict[RunId, Roster] = {}
         self._rounds: dict[RunId, tuple[RoundRow, ...]] = {}
+
+    def for_writers(self) -> Remembered:
+        """The same, but what is read by it is not remembered: a writer may read what is undone, its own or of those with whom
+        it shares a transaction.
+        """
+        copy = Remembered()
+        with self._lock:
+            copy._drafts, copy._members = self._drafts, self._members  # which are never changed in place
+        return copy
 
     def drafts(self, connection: Connection, wanted: Iterable[RunId]) -> dict[RunId, Draft]:
         wanted = list(wanted)

@@ -22,6 +22,7 @@ from tideline.core.run import Digest
 
 DIGEST_LENGTH = 64
 ASIDE = "aside"  # where lies what was put aside
+NAME = re.compile(r"[0-9a-f]{64}")  # of a part; what else lies in its folder is not ours
 LAID = re.compile(r"([0-9a-f]{64})\.[0-9a-f]{32}")  # a part's name there: its own, and whose batch it is
 LEFT_SECONDS = 86400.0  # how long a cut upload may wait for its sender to come back
 
@@ -109,7 +110,7 @@ class FolderParts:
                 move(path, self.path(Digest(path.stem)))
 
     def digests(self) -> Iterable[Digest]:
-        return tuple(Digest(f.name) for f in self.folder.glob("??/*"))
+        return tuple(Digest(f.name) for f in self.folder.glob("??/*") if NAME.fullmatch(f.name))
 
     def inventory(self) -> Mapping[Digest, StoredPart]:
         found = {}

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
+from weakref import ref
 
 from torch import Tensor
 
@@ -20,19 +21,18 @@ from tideline.core.run import Digest
 
 R = TypeVar("R", bound=Record)
 ORDER_BYTES = 1 << 20  # of an order that is remembered
-CHECKED_BYTES = 1 << 25  # of all replies that are remembered
+# Of all replies that are remembered, and how many: of a small one the record takes more than the file.
+CHECKED_BYTES, CHECKED = 1 << 25, 2048
 
 
 @dataclass(frozen=True)
 class Reading(Generic[R]):
     """A record over the bytes of its file.
 
-    rules   what it was held to            reply   what a reply to it is held to, if it is an order
-    alone   whether no other file belongs to it
+    reply: what a reply to it is held to, if it is an order. alone: whether no other file belongs to it.
     """
 
     value: R
-    rules: Rules
     reply: Rules
     view: memoryview
     alone: bool
@@ -43,7 +43,7 @@ def read(kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> Reading[R
     reader = Reader(digest, parts, rules)
     value = reader.root(kind)
     reply = Rules(reader.checks.bound, (value,), most=MOST)
-    return Reading(value=value, rules=rules, reply=reply, view=reader.view, alone=not reader.header.parts)
+    return Reading(value=value, reply=reply, view=reader.view, alone=not reader.header.parts)
 
 
 class Orders:
@@ -74,11 +74,14 @@ def again(value: Value) -> Value:
 
 
 class Checked:
-    """Small replies that were checked and wait for their fold, the last ones up to CHECKED_BYTES. Any number of threads."""
+    """Small replies that were checked and wait for their fold, the last of them. Any number of threads.
+
+    The rules are not held: they hold the order, and perhaps its file open, and a reply may never be folded here.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[tuple[type[Record], Digest], Reading[Record]] = {}
+        self._known: dict[tuple[type[Record], Digest], tuple[Record, int, ref[Rules]]] = {}
         self._bytes = 0
 
     def check(self, kind: type[Record], digest: Digest, parts: Parts, rules: Rules) -> None:
@@ -87,18 +90,20 @@ class Checked:
         if reading.alone and len(reading.view) <= SMALL_BYTES:
             with self._lock:
                 self._out(kind, digest)
-                self._known[kind, digest] = reading
+                self._known[kind, digest] = reading.value, len(reading.view), ref(rules)
                 self._bytes += len(reading.view)
-                while self._bytes > CHECKED_BYTES:
+                while self._bytes > CHECKED_BYTES or len(self._known) > CHECKED:
                     self._out(*next(iter(self._known)))
 
     def take(self, kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> R:
         """A reply that was checked by the same rules, handed out once, or read now. Raises as `decode` does."""
         with self._lock:
             known = self._out(kind, digest)
-        return cast(R, known.value) if known is not None and known.rules is rules else read(kind, digest, parts, rules).value
+        if known is not None and known[2]() is rules:
+            return cast(R, known[0])
+        return read(kind, digest, parts, rules).value
 
-    def _out(self, kind: type[Record], digest: Digest) -> Reading[Record] | None:
+    def _out(self, kind: type[Record], digest: Digest) -> tuple[Record, int, ref[Rules]] | None:
         known = self._known.pop((kind, digest), None)
-        self._bytes -= len(known.view) if known else 0
+        self._bytes -= known[1] if known else 0
         return known

@@ -189,7 +189,10 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
         if place.pool == RAY:
             folders = {n: folder.absolute() for n, folder in folders.items()}
         sites = {name: SimSite(f, place.policy) for name, f in folders.items()}
-        with contextlib.closing(home_in(out, Path(scratch), placed, place)) as home:
+        own = [folder.folder for folder in experiment.data.values()] + ([experiment.deal.folder] if experiment.deal else [])
+        read = {name: printed(text.folder(name, "data")) for name in own if name}
+        about = {**placed.value, "data files": read, "methods": [list(each) for each in methods]}
+        with contextlib.closing(home_in(out, Path(scratch), about, place, placed)) as home:
             made = Federation(methods=methods, sites=sites, home=home, device=place.device, open_pool=place.open_pool)
             with contextlib.closing(made) as federation:
                 result = play(federation, placed, folders, out)
@@ -198,16 +201,22 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
             return result
 
 
-def home_in(out: Path | None, scratch: Path, text: ExperimentText, place: Place) -> Home:
+def printed(folder: Path) -> dict[str, list[int]]:
+    """By which a folder's files are known again: their sizes in bytes, and when they were changed."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
+
+
+def home_in(out: Path | None, scratch: Path, about: Mapping[str, object], place: Place, text: ExperimentText) -> Home:
     """Where a simulation keeps what it needs to go on: beneath `out`, if it is given. Raises ConfigRefused.
 
     Without it everything is in memory, unless a part of the sites is asked: what the others remember lies on disk then.
     """
     if out is None and "sample" not in text.value:
         return Scratch()
-    about = {**text.value, "policy": sorted(" to ".join(each) for each in place.policy), "device": place.device}
+    whole = {**about, "policy": sorted(" to ".join(each) for each in place.policy), "device": place.device}
     with text.located():
-        home = Lasting((out or scratch) / JOURNAL, cast("Mapping[str, Plain]", about))
+        home = Lasting((out or scratch) / JOURNAL, cast("Mapping[str, Plain]", whole))
     if out is not None and home.rounds:
         warn(f"Going on with the simulation that {out} holds; remove {out / JOURNAL} to begin again")
     return home

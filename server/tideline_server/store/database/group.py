@@ -19,13 +19,14 @@ from tideline_server.store.database.dialect import translated
 T = TypeVar("T")
 MOST = 64  # writes of one transaction
 Work = Callable[[Connection], T]
+new_turn = threading.Event
 
 
 class Write(Generic[T]):
     """A write that waits for its turn. Then it was done by another thread, or leads the others that wait."""
 
     def __init__(self, work: Work[T]) -> None:
-        self.work, self.turn, self.done = work, threading.Event(), False
+        self.work, self.turn, self.done = work, new_turn(), False
         self.value: T | None = None
         self.error: BaseException | None = None
 
@@ -63,19 +64,35 @@ class Group:
         with self._lock:
             self._waiting.append(mine)  # type: ignore[arg-type]
             leads, self._led = not self._led, True
-        if not leads and not mine.turn.wait(self._seconds):
-            self._give_up(mine)
+        if not leads:
+            self._await(mine)
         if not mine.done:
             self._lead()
         return mine.result()
 
-    def _give_up(self, mine: Write[T]) -> None:
-        """Raises Unreachable for a write that nobody has begun; one that is being done is waited for."""
+    def _await(self, mine: Write[T]) -> None:
+        """Wait until it is done, or may lead. Raises Unreachable for one that nobody has begun in time."""
+        try:
+            if mine.turn.wait(self._seconds):
+                return
+            if self._taken_back(mine):
+                what = "The store is too slow: other writes wait before this one"
+                raise Unreachable(what, "Look at its disk or its database")
+            mine.turn.wait()
+        except Unreachable:
+            raise
+        except BaseException:  # the thread is interrupted: if it has been given the lead, another one must take it
+            if not self._taken_back(mine) and mine.turn.is_set() and not mine.done:
+                self._lead()
+            raise
+
+    def _taken_back(self, mine: Write[T]) -> bool:
+        """Whether a write still waited, and waits no more."""
         with self._lock:
-            if not mine.turn.is_set() and mine in self._waiting:
+            waits = not mine.turn.is_set() and mine in self._waiting
+            if waits:
                 self._waiting.remove(mine)  # type: ignore[arg-type]
-                raise Unreachable("The store is too slow: other writes wait before this one", "Look at its disk or its database")
-        mine.turn.wait()
+            return waits
 
     def _lead(self) -> None:
         """Do the first of those that wait, this thread's among them, and hand over to the next."""
@@ -100,7 +117,7 @@ class Group:
                 self._transact(lambda connection: each_within(some, connection))
         except BaseException as error:
             for each in some:
-                each.error = each.error or again(error)
+                each.error = each.error or (error if each is some[0] else again(error))
             if not isinstance(error, Exception):
                 raise
 
@@ -123,5 +140,9 @@ def each_within(some: Sequence[Write[object]], connection: Connection) -> None:
 def again(error: BaseException) -> BaseException:
     """The error for one more thread to raise: one instance would gather the traces of all."""
     if isinstance(error, FederationError):
-        return type(error)(error.what, error.todo, **error.context)
-    return error if isinstance(error, Exception) else Unreachable("The write was interrupted", "It is tried again")
+        copy: BaseException = type(error)(error.what, error.todo, **error.context)
+    else:
+        copy = error if isinstance(error, Exception) else Unreachable("The write was interrupted", "It is tried again")
+    if copy is not error:
+        copy.__cause__ = error
+    return copy

@@ -109,7 +109,7 @@ class Federation:
             seen = self.show(run, seen, watch)
             orders = list(self.waiting())
             played = order_of(orders) if order_of else orders
-            for _ in self.play(played):
+            for _ in self.play(played, 1 if early else None):
                 if watch and early:
                     self.turn(runs)
                 seen = self.show(run, seen, watch)
@@ -141,11 +141,11 @@ class Federation:
         for name in self.agents:
             yield from self.agent_service.orders(name)
 
-    def play(self, orders: Iterable[Order]) -> Iterator[None]:
-        """Let sites answer orders, as many at once as the pool has room for; after each answer its caller has a turn."""
+    def play(self, orders: Iterable[Order], most: int | None = None) -> Iterator[None]:
+        """Let sites answer orders, as many at once as the pool has room for, at most `most`; after each its caller has a turn."""
         waiting, at_work = iter(orders), dict[OrderId, Work[Receipt | None]]()
         while True:
-            while self.pool.room > 0 and (order := next(waiting, None)) is not None:
+            while self.pool.room > 0 and (most is None or len(at_work) < most) and (order := next(waiting, None)) is not None:
                 agent = self.agent_of(order)
                 work = agent.work(order)
                 try:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tideline import __version__
 from tideline.archive.folder import FolderParts
-from tideline.archive.parts import MemoryParts, StoredPart
+from tideline.archive.parts import MemoryParts, StoredPart, agree, digest_of
 from tideline.core.errors import ConfigRefused, StorageFull
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.core.settings import Plain, plain, read
@@ -35,7 +35,7 @@ create table if not exists keys (site text primary key, sign blob not null, rece
 create table if not exists rounds (id integer primary key, now real not null, calls blob not null);
 """
 # Of a reply that is kept although it was accepted: many a small one is the next order's message, too, which then is not sent. So
-# the bytes that a result counts are those of a simulation that nobody disturbed.
+# the bytes that a result counts are those of a simulation that nobody disturbed, unless a large reply is sent back unchanged.
 TINY_BYTES = 4096
 HEAD = "head"  # what a site committed, among the calls
 
@@ -51,8 +51,11 @@ class KeptParts(MemoryParts):
     def has(self, digest: Digest) -> bool:
         return digest in self.kept or super().has(digest)
 
+    def size(self, digest: Digest) -> int:
+        return self._folder.size(digest) if self._lies(digest) else super().size(digest)
+
     def view(self, digest: Digest) -> memoryview:
-        return super().view(digest) if digest in self._held else memoryview(bytearray(self._get(digest)))
+        return self._checked(digest) if self._lies(digest) else super().view(digest)
 
     def drop(self, digest: Digest) -> None:
         super().drop(digest)
@@ -73,8 +76,18 @@ class KeptParts(MemoryParts):
             if forget:
                 del self._held[digest]
 
+    def _lies(self, digest: Digest) -> bool:
+        """Whether it lies in the folder alone."""
+        return digest in self.kept and digest not in self._held
+
     def _get(self, digest: Digest) -> bytes:
-        return self._held[digest] if digest in self._held or digest not in self.kept else bytes(self._folder.view(digest))
+        return bytes(self._checked(digest)) if self._lies(digest) else super()._get(digest)
+
+    def _checked(self, digest: Digest) -> memoryview:
+        """A part of the folder. Raises PartMissing, DigestMismatch."""
+        view = self._folder.view(digest)
+        agree(digest, digest_of([view]))
+        return view
 
 
 class LastingVault(MemoryVault):
@@ -126,6 +139,7 @@ class Lasting:
         try:
             self._agree({"format": FORMAT, "version": __version__, "experiment": json.dumps(about, sort_keys=True)})
             self._folder = FolderParts(folder / PARTS, durable=False)
+            self._folder.sweep()
             self.parts, self._vaults = KeptParts(self._folder), dict[ClientId, LastingVault]()
             self.rounds = self._restore()
         except BaseException:
@@ -168,12 +182,13 @@ class Lasting:
         self._file.close()
 
     def remove(self) -> None:
-        """Forget the simulation: it has ended."""
+        """Forget the simulation: it has ended. Its journal goes first: without it, the parts are nobody's."""
+        for name in (FILE, f"{FILE}-wal", f"{FILE}-shm"):
+            (self.folder / name).unlink(missing_ok=True)
         self.close()
         for digest in tuple(self._folder.digests()):
             self._folder.drop(digest)
-        for name in (FILE, f"{FILE}-wal", f"{FILE}-shm"):
-            (self.folder / name).unlink(missing_ok=True)
+        self._folder.sweep()
         for path in sorted(self.folder.rglob("*"), reverse=True):
             with suppress(OSError):
                 path.rmdir()
@@ -197,13 +212,17 @@ class Lasting:
                 self._folder.drop(digest)
 
     def _agree(self, about: Mapping[str, str]) -> None:
+        """Hold the folder to what is simulated; one in which no round has closed is anybody's."""
         known = dict(self._file.execute("select name, value from about").fetchall())
+        begun = self._file.execute("select 1 from rounds limit 1").fetchone() is not None
         for name, value in about.items():
-            if known and known.get(name) != value:
+            if begun and known.get(name) != value:
                 todo = f"Name another folder, or remove {self.folder} to begin again"
                 raise ConfigRefused(
                     f"{self.folder} holds a simulation of another {name}{differs(known, value)}", todo, path="out"
                 )
+        if not begun:
+            self._file.execute("delete from keys")
         self._file.executemany("insert or replace into about values (?, ?)", about.items())
         self._file.commit()
 
@@ -234,22 +253,31 @@ class Lasting:
 
 def opened(path: Path) -> sqlite3.Connection:
     """The file, which nobody else may have open. Sites' private keys lie in it: it is for its owner's eyes."""
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        os.fchmod(descriptor, 0o600)
+        os.close(descriptor)
+    except OSError as cause:
+        raise ConfigRefused(f"{path} cannot be opened: {cause.strerror}", "Name another folder", path="out") from None
     file = sqlite3.connect(path, timeout=0.0, check_same_thread=False)
     try:
         file.execute("pragma locking_mode = exclusive")
         file.execute("pragma journal_mode = wal")
         file.execute("pragma synchronous = normal")
         file.executescript(TABLES)
-    except sqlite3.OperationalError as cause:
-        file.close()
-        raise ConfigRefused(
-            f"{path} is in use: {cause}", "Wait for the simulation that writes to it, or end it", path="out"
-        ) from None
     except sqlite3.DatabaseError as cause:
         file.close()
-        raise ConfigRefused(f"{path} is no journal of a simulation: {cause}", "Name another folder", path="out") from None
+        raise refusal(path, cause) from None
     return file
+
+
+def refusal(path: Path, cause: sqlite3.DatabaseError) -> ConfigRefused:
+    code = (getattr(cause, "sqlite_errorcode", 0) or 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return ConfigRefused(f"{path} is in use", "Wait for the simulation that writes to it, or end it", path="out")
+    if code == sqlite3.SQLITE_NOTADB:
+        return ConfigRefused(f"{path} is no journal of a simulation", "Name another folder", path="out")
+    return ConfigRefused(f"{path} cannot be used: {cause}", "Look at its disk, or name another folder", path="out")
 
 
 def differs(known: Mapping[str, str], value: str) -> str:
