@@ -121,8 +121,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=BATCH, help="rows of a step")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch, in both forms")
     parser.add_argument("--products", action="store_true", help="also: products of which shapes differ in a stack")
+    parser.add_argument("--quick", action="store_true", help="four clients, two rounds")
     parser.add_argument("--json", action="store_true", help="a JSON object a row")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.quick:
+        args.clients, args.rounds = [4], 2
+    return args
 
 
 def order(client: int, turn: int) -> Tensor:

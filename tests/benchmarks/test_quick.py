@@ -60,6 +60,16 @@ def test_simulation() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("model", ["mlp", "lenet"])
+def test_clients_as_one_batch(model: str) -> None:
+    """They become what they become one by one, but for the last digits, which depend on the processor."""
+    row = measured("spikes/batched_clients", "--model", model)
+    assert row["accuracy"]["loop"] == pytest.approx(row["accuracy"]["batched"])
+    assert max(row["difference"]) < 1e-5 and row["same_bits"] > 0.5
+    assert min(row["seconds"].values()) > 0 and max(row["operations"].values()) < 1e-5
+
+
+@pytest.mark.long
 def test_soak_and_a_limit_that_is_exceeded() -> None:
     """Runs follow one another and complete; what exceeds a limit is an error."""
     row = measured("soak", "--limit", "files.coordinator.most=1", code=1)
