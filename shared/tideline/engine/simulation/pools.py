@@ -41,7 +41,9 @@ from tideline.engine.process.pipe import from_plain, to_plain
 Sources: TypeAlias = Mapping[ClientId, OpenSiteData]
 Answer: TypeAlias = tuple[OrderId, "Done | FederationError"]
 SHARED_BYTES = 1 << 20  # parts of so many bytes go through files that processes map, not through pipes
-AHEAD = 2  # steps that a process has at once: the next is there when one is done
+# Steps that a process has at once: the next is there when one is done. Of short ones it has more, so that it waits for no pipe;
+# of long ones not, or one process would have them while another has none.
+AHEAD, FAR_AHEAD, SHORT_STEP = 2, 12, 0.02
 AT_ONCE = 512  # short steps that this process runs one after the other
 SHORT_SECONDS = 0.25  # for so long steps are run in this process before the first answer is given
 TRIES = 3  # a step whose process died is run again, at most twice
@@ -147,12 +149,13 @@ def bare(job: Job) -> Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a step, with the files that it made; or its error as plain data."""
+    """What came of a step, with the files that it made; or its error as plain data. seconds: that it took."""
 
     order: OrderId
     done: Done | None
     files: Mapping[Digest, bytes]
     error: Mapping[str, Plain]
+    seconds: float = 0.0
 
 
 @dataclass
@@ -179,7 +182,7 @@ class ProcessPool:
         self._homes = {name: i % jobs for i, name in enumerate(sorted(sources))}
         self._briefs: list[Brief] = []
         self._failed: list[Answer] = []
-        self._most = jobs * AHEAD
+        self._jobs, self._ahead = jobs, AHEAD
         self._workers: list[Worker] = []
         try:
             self._workers += [self._started() for _ in range(jobs)]
@@ -189,7 +192,7 @@ class ProcessPool:
 
     @property
     def room(self) -> int:
-        return self._most - sum(len(worker.at_work) for worker in self._workers) - len(self._failed)
+        return self._jobs * self._ahead - sum(len(worker.at_work) for worker in self._workers) - len(self._failed)
 
     def begin(self, order: OrderId, job: Job, parts: Parts) -> None:
         for digest in needed(job, parts):
@@ -235,7 +238,7 @@ class ProcessPool:
     def _send(self, order: OrderId, job: Job, parts: Parts, tries: int) -> None:
         """To the process that has the site's data, unless that has enough to do."""
         home = self._workers[self._homes[job.client]]
-        worker = home if len(home.at_work) < AHEAD else min(self._workers, key=lambda each: len(each.at_work))
+        worker = home if len(home.at_work) < self._ahead else min(self._workers, key=lambda each: len(each.at_work))
         worker.at_work[order] = job, parts, tries
         like = self._number(job.brief)
         brief = None if like in worker.known else plain(job.brief)
@@ -254,6 +257,7 @@ class ProcessPool:
 
     def _received(self, worker: Worker, outcome: Outcome) -> Answer | None:
         """What came of a step; None if it was begun again."""
+        self._ahead = FAR_AHEAD if outcome.seconds < SHORT_STEP else AHEAD
         job, parts, _ = worker.at_work.pop(outcome.order)
         self._returned(job, parts)
         if outcome.done is None:
@@ -357,9 +361,10 @@ def work(line: Connection, methods: Methods, sources: Sources, device: str, fold
         if task.brief is not None:
             briefs[task.like] = read(Brief, task.brief, "brief")
         parts = TaskParts(task.files, shared, large)
+        began = time.monotonic()
         came = runners.run(replace(task.job, brief=briefs[task.like]), parts)
         with suppress(OSError):  # nobody listens any more
-            line.send(outcome(task.order, came, parts))
+            line.send(replace(outcome(task.order, came, parts), seconds=time.monotonic() - began))
 
 
 def listen(line: Connection, tasks: queue.SimpleQueue[Task | None]) -> None:
@@ -371,6 +376,6 @@ def listen(line: Connection, tasks: queue.SimpleQueue[Task | None]) -> None:
 
 def outcome(order: OrderId, came: Done | FederationError, parts: TaskParts) -> Outcome:
     if isinstance(came, FederationError):
-        return Outcome(order, None, {}, to_plain(came))
+        return Outcome(order=order, done=None, files={}, error=to_plain(came))
     done = replace(came, metrics=dict(came.metrics))
-    return Outcome(order, done, parts.files(digest for digest, _ in made(done)), {})
+    return Outcome(order=order, done=done, files=parts.files(digest for digest, _ in made(done)), error={})
