@@ -162,3 +162,11 @@ def test_a_round_that_closes_early_begins_no_more_than_it_needs() -> None:
         result = on.run(on.start(given), lambda event: None)
     assert result["status"] == "completed"
     assert len(begun) == sum(phase["replies"] for phase in result["phases"])
+
+
+@pytest.mark.long
+def test_an_early_round_has_the_same_bytes_whoever_runs_its_steps() -> None:
+    """Whose answers count follows from the order in which sites are asked, not from who is fast."""
+    given = experiment("feddadil", ROSTER) | {"waiting": {"target_replies": 2, "min_replies": 1}}
+    inline = ended(METHODS, given, sites(), InlinePool)
+    assert ended(METHODS, given, sites(), processes) == inline
