@@ -106,8 +106,8 @@ def main() -> None:
         strategy.start(grid=grid, initial_arrays=ArrayRecord(Net().state_dict()), num_rounds=rounds + 1)
 
     with tempfile.TemporaryDirectory() as folder:
-        ray = {"num_cpus": JOBS, "include_dashboard": False, "_temp_dir": folder}
-        backend = {"init_args": ray, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+        started = {"num_cpus": JOBS, "include_dashboard": False, "_temp_dir": folder}
+        backend = {"init_args": started, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
         memory, _ = grown(lambda: run_simulation(server, client, clients, backend_config=backend), children=True)
     report(strategy.ends, memory, strategy.accuracy)
 

@@ -52,10 +52,10 @@ class KeptParts(MemoryParts):
         return digest in self.kept or super().has(digest)
 
     def size(self, digest: Digest) -> int:
-        return self._folder.size(digest) if self._lies(digest) else super().size(digest)
+        return self._folder.size(digest) if self._only_there(digest) else super().size(digest)
 
     def view(self, digest: Digest) -> memoryview:
-        return self._checked(digest) if self._lies(digest) else super().view(digest)
+        return self._checked(digest) if self._only_there(digest) else super().view(digest)
 
     def drop(self, digest: Digest) -> None:
         super().drop(digest)
@@ -76,12 +76,12 @@ class KeptParts(MemoryParts):
             if forget:
                 del self._held[digest]
 
-    def _lies(self, digest: Digest) -> bool:
+    def _only_there(self, digest: Digest) -> bool:
         """Whether it lies in the folder alone."""
         return digest in self.kept and digest not in self._held
 
     def _get(self, digest: Digest) -> bytes:
-        return bytes(self._checked(digest)) if self._lies(digest) else super()._get(digest)
+        return bytes(self._checked(digest)) if self._only_there(digest) else super()._get(digest)
 
     def _checked(self, digest: Digest) -> memoryview:
         """A part of the folder. Raises PartMissing, DigestMismatch."""
