@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -27,6 +28,9 @@ plain_log()
 settings.load_profile(QUICK)  # --hypothesis-profile=deep takes its place, before a test is collected
 
 # Hundreds of processes are started: what the first compiles is there for the others, whatever the shell's own wish is.
+# Ray reads once in a process whether it asks for a token, whichever test needs it first.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
