@@ -52,15 +52,11 @@ class Checks:
     rules: Rules
     bound: dict[str, int]
 
-    def tensor(self, tensor: Value, dims: str, path: str, low: float | None = None) -> Tensor:
-        """A dense tensor of a dtype that archives hold, which fits its dims, its numbers finite and within the bounds."""
-        dense = self.dense(tensor, path)
-        if dims:
-            self.bind(tuple(dense.shape), dims.split(), path)
-        self.numbers(dense, path, low)
-        return dense
+    def tensor(self, tensor: Value, dims: str, path: str, low: float | None = None, numbers: bool = True) -> Tensor:
+        """A dense tensor of a dtype that archives hold, which fits its dims, its numbers finite and within the bounds.
 
-    def dense(self, tensor: Value, path: str) -> Tensor:
+        numbers: whether they are looked at; they need not be where `fine` has.
+        """
         if not isinstance(tensor, Tensor):
             raise mistyped(tensor, Tensor, path)
         if tensor.dtype not in DTYPE_NAMES:
@@ -68,11 +64,10 @@ class Checks:
             raise errors.UnknownDtype(f"{path} has the dtype {tensor.dtype}", f"Convert it to one of {known}")
         if tensor.layout is not torch.strided or tensor.is_meta:
             raise errors.WrongType(f"{path} is a sparse tensor, or one without storage", "Make it dense")
-        return tensor
-
-    def numbers(self, tensor: Tensor, path: str, low: float | None = None) -> None:
-        if not tensor.numel():
-            return
+        if dims:
+            self.bind(tuple(tensor.shape), dims.split(), path)
+        if not numbers or not tensor.numel():
+            return tensor
         if tensor.dtype == torch.bool:
             # Any other byte is a truth value to some kernels and a number to others.
             if int(tensor.detach().contiguous().view(-1).view(torch.uint8).max()) > 1:
@@ -85,6 +80,7 @@ class Checks:
             if low is not None or self.rules.most < math.inf:
                 for end in ends:
                     self.number(end, low, path)
+        return tensor
 
     def fine(self, tensors: Collection[Tensor]) -> bool:
         """Whether small tensors of one floating dtype are finite and within the bounds: one pass over all of them."""
@@ -132,10 +128,10 @@ class Checks:
         """Named tensors that are finite and, where declared, like the template in names, shapes and dtypes."""
         named = {under(path, name): tensor for name, tensor in weights.items()}
         for place, tensor in named.items():
-            self.dense(tensor, place)
+            self.tensor(tensor, "", place, numbers=False)
         if not self.fine(named.values()):
             for place, tensor in named.items():
-                self.numbers(tensor, place)
+                self.tensor(tensor, "", place)
         if (template := self.template(weights, dims, path)) is None:
             return
         for name, tensor in weights.items():
