@@ -55,18 +55,13 @@ def bench(
     from tideline.bench.checks import check_grid, digest_of
     from tideline.bench.scores import read_cell
     from tideline.core.algorithm import load_methods
-    from tideline.engine.process.ray_tasks import RAY, Cluster, check_options
+    from tideline.engine.process.ray_tasks import RAY, Cluster
     from tideline_agent.settings import read_policy
-    from tideline_agent.trainer import present
 
     with text.located():
         folder = text.folder(grid.folder, "folder").resolve()
     allowed = read_policy(policy).allowed
-    if pool not in (PROCESSES, RAY):
-        raise ConfigRefused(f"pool is {pool!r}", f"Use one of: {PROCESSES}, {RAY}", path="pool")
-    check_options(pool, address, gpus, device)
-    if pool == PROCESSES:
-        present(device)
+    check_pool(pool, address, gpus, device)
     sizes = check_grid(text, grid, folder, load_methods(methods))
     if not dry_run:
         if out.resolve().is_relative_to(folder):  # where pictures would look like a domain
@@ -84,13 +79,7 @@ def bench(
             from tideline.bench.ray_cells import Common, opened
 
             common = Common(
-                data=folder,
-                digest=digest,
-                name=named,
-                methods=methods,
-                policy=allowed,
-                device=device,
-                keep_states=keep_states,
+                data=folder, digest=digest, name=named, methods=methods, policy=allowed, device=device, keep_states=keep_states
             )
             with opened(Cluster(address, jobs or cores(), gpus), common) as workplace:
                 scores = run_cells(all_cells, how(jobs=jobs or workplace.tasks.slots, workplace=workplace), warn)
@@ -101,6 +90,18 @@ def bench(
         show_plan(scores, as_json)
     else:
         raise typer.Exit(finish(scores, out, digest, as_json))
+
+
+def check_pool(pool: str, address: str | None, gpus: float, device: str) -> None:
+    """Raises ConfigRefused for a pool that there is not, and options that mean nothing to it; DeviceMissing."""
+    from tideline.engine.process.ray_tasks import RAY, check_options
+    from tideline_agent.trainer import present
+
+    if pool not in (PROCESSES, RAY):
+        raise ConfigRefused(f"pool is {pool!r}", f"Use one of: {PROCESSES}, {RAY}", path="pool")
+    check_options(pool, address, gpus, device)
+    if pool == PROCESSES:
+        present(device)
 
 
 def cores() -> int:
