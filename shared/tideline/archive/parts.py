@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tideline.archive.errors import DataTruncated, DigestMismatch, PartMismatch, PartMissing, TooLarge
+from tideline.archive.spill import Blob, Spill
 from tideline.core.errors import Malformed
 from tideline.core.run import Digest
 
@@ -123,10 +124,11 @@ def digest_of(buffers: Iterable[Buffer]) -> Digest:
 
 
 class MemoryParts:
-    """Parts in a dictionary."""
+    """Parts in a dictionary. spill: what keeps their bytes, for many such stores; without one all are in memory."""
 
-    def __init__(self) -> None:
-        self._held: dict[Digest, bytes] = {}
+    def __init__(self, spill: Spill | None = None) -> None:
+        self._spill = spill
+        self._held: dict[Digest, bytes | Blob] = {}
         self._arriving: dict[tuple[Digest, str], bytearray] = {}
         self._aside: list[MemoryAside] = []
 
@@ -137,14 +139,19 @@ class MemoryParts:
         return len(self._get(digest))
 
     def view(self, digest: Digest) -> memoryview:
+        held = self._get(digest)
         # A copy, as a mapped file's private pages would be: a stray write must not reach the store.
-        return memoryview(bytearray(self._get(digest)))
+        return memoryview(bytearray(held)) if isinstance(held, bytes) else held.view()
 
     def put(self, buffers: Sequence[Buffer]) -> Digest:
         digest = digest_of(buffers)
         if digest not in self._held:
-            self._held[digest] = b"".join(buffers)
+            self.hold(digest, b"".join(buffers))
         return digest
+
+    def hold(self, digest: Digest, content: bytes) -> None:
+        """Keep bytes that are known to have this digest. Raises StorageFull."""
+        self._held[digest] = content if self._spill is None else self._spill.keep(content)
 
     def share(self, digests: Iterable[Digest], other: MemoryParts) -> None:
         """Take parts of another such store: bytes never change, so that both may hold the same. Raises PartMissing."""
@@ -175,7 +182,7 @@ class MemoryParts:
     def inventory(self) -> Mapping[Digest, StoredPart]:
         return {digest: StoredPart(0.0, len(content)) for digest, content in self._held.items()}
 
-    def _get(self, digest: Digest) -> bytes:
+    def _get(self, digest: Digest) -> bytes | Blob:
         if not self.has(digest):
             raise missing(digest)
         return self._held[digest]
@@ -192,7 +199,7 @@ class MemoryAside:
 
     def __init__(self, parts: MemoryParts) -> None:
         self._parts = parts
-        self.taken: dict[Digest, bytes] = {}
+        self.taken: dict[Digest, bytes | Blob] = {}
 
     def take(self, digests: Collection[Digest]) -> None:
         self._parts._aside = [*(batch for batch in self._parts._aside if batch is not self), self]
@@ -231,7 +238,7 @@ class MemoryUpload:
         self.finish()
         self.discard()
         if not self._parts.has(self._digest):
-            self._parts._held[self._digest] = bytes(self._bytes)
+            self._parts.hold(self._digest, bytes(self._bytes))
         return self._digest
 
     def close(self) -> None:
@@ -239,6 +246,10 @@ class MemoryUpload:
 
     def discard(self) -> None:
         self._parts._arriving.pop((self._digest, self._sender), None)
+
+
+def bytes_of(held: bytes | Blob) -> bytes:
+    return held if isinstance(held, bytes) else held.content()
 
 
 def within(offset: int, size: int) -> int:

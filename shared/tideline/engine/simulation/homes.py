@@ -7,6 +7,7 @@ from typing import Protocol
 
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MemoryParts, Parts
+from tideline.archive.spill import Spill
 from tideline.core.run import ClientId
 from tideline.engine.peers.peer_keys import Own, fresh
 from tideline.engine.simulation.adapters import ManualClock, MemoryVault
@@ -33,10 +34,11 @@ class Home(Protocol):
 
 
 class Scratch:
-    """A home that is gone with its process: everything in memory, or the parts in a folder's."""
+    """A home that is gone with its process: the parts in memory, as far as `spill` has room for them, or in a folder's files."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, spill: Spill | None = None) -> None:
         self.journal, self.clock, self._folder = MemoryJournal(), ManualClock(), folder
+        self.spill = spill or Spill()
         self.parts: Parts = self._store("coordinator")
 
     def vault(self, site: ClientId) -> MemoryVault:
@@ -52,4 +54,4 @@ class Scratch:
         return
 
     def _store(self, name: str) -> Parts:
-        return MemoryParts() if self._folder is None else FolderParts(self._folder / name, durable=False)
+        return MemoryParts(self.spill) if self._folder is None else FolderParts(self._folder / name, durable=False)

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from tideline import __version__
 from tideline.archive.folder import FolderParts
-from tideline.archive.parts import MemoryParts, StoredPart, agree, digest_of
+from tideline.archive.parts import MemoryParts, StoredPart, agree, bytes_of, digest_of
+from tideline.archive.spill import Blob, Spill
 from tideline.core.errors import ConfigRefused, StorageFull
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.core.settings import Plain, plain, read
@@ -43,8 +44,8 @@ HEAD = "head"  # what a site committed, among the calls
 class KeptParts(MemoryParts):
     """Parts in memory, and those that lie in a folder that many such stores have in common."""
 
-    def __init__(self, folder: FolderParts) -> None:
-        super().__init__()
+    def __init__(self, folder: FolderParts, spill: Spill | None = None) -> None:
+        super().__init__(spill)
         self._folder = folder
         self.kept: frozenset[Digest] = frozenset()
 
@@ -72,7 +73,7 @@ class KeptParts(MemoryParts):
         self.kept = frozenset(digest for digest in needed if self.has(digest))
         for digest in self.kept & self._held.keys():
             if not self._folder.has(digest):
-                self._folder.put([self._held[digest]])
+                self._folder.put([bytes_of(self._held[digest])])
             if forget:
                 del self._held[digest]
 
@@ -80,7 +81,7 @@ class KeptParts(MemoryParts):
         """Whether it lies in the folder alone."""
         return digest in self.kept and digest not in self._held
 
-    def _get(self, digest: Digest) -> bytes:
+    def _get(self, digest: Digest) -> bytes | Blob:
         return bytes(self._checked(digest)) if self._only_there(digest) else super()._get(digest)
 
     def _checked(self, digest: Digest) -> memoryview:
@@ -93,14 +94,14 @@ class KeptParts(MemoryParts):
 class LastingVault(MemoryVault):
     """A site's vault, whose heads are written with the round."""
 
-    def __init__(self, site: ClientId, folder: FolderParts) -> None:
+    def __init__(self, site: ClientId, folder: FolderParts, spill: Spill) -> None:
         super().__init__()
         self.site, self.committed = site, dict[RunId, Head]()
-        self._folder, self._kept = folder, dict[RunId, KeptParts]()
+        self._folder, self._spill, self._kept = folder, spill, dict[RunId, KeptParts]()
 
     def parts(self, run: RunId) -> KeptParts:
         if run not in self._kept:
-            self._kept[run] = KeptParts(self._folder)
+            self._kept[run] = KeptParts(self._folder, self._spill)
         return self._kept[run]
 
     def all_parts(self) -> tuple[KeptParts, ...]:
@@ -140,7 +141,8 @@ class Lasting:
             self._agree({"format": FORMAT, "version": __version__, "experiment": json.dumps(about, sort_keys=True)})
             self._folder = FolderParts(folder / PARTS, durable=False)
             self._folder.sweep()
-            self.parts, self._vaults = KeptParts(self._folder), dict[ClientId, LastingVault]()
+            self.spill = Spill(folder)
+            self.parts, self._vaults = KeptParts(self._folder, self.spill), dict[ClientId, LastingVault]()
             self.rounds = self._restore()
         except BaseException:
             self._file.close()
@@ -148,7 +150,7 @@ class Lasting:
 
     def vault(self, site: ClientId) -> LastingVault:
         if site not in self._vaults:
-            self._vaults[site] = LastingVault(site, self._folder)
+            self._vaults[site] = LastingVault(site, self._folder, self.spill)
         return self._vaults[site]
 
     def keys(self, site: ClientId) -> Own:

@@ -27,7 +27,7 @@ from typing import Protocol, TypeAlias
 
 from tideline.archive.folder import FolderParts
 from tideline.archive.layout import parse
-from tideline.archive.parts import Buffer, MemoryParts, Parts
+from tideline.archive.parts import Buffer, MemoryParts, Parts, bytes_of
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, FederationError, StepFailed
 from tideline.core.run import ClientId, Digest, OrderId, Role, RunId, World
@@ -346,7 +346,7 @@ class TaskParts(MemoryParts):
 
     def files(self, digests: Iterable[Digest]) -> dict[Digest, bytes]:
         """Those that are in memory."""
-        return {digest: self._held[digest] for digest in digests if digest in self._held}
+        return {digest: bytes_of(self._held[digest]) for digest in digests if digest in self._held}
 
 
 def work(line: Connection, methods: Methods, sources: Sources, device: str, folder: Path, large: int) -> None:
