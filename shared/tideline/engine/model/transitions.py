@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tideline.core.errors import Overtaken, Unreachable
-from tideline.core.run import Digest
+from tideline.core.run import EMPTY, Digest
 from tideline.core.settings import Plain, plain
 from tideline.engine.model.accounts import Client, Handover, Keys
 from tideline.engine.model.orders import Failure, OrderRow, OrderStatus, Reply
@@ -52,8 +52,8 @@ def answered(row: OrderRow, reply: Reply, status: OrderStatus, now: float, down:
         row,
         status=status,
         reply=reply.files,
-        metrics=dict(reply.metrics),
-        facts=dict(reply.facts),
+        metrics=dict(reply.metrics) if reply.metrics else EMPTY,
+        facts=dict(reply.facts) if reply.facts else EMPTY,
         failure=reply.failure,
         answered=now,
         progress=1.0,

@@ -7,22 +7,25 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from tideline.archive.spill import Spill
 from tideline.core.run import ClientId
+from tideline.core.settings import Plain
 from tideline.engine.audit import entries
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip, chained
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS, free, overtaken
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Standing
 from tideline.engine.model.transitions import rekeyed
 from tideline.engine.ports.journal import Answer, IdempotencyRecord
+from tideline.engine.simulation.history import History
 
 
 class MemoryAccounts:
     """Dictionaries, and a list of entries. One lock makes each method a transaction."""
 
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
+    def __init__(self, spill: Spill | None = None) -> None:
+        self._lock, self._spill = threading.RLock(), spill or Spill()
         self._entries: list[Entry] = chained(Tip(), [entries.begun(0.0, secrets.token_hex(8))])
-        self._unchained: list[AuditEvent] = []  # a simulation writes many, and mostly nobody reads them
+        self._unchained = self._audit_history()  # a simulation writes many, and mostly nobody reads them
         self._invites: dict[str, Invite] = {}
         self._clients: dict[ClientId, Client] = {}
         self._revoked: set[ClientId] = set()
@@ -31,14 +34,18 @@ class MemoryAccounts:
 
     def record(self, events: Iterable[AuditEvent]) -> None:
         with self._lock:
-            self._unchained += events
+            for event in events:
+                self._unchained.append(event)
 
     def _chain(self) -> list[Entry]:
         """All entries, those that were written since the last time among them."""
         last, new = self._entries[-1], self._unchained
-        self._entries += chained(Tip(last.seq, last.hash), new)
-        self._unchained = []
+        self._entries += chained(Tip(last.seq, last.hash), new.since())
+        self._unchained = self._audit_history()
         return self._entries
+
+    def _audit_history(self) -> History[AuditEvent]:
+        return History(self._spill, to_fields, lambda row: AuditEvent(*row))  # type: ignore[misc]
 
     def audit(self, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
         with self._lock:
@@ -187,3 +194,7 @@ class MemoryAccounts:
         if known is None or known.worker != worker:
             raise overtaken()
         return known
+
+
+def to_fields(event: AuditEvent) -> Plain:
+    return [event.kind, event.at, event.by, event.client, event.run, event.details]

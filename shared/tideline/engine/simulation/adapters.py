@@ -26,14 +26,19 @@ class ManualClock:
         self._now += seconds
 
 
+MOST_RUNG = 1000  # that a bell keeps
+
+
 class QuietBell:
-    """A bell that keeps what was rung."""
+    """A bell that keeps what was rung last."""
 
     def __init__(self) -> None:
         self.rung: list[str] = []
 
     def ring(self, topic: str) -> None:
         self.rung.append(topic)
+        if len(self.rung) > 2 * MOST_RUNG:
+            del self.rung[:-MOST_RUNG]
 
 
 class MemoryVault:
@@ -43,7 +48,7 @@ class MemoryVault:
         self._open = open_parts
         self._parts: dict[RunId, Parts] = {}
         self._heads: dict[RunId, Head] = {}
-        self.briefs: dict[RunId, dict[str, Plain]] = {}
+        self.briefs: dict[RunId, Mapping[str, Plain]] = {}
 
     def parts(self, run: RunId) -> Parts:
         if run not in self._parts:
@@ -60,7 +65,7 @@ class MemoryVault:
         collect(self.parts(run), self._heads.get(run), files)
 
     def note(self, run: RunId, brief: Mapping[str, Plain]) -> None:
-        self.briefs[run] = dict(brief)
+        self.briefs[run] = brief  # mostly the same object for all sites, which nobody changes
 
 
 class LocalLink:

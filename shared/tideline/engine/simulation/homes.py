@@ -37,8 +37,8 @@ class Scratch:
     """A home that is gone with its process: the parts in memory, as far as `spill` has room for them, or in a folder's files."""
 
     def __init__(self, folder: Path | None = None, spill: Spill | None = None) -> None:
-        self.journal, self.clock, self._folder = MemoryJournal(), ManualClock(), folder
         self.spill = spill or Spill()
+        self.journal, self.clock, self._folder = MemoryJournal(self.spill), ManualClock(), folder
         self.parts: Parts = self._store("coordinator")
 
     def vault(self, site: ClientId) -> MemoryVault:

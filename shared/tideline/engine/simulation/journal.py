@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 
+from tideline.archive.spill import Spill
 from tideline.core.handle import AnyHandle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
@@ -20,16 +21,17 @@ from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTot
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, Present, all_present
 from tideline.engine.simulation.accounts import MemoryAccounts
+from tideline.engine.simulation.history import History
 from tideline.engine.simulation.kept_totals import KeptTotals
 
 NOBODY = ClientId("")
 
 
 class MemoryJournal(MemoryAccounts):
-    """The journal in dictionaries."""
+    """The journal in dictionaries. spill: what keeps the history that is seldom read; it has one of its own unless said."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, spill: Spill | None = None) -> None:
+        super().__init__(spill)
         self._runs: dict[RunId, RunRow] = {}
         self._orders: dict[OrderId, OrderRow] = {}
         self._asked: dict[RunId, dict[int, list[OrderId]]] = {}  # by cursor
@@ -40,7 +42,7 @@ class MemoryJournal(MemoryAccounts):
         self._leases: dict[RunId, Lease] = {}
         self._marker: Digest | None = None
         self._rounds: dict[RunId, list[RoundRow]] = {}
-        self._events: dict[RunId, list[Event]] = {}
+        self._events: dict[RunId, History[Event]] = {}
         self._parts: dict[Digest, float] = {}
         # What of a run refers to parts, by the client whose they are (nobody's: the run's own), what it is, and its cursor.
         self._refs: dict[RunId, dict[ClientId, dict[tuple[str, int], Files]]] = {}
@@ -355,8 +357,9 @@ class MemoryJournal(MemoryAccounts):
             self._note(run, kind, data, now)
 
     def events(self, run: RunId, after: int = 0, limit: int | None = None) -> tuple[Event, ...]:
-        first = max(after, 0)
-        return tuple(self._events.get(run, [])[first : None if limit is None else first + limit])
+        with self._lock:
+            found = self._events[run].since(max(after, 0)) if run in self._events else iter(())
+            return tuple(found if limit is None else islice(found, limit))
 
     def create_once(
         self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present
@@ -371,8 +374,13 @@ class MemoryJournal(MemoryAccounts):
         return self._runs[run].created, run
 
     def _note(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None:
-        log = self._events.setdefault(run, [])
+        if run not in self._events:
+            self._events[run] = self._event_history(run)
+        log = self._events[run]
         log.append(Event(run=run, seq=len(log) + 1, at=now, kind=kind, data=dict(data)))
+
+    def _event_history(self, run: RunId) -> History[Event]:
+        return History(self._spill, fields_of, lambda row: Event(run, *row))  # type: ignore[misc]
 
     def _offer(self, order: OrderRow, now: float) -> None:
         self._asked.setdefault(order.run, {}).setdefault(order.cursor, []).append(order.id)
@@ -452,3 +460,8 @@ class MemoryJournal(MemoryAccounts):
         """Count the exchanges to which orders were added."""
         for run, cursor in {(order.run, order.cursor) for order in new}:
             self._totals.count(run, cursor, self.orders(run, cursor))
+
+
+def fields_of(event: Event) -> Plain:
+    """What is kept of an event, beside its run."""
+    return [event.seq, event.at, event.kind, event.data]

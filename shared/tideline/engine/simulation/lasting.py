@@ -135,13 +135,13 @@ class Lasting:
     def __init__(self, folder: Path, about: Mapping[str, Plain]) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.journal, self.clock = RecordingJournal(), ManualClock()
+        self.spill = Spill(folder)
+        self.journal, self.clock = RecordingJournal(self.spill), ManualClock()
         self._file = opened(folder / FILE)
         try:
             self._agree({"format": FORMAT, "version": __version__, "experiment": json.dumps(about, sort_keys=True)})
             self._folder = FolderParts(folder / PARTS, durable=False)
             self._folder.sweep()
-            self.spill = Spill(folder)
             self.parts, self._vaults = KeptParts(self._folder, self.spill), dict[ClientId, LastingVault]()
             self.rounds = self._restore()
         except BaseException:

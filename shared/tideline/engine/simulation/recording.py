@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
+from tideline.archive.spill import Spill
 from tideline.core.run import Digest
 from tideline.core.settings import Plain, plain, read
 from tideline.engine.simulation.journal import NOBODY, MemoryJournal
@@ -26,8 +27,8 @@ MANY = (Iterable, Sequence, Collection)
 class RecordingJournal(MemoryJournal):
     """The journal in dictionaries. `calls` are those since the last `taken`."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, spill: Spill | None = None) -> None:
+        super().__init__(spill)
         self._calls: list[Call] = []
         self._inner = False
 

@@ -47,7 +47,7 @@ class Agent:
         pool: Pool,
         policy: Policy = DEFAULT_POLICY,
         log: Log | None = None,
-        roles: Iterable[Role] = tuple(Role),
+        roles: Iterable[Role] = frozenset(Role),
         peer_keys: PeerKeys | None = None,
         watch: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -55,7 +55,7 @@ class Agent:
         self.peer_keys, self.watch = peer_keys or new_peer_keys(), watch
         self._sent: dict[RunId, Moved] = {}
         self._refused: Recent[Contract] = Recent(2)
-        self.policy, self.log, self.roles = policy, log or (lambda what, order, error: None), frozenset(roles)
+        self.policy, self.log, self.roles = policy, log or silent, frozenset(roles)
 
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
         """Answer an order. None if it was withdrawn or has ended. Raises Unreachable only if the link gives up."""
@@ -257,6 +257,10 @@ def driven(work: Work[T], run: Callable[[Job], Done]) -> T:
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
     raise AssertionError("an order has one step")
+
+
+def silent(what: str, order: Order, error: errors.FederationError | None) -> None:
+    """The log of an agent that has none."""
 
 
 def new_peer_keys() -> PeerKeys:
