@@ -13,12 +13,13 @@ from tideline.engine.model.accounts import Standing
 from tideline.engine.model.orders import Failure, Files, OrderRow, OrderStatus
 from tideline.engine.model.totals import OrderLine
 from tideline_server.store import envelopes
+from tideline_server.store.database.prepared import prepared
 from tideline_server.store.listings import Library, Listed
 from tideline_server.store.schema import MISSED, clients, orders
 
 ANSWER = ("status", "reply", "metrics", "facts", "failure", "answered", "progress", "bytes_down", "bytes_up")
 STATUSES = {status.value: status for status in OrderStatus}
-ONE = select(orders).where(orders.c.id == bindparam("order"))
+ONE = prepared(select(orders).where(orders.c.id == bindparam("order")))
 OF_RUN = select(orders).where(orders.c.run == bindparam("of")).order_by(orders.c.cursor, orders.c.client, orders.c.attempt)
 OF_ROUND = OF_RUN.where(orders.c.cursor == bindparam("at"))
 IN_LINE = [each.name for each in fields(OrderLine)]
@@ -26,7 +27,7 @@ STATUS, FAILURE = map(IN_LINE.index, ("status", "failure"))
 LINE = select(*(orders.c[name] for name in IN_LINE)).where(orders.c.run == bindparam("of"))
 LINES = LINE.where(orders.c.cursor == bindparam("at")).order_by(orders.c.client, orders.c.attempt)
 MISSING = LINE.where(MISSED).order_by(orders.c.cursor, orders.c.client, orders.c.attempt)
-OPEN_OF = (
+OPEN_OF = prepared(
     select(orders)
     .where(orders.c.client == bindparam("of"), orders.c.status == OrderStatus.OPEN)
     .order_by(orders.c.created, orders.c.id)
@@ -36,7 +37,7 @@ ANSWERED = (
     .where(orders.c.run == bindparam("of"), orders.c.cursor == bindparam("at"), orders.c.status == OrderStatus.ANSWERED)
     .order_by(orders.c.client, orders.c.attempt)
 )
-BARRED = (
+BARRED = prepared(
     select(clients.c.name)
     .where(
         clients.c.standing == Standing.REVOKED,
@@ -44,8 +45,8 @@ BARRED = (
     )
     .order_by(clients.c.name)
 )
-BEAT = update(orders).where(orders.c.id == bindparam("order")).values(progress=bindparam("share"), beat=bindparam("at"))
-NOTE_ANSWER = update(orders).where(orders.c.id == bindparam("order")).values({name: bindparam(name) for name in ANSWER})
+BEAT = prepared(update(orders).where(orders.c.id == bindparam("order")).values(progress=bindparam("share"), beat=bindparam("at")))
+NOTE_ANSWER = prepared(update(orders).where(orders.c.id == bindparam("order")).values({name: bindparam(name) for name in ANSWER}))
 
 
 def order_of(row: Row[Any], files: Mapping[int | None, Files]) -> OrderRow:
