@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -43,6 +43,7 @@ from tideline_server.rpc.wire import (
 )
 
 log = structlog.get_logger()
+Told = Mapping[ClientId, Mapping[OrderId, float]]
 GATHER_SECONDS, AGAIN_SECONDS = 1.0, 10.0  # before they are written together, and after that has failed
 
 
@@ -93,11 +94,39 @@ class Heartbeats:
             await asyncio.wait_for(self._closing.wait(), seconds)
 
 
+class Beats:
+    """Has what clients tell of their orders written: all that comes while one transaction is under way is the next one's.
+
+    `work` blocks; `run` does it on a thread.
+    """
+
+    def __init__(self, work: Callable[[Told], Mapping[ClientId, Sequence[OrderId]]], run: Callable[..., Awaitable[Any]]) -> None:
+        self._work, self._run = work, run
+        self._told: dict[ClientId, dict[OrderId, float]] = {}
+        self._next: asyncio.Task[Mapping[ClientId, Sequence[OrderId]]] | None = None
+        self._writing = asyncio.Lock()
+
+    async def tell(self, client: ClientId, progress: Mapping[OrderId, float]) -> list[OrderId]:
+        """Note progress, together with what others tell; gives the orders that the client should give up."""
+        self._told.setdefault(client, {}).update(progress)
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._write())
+        gone = await asyncio.shield(self._next)  # a caller that hangs up takes nobody else's answer with it
+        return [order for order in gone.get(client, ()) if order in progress]
+
+    async def _write(self) -> Mapping[ClientId, Sequence[OrderId]]:
+        async with self._writing:
+            told, self._told, self._next = self._told, {}, None
+            gone: Mapping[ClientId, Sequence[OrderId]] = await self._run(self._work, told)
+            return gone
+
+
 T = TypeVar("T")
 TICK_SECONDS = 15.0
 LOOKS = 3  # at a listening client's standing between two ticks
 REPORTERS, REPORTS = 64, 4  # reports that are worked at together, and those of one client among them
 SMALL_REPORT = 1 << 16  # bytes that are parsed at once, on the loop
+SMALL_FETCH = 1 << 16  # bytes that are read at once, if they are there
 SMALL_CHUNK = 1 << 19  # up to here, a change of threads costs more than the write
 
 
@@ -125,6 +154,7 @@ class Servicer:
         self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "grpc"), self.run)
         self.closing = asyncio.Event()
         self.living = Heartbeats(agent_service.write_living, self.run, self.closing)
+        self.beats = Beats(self.agent_service.beat_all, self.run)
         self._listening = 0  # agents that hear orders now, and so may all send or fetch at once
 
     async def run(self, call: Callable[..., T], *args: Any) -> T:
@@ -233,10 +263,13 @@ class Servicer:
         structlog.contextvars.bind_contextvars(order=order)
         chunks = await self.run(self.agent_service.fetch, client.name, order, wanted_in(request), self._listening)
         # A chunk may have to come from a disk or a bucket first, which must hold up nobody else.
-        while (chunk := await self.run(next, chunks, None)) is not None:
-            await self.callers.still(client)
-            yield bytes(chunk)
-            self.agent_service.sent(order, len(chunk))
+        more = True
+        while more:
+            some, more = await self.run(taken, chunks)
+            for chunk in some:
+                await self.callers.still(client)
+                yield chunk
+                self.agent_service.sent(order, len(chunk))
 
     async def push(self, chunks: AsyncIterator[bytes], context: Context) -> pb.PushReply:
         head = await anext(aiter(chunks), b"")
@@ -247,10 +280,16 @@ class Servicer:
         try:
             await self.take(client, chunks, intake)
             await self.callers.still(client)
-            await self.run(self.agent_service.received, client.name, order, intake)
-        finally:
+            await self.run(self.kept, client.name, order, intake)
+        except BaseException:
             await self.run(intake.close)
+            raise
         return pb.PushReply()
+
+    def kept(self, client: ClientId, order: OrderId, intake: Intake) -> None:
+        """Keep what was pushed, and let go of it."""
+        with intake:
+            self.agent_service.received(client, order, intake)
 
     async def take(self, client: Client, chunks: AsyncIterator[bytes], intake: Intake) -> None:
         """Write each chunk while the next one arrives; at once a small one that goes on with a part: it waits for nothing."""
@@ -294,7 +333,7 @@ class Servicer:
             self.living.write()
         if not progress:
             return pb.BeatReply(rotate=client.rotate)  # the most frequent call: no thread is asked, and no database
-        return pb.BeatReply(gone=await self.run(self.agent_service.beat, client.name, progress), rotate=client.rotate)
+        return pb.BeatReply(gone=await self.beats.tell(client.name, progress), rotate=client.rotate)
 
     async def send_notes(self, raw: bytes, context: Context) -> pb.SendNotesReply:
         client = await self.caller("SendNotes", raw, context)
@@ -338,3 +377,13 @@ class Servicer:
         handlers["Fetch"] = grpc.unary_stream_rpc_method_handler(fetch, None, None)
         handlers["Push"] = grpc.stream_unary_rpc_method_handler(served("Push", self.push, watch), None, serialize)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+
+def taken(chunks: Iterator[memoryview]) -> tuple[list[bytes], bool]:
+    """The next chunk, or some small ones, and whether there may be more. A small message takes one change of threads."""
+    some: list[bytes] = []
+    for chunk in chunks:
+        some.append(bytes(chunk))
+        if sum(map(len, some)) >= SMALL_FETCH:
+            return some, True
+    return some, False

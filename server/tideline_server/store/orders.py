@@ -14,7 +14,7 @@ from tideline.engine.model.orders import Failure, Files, OrderRow, OrderStatus
 from tideline.engine.model.totals import OrderLine
 from tideline_server.store import envelopes
 from tideline_server.store.database.prepared import prepared
-from tideline_server.store.listings import Library, Listed
+from tideline_server.store.listings import Library, Listed, in_batches
 from tideline_server.store.schema import MISSED, clients, orders
 
 ANSWER = ("status", "reply", "metrics", "facts", "failure", "answered", "progress", "bytes_down", "bytes_up")
@@ -31,6 +31,11 @@ OPEN_OF = prepared(
     select(orders)
     .where(orders.c.client == bindparam("of"), orders.c.status == OrderStatus.OPEN)
     .order_by(orders.c.created, orders.c.id)
+)
+OPEN_AMONG = prepared(
+    select(orders.c.id, orders.c.client).where(
+        orders.c.id.in_(bindparam("names", expanding=True)), orders.c.status == OrderStatus.OPEN
+    )
 )
 ANSWERED = (
     select(orders.c.id, orders.c.client)
@@ -145,11 +150,19 @@ def expire(connection: Connection, order: OrderId) -> None:
     connection.execute(update(orders).where(orders.c.id == order).values(status=OrderStatus.EXPIRED))
 
 
-def beat(connection: Connection, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
-    """Note progress on the client's open orders. Gives those that are not open."""
-    mine = (orders.c.client == client) & (orders.c.status == OrderStatus.OPEN)
-    known = set(connection.scalars(select(orders.c.id).where(mine)))
-    rows = [{"order": order, "share": share, "at": now} for order, share in progress.items() if order in known]
+def beat(
+    connection: Connection, told: Mapping[ClientId, Mapping[OrderId, float]], now: float
+) -> dict[ClientId, tuple[OrderId, ...]]:
+    """Note progress on clients' open orders. Gives those of each that are not open, or not its own."""
+    named = sorted({order for progress in told.values() for order in progress})
+    whose = {row.id: row.client for row in in_batches(connection, OPEN_AMONG, "names", named)}
+    rows = [
+        {"order": order, "share": share, "at": now}
+        for client, progress in told.items()
+        for order, share in progress.items()
+        if whose.get(order) == client
+    ]
     if rows:
-        connection.execute(BEAT, rows)
-    return tuple(order for order in progress if order not in known)
+        connection.execute(BEAT, sorted(rows, key=lambda row: str(row["order"])))
+    gone = {client: tuple(order for order in progress if whose.get(order) != client) for client, progress in told.items()}
+    return {client: orders for client, orders in gone.items() if orders}
