@@ -17,12 +17,13 @@ from google.protobuf.message import Message
 from tideline.archive.errors import TooLarge
 from tideline.archive.parts import Intake, chunk_size
 from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, TooMany
-from tideline.core.run import ClientId, OrderId
+from tideline.core.run import ClientId, Digest, OrderId
 from tideline.core.signing import OLDEST, PROTOCOL, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.audit.entries import Refusals
 from tideline.engine.coordinator.agent_service import AgentService, Notebook
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.model.accounts import Client
+from tideline.engine.model.orders import Arrivals
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
@@ -43,6 +44,7 @@ from tideline_server.rpc.wire import (
 )
 
 log = structlog.get_logger()
+Taken = tuple[list[bytes], Iterator[memoryview] | None]  # some bytes, and the rest, if there may be more
 Told = Mapping[ClientId, Mapping[OrderId, float]]
 GATHER_SECONDS, AGAIN_SECONDS = 1.0, 10.0  # before they are written together, and after that has failed
 
@@ -261,22 +263,25 @@ class Servicer:
         request = parsed(pb.FetchRequest, raw)
         order = OrderId(request.order)
         structlog.contextvars.bind_contextvars(order=order)
-        chunks = await self.run(self.agent_service.fetch, client.name, order, wanted_in(request), self._listening)
         # A chunk may have to come from a disk or a bucket first, which must hold up nobody else.
-        more = True
-        while more:
-            some, more = await self.run(taken, chunks)
+        some, chunks = await self.run(self.fetched, client.name, order, wanted_in(request))
+        while some:
             for chunk in some:
                 await self.callers.still(client)
                 yield chunk
                 self.agent_service.sent(order, len(chunk))
+            some, chunks = await self.run(taken, chunks) if chunks is not None else ([], None)
+
+    def fetched(self, client: ClientId, order: OrderId, wanted: Sequence[tuple[Digest, int]]) -> Taken:
+        """The first bytes of a message, and the rest."""
+        return taken(self.agent_service.fetch(client, order, wanted, self._listening))
 
     async def push(self, chunks: AsyncIterator[bytes], context: Context) -> pb.PushReply:
         head = await anext(aiter(chunks), b"")
         client = await self.caller("Push", head, context)
         order, arrivals = announced(head)
         structlog.contextvars.bind_contextvars(order=order)
-        intake = await self.run(self.agent_service.push, client.name, order, arrivals)
+        intake = await self.run(self.opened, client.name, order, arrivals)
         try:
             await self.take(client, chunks, intake)
             await self.callers.still(client)
@@ -285,6 +290,16 @@ class Servicer:
             await self.run(intake.close)
             raise
         return pb.PushReply()
+
+    def opened(self, client: ClientId, order: OrderId, arrivals: Arrivals) -> Intake:
+        """Begin to take in a reply, its first part open: what is small is then written as it comes."""
+        intake = self.agent_service.push(client, order, arrivals)
+        try:
+            intake.open()
+        except BaseException:
+            intake.close()
+            raise
+        return intake
 
     def kept(self, client: ClientId, order: OrderId, intake: Intake) -> None:
         """Keep what was pushed, and let go of it."""
@@ -379,11 +394,11 @@ class Servicer:
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
 
-def taken(chunks: Iterator[memoryview]) -> tuple[list[bytes], bool]:
-    """The next chunk, or some small ones, and whether there may be more. A small message takes one change of threads."""
+def taken(chunks: Iterator[memoryview]) -> Taken:
+    """The next chunk, or some small ones: a small message takes one change of threads."""
     some: list[bytes] = []
     for chunk in chunks:
         some.append(bytes(chunk))
         if sum(map(len, some)) >= SMALL_FETCH:
-            return some, True
-    return some, False
+            return some, chunks
+    return some, None
