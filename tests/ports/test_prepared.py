@@ -15,7 +15,8 @@ from tideline_server.store import SqlJournal, listings, orders, runs, totals
 from tideline_server.store import parts as part_rows
 from tideline_server.store.database.prepared import MOST_LISTED, STATEMENTS, Straight, directly, prepared
 from tideline_server.store.database.transactions import Store, open_store
-from tideline_server.store.schema import events, listings as listings_table, store_marker
+from tideline_server.store.schema import events, store_marker
+from tideline_server.store.schema import listings as listings_table
 
 CROWD = Crowd(12, 2)
 NAMES = [digest for at in range(-1, 12) for digest, _ in parts(CROWD.run, at)]

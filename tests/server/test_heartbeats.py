@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import pytest
 from structlog.testing import capture_logs
 
 from tideline.core.errors import Unreachable

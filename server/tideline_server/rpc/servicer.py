@@ -113,6 +113,7 @@ class Beats:
         self._told.setdefault(client, {}).update(progress)
         if self._next is None:
             self._next = asyncio.ensure_future(self._write())
+            self._next.add_done_callback(lambda done: done.cancelled() or done.exception())  # all callers may have hung up
         gone = await asyncio.shield(self._next)  # a caller that hangs up takes nobody else's answer with it
         return [order for order in gone.get(client, ()) if order in progress]
 
