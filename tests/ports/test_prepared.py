@@ -61,7 +61,7 @@ def test_a_row_is_written_as_sqlalchemy_writes_it(connection: Connection) -> Non
     Straight(connection).execute(runs.NOTE, {"of": "r"} | row | {"data": None})
     found = connection.execute(select(events).where(events.c.run == "r").order_by(events.c.seq)).all()
     assert [dict(each._mapping) for each in found] == [row | {"seq": 1}, row | {"seq": 2, "data": None}]
-    Straight(connection).execute(listings.KEEP, {"ids": [1]})
+    Straight(connection).execute(listings.SET_KEPT, {"ids": [1]})
     kept = select(listings_table.c.kept).where(listings_table.c.id == 1)
     assert connection.scalar(kept) is True
 

@@ -109,15 +109,15 @@ class Slow:
     """A database that takes its time, and remembers what it was told, in which transactions."""
 
     def __init__(self) -> None:
-        self.told: list[Mapping[ClientId, Mapping[OrderId, float]]] = []
+        self.reported: list[Mapping[ClientId, Mapping[OrderId, float]]] = []
         self.may = asyncio.Event()
         self.fails = False
 
-    def write(self, told: Mapping[ClientId, Mapping[OrderId, float]]) -> Mapping[ClientId, Sequence[OrderId]]:
-        self.told.append(told)
+    def write(self, reported: Mapping[ClientId, Mapping[OrderId, float]]) -> Mapping[ClientId, Sequence[OrderId]]:
+        self.reported.append(reported)
         if self.fails:
             raise Unreachable("away")
-        return {client: [order for order in progress if order == TWO] for client, progress in told.items()}
+        return {client: [order for order in progress if order == TWO] for client, progress in reported.items()}
 
     async def run(self, call: Callable[..., Any], *args: Any) -> Any:
         await self.may.wait()
@@ -136,14 +136,14 @@ def test_what_is_told_while_one_is_written_is_written_together() -> None:
     async def test() -> None:
         slow = Slow()
         beats = Beats(slow.write, slow.run)
-        first = asyncio.ensure_future(beats.tell(ANN, {ONE: 0.1}))
+        first = asyncio.ensure_future(beats.report(ANN, {ONE: 0.1}))
         await turns()
-        rest = [asyncio.ensure_future(beats.tell(*each)) for each in ((ANN, {ONE: 0.2}), (ANN, {TWO: 0.3}), (BOB, {TWO: 0.4}))]
+        rest = [asyncio.ensure_future(beats.report(*each)) for each in ((ANN, {ONE: 0.2}), (ANN, {TWO: 0.3}), (BOB, {TWO: 0.4}))]
         await turns()
         slow.may.set()
         assert await first == []
         assert await asyncio.gather(*rest) == [[], [TWO], [TWO]]
-        assert slow.told == [{ANN: {ONE: 0.1}}, {ANN: {ONE: 0.2, TWO: 0.3}, BOB: {TWO: 0.4}}]
+        assert slow.reported == [{ANN: {ONE: 0.1}}, {ANN: {ONE: 0.2, TWO: 0.3}, BOB: {TWO: 0.4}}]
 
     play(test)
 
@@ -154,7 +154,7 @@ def test_a_caller_that_hangs_up_takes_no_answer_with_it() -> None:
     async def test() -> None:
         slow = Slow()
         beats = Beats(slow.write, slow.run)
-        gone, stays = (asyncio.ensure_future(beats.tell(who, {TWO: 0.5})) for who in (ANN, BOB))
+        gone, stays = (asyncio.ensure_future(beats.report(who, {TWO: 0.5})) for who in (ANN, BOB))
         await turns()
         gone.cancel()
         await turns()
@@ -172,9 +172,9 @@ def test_beats_that_cannot_be_written_are_told_so_and_the_next_are_tried() -> No
         slow.may.set()
         slow.fails = True
         beats = Beats(slow.write, slow.run)
-        told = await asyncio.gather(*(beats.tell(who, {ONE: 0.5}) for who in (ANN, BOB)), return_exceptions=True)
-        assert [type(each) for each in told] == [Unreachable, Unreachable]
+        reported = await asyncio.gather(*(beats.report(who, {ONE: 0.5}) for who in (ANN, BOB)), return_exceptions=True)
+        assert [type(each) for each in reported] == [Unreachable, Unreachable]
         slow.fails = False
-        assert await beats.tell(BOB, {TWO: 0.5}) == [TWO]
+        assert await beats.report(BOB, {TWO: 0.5}) == [TWO]
 
     play(test)

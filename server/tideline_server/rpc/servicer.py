@@ -45,7 +45,7 @@ from tideline_server.rpc.wire import (
 
 log = structlog.get_logger()
 Taken = tuple[list[bytes], Iterator[memoryview] | None]  # some bytes, and the rest, if there may be more
-Told = Mapping[ClientId, Mapping[OrderId, float]]
+Reported = Mapping[ClientId, Mapping[OrderId, float]]
 GATHER_SECONDS, AGAIN_SECONDS = 1.0, 10.0  # before they are written together, and after that has failed
 
 
@@ -102,15 +102,17 @@ class Beats:
     `work` blocks; `run` does it on a thread.
     """
 
-    def __init__(self, work: Callable[[Told], Mapping[ClientId, Sequence[OrderId]]], run: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(
+        self, work: Callable[[Reported], Mapping[ClientId, Sequence[OrderId]]], run: Callable[..., Awaitable[Any]]
+    ) -> None:
         self._work, self._run = work, run
-        self._told: dict[ClientId, dict[OrderId, float]] = {}
+        self._reported: dict[ClientId, dict[OrderId, float]] = {}
         self._next: asyncio.Task[Mapping[ClientId, Sequence[OrderId]]] | None = None
         self._writing = asyncio.Lock()
 
-    async def tell(self, client: ClientId, progress: Mapping[OrderId, float]) -> list[OrderId]:
+    async def report(self, client: ClientId, progress: Mapping[OrderId, float]) -> list[OrderId]:
         """Note progress, together with what others tell; gives the orders that the client should give up."""
-        self._told.setdefault(client, {}).update(progress)
+        self._reported.setdefault(client, {}).update(progress)
         if self._next is None:
             self._next = asyncio.ensure_future(self._write())
             self._next.add_done_callback(lambda done: done.cancelled() or done.exception())  # all callers may have hung up
@@ -119,8 +121,8 @@ class Beats:
 
     async def _write(self) -> Mapping[ClientId, Sequence[OrderId]]:
         async with self._writing:
-            told, self._told, self._next = self._told, {}, None
-            gone: Mapping[ClientId, Sequence[OrderId]] = await self._run(self._work, told)
+            reported, self._reported, self._next = self._reported, {}, None
+            gone: Mapping[ClientId, Sequence[OrderId]] = await self._run(self._work, reported)
             return gone
 
 
@@ -349,7 +351,7 @@ class Servicer:
             self.living.write()
         if not progress:
             return pb.BeatReply(rotate=client.rotate)  # the most frequent call: no thread is asked, and no database
-        return pb.BeatReply(gone=await self.beats.tell(client.name, progress), rotate=client.rotate)
+        return pb.BeatReply(gone=await self.beats.report(client.name, progress), rotate=client.rotate)
 
     async def send_notes(self, raw: bytes, context: Context) -> pb.SendNotesReply:
         client = await self.caller("SendNotes", raw, context)

@@ -255,8 +255,10 @@ class SqlJournal:
     def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
         return self.beat_all({client: progress}, now).get(client, ())
 
-    def beat_all(self, told: Mapping[ClientId, Mapping[OrderId, float]], now: float) -> Mapping[ClientId, tuple[OrderId, ...]]:
-        return self._store.write(lambda connection: orders.beat(connection, told, now)) if any(told.values()) else {}
+    def beat_all(
+        self, reported: Mapping[ClientId, Mapping[OrderId, float]], now: float
+    ) -> Mapping[ClientId, tuple[OrderId, ...]]:
+        return self._store.write(lambda connection: orders.beat(connection, reported, now)) if any(reported.values()) else {}
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         if not files:

@@ -25,7 +25,7 @@ FILES = prepared(select(listings.c.id, listings.c.files).where(listings.c.id.in_
 NAMED = prepared(
     select(listings.c.name, listings.c.id, listings.c.kept).where(listings.c.name.in_(bindparam("names", expanding=True)))
 )
-KEEP = prepared(update(listings).where(listings.c.id.in_(bindparam("ids", expanding=True))).values(kept=True))
+SET_KEPT = prepared(update(listings).where(listings.c.id.in_(bindparam("ids", expanding=True))).values(kept=True))
 
 
 class Library:
@@ -106,4 +106,4 @@ def join(connection: Connection, loose: Mapping[int, Files]) -> None:
     pairs = [(listing, digest) for listing, files in loose.items() for digest in digests_in([files])]
     upsert(connection, members, [{"listing": listing, "digest": digest} for listing, digest in pairs])
     for batch in batches(sorted(loose)):
-        connection.execute(KEEP, {"ids": batch})
+        connection.execute(SET_KEPT, {"ids": batch})

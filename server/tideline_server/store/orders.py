@@ -151,18 +151,18 @@ def expire(connection: Connection, order: OrderId) -> None:
 
 
 def beat(
-    connection: Connection, told: Mapping[ClientId, Mapping[OrderId, float]], now: float
+    connection: Connection, reported: Mapping[ClientId, Mapping[OrderId, float]], now: float
 ) -> dict[ClientId, tuple[OrderId, ...]]:
     """Note progress on clients' open orders. Gives those of each that are not open, or not its own."""
-    named = sorted({order for progress in told.values() for order in progress})
+    named = sorted({order for progress in reported.values() for order in progress})
     whose = {row.id: row.client for row in in_batches(connection, OPEN_AMONG, "names", named)}
     rows = [
         {"order": order, "share": share, "at": now}
-        for client, progress in told.items()
+        for client, progress in reported.items()
         for order, share in progress.items()
         if whose.get(order) == client
     ]
     if rows:
         connection.execute(BEAT, sorted(rows, key=lambda row: str(row["order"])))
-    gone = {client: tuple(order for order in progress if whose.get(order) != client) for client, progress in told.items()}
+    gone = {client: tuple(order for order in progress if whose.get(order) != client) for client, progress in reported.items()}
     return {client: orders for client, orders in gone.items() if orders}

@@ -145,10 +145,11 @@ def compiled(statement: int, dialect: Dialect, lists: tuple[tuple[str, int], ...
     wanted = [places.get(each, (each, None)) for each in full.positiontup or ()]
     parameters = tuple((name, at, kinds[name]) for name, at in wanted)
     if not isinstance(given, Select):
-        return Compiled(full.statement, parameters, constants, None, ())
+        return Compiled(text=full.statement, parameters=parameters, constants=constants, columns=None, readers=())
     columns = list(given.selected_columns)
     readers = tuple(reader(column.type, dialect) for column in columns)
-    return Compiled(full.statement, parameters, constants, SimpleResultMetaData([str(column.key) for column in columns]), readers)
+    names = SimpleResultMetaData([str(column.key) for column in columns])
+    return Compiled(text=full.statement, parameters=parameters, constants=constants, columns=names, readers=readers)
 
 
 def converter(kind: TypeEngine[Any], dialect: Dialect) -> Convert:

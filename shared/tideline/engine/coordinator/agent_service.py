@@ -244,9 +244,9 @@ class AgentService:
         """Note how far a client's steps are; gives the orders that it should give up."""
         return self.beat_all({client: progress}).get(client, ())
 
-    def beat_all(self, told: Mapping[ClientId, Mapping[OrderId, float]]) -> Mapping[ClientId, tuple[OrderId, ...]]:
+    def beat_all(self, reported: Mapping[ClientId, Mapping[OrderId, float]]) -> Mapping[ClientId, tuple[OrderId, ...]]:
         """The same of many clients in one transaction, for those that have something to give up."""
-        return self.journal.beat_all(told, self.clock.now())
+        return self.journal.beat_all(reported, self.clock.now())
 
     def lives(self, client: ClientId) -> bool:
         """Remember that a client lives. Asks nobody; gives whether it should be written down now, with the others'."""

@@ -293,9 +293,11 @@ class MemoryJournal(MemoryAccounts):
                     self._write(replace(row, progress=share, beat=now))
             return tuple(gone)
 
-    def beat_all(self, told: Mapping[ClientId, Mapping[OrderId, float]], now: float) -> Mapping[ClientId, tuple[OrderId, ...]]:
+    def beat_all(
+        self, reported: Mapping[ClientId, Mapping[OrderId, float]], now: float
+    ) -> Mapping[ClientId, tuple[OrderId, ...]]:
         with self._lock:
-            return {client: gone for client, progress in told.items() if (gone := self.beat(client, progress, now))}
+            return {client: gone for client, progress in reported.items() if (gone := self.beat(client, progress, now))}
 
     def add_parts(self, digests: Sequence[Digest], run: RunId, client: ClientId, now: float) -> None:
         with self._lock:
