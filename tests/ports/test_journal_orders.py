@@ -196,3 +196,14 @@ def test_a_beat_notes_progress_and_names_what_is_over(journal: Journal) -> None:
     assert journal.beat(ANN, {first(ANN): 0.5}, 8.0) == ()
     assert journal.order(first(ANN)) == replace(order_row(JOIN, ANN), progress=0.5, beat=8.0)
     assert journal.beat(ANN, {}, 9.0) == ()
+
+
+def test_beats_of_many_clients_are_noted_together(journal: Journal) -> None:
+    """Each gets what it should give up; another's order is not noted for it, and those who have nothing are not named."""
+    began(journal)
+    answer(journal, first(BOB))
+    told = {ANN: {first(ANN): 0.25}, BOB: {first(BOB): 0.5, first(CYD): 0.75}, CYD: {}}
+    assert journal.beat_all(told, 8.0) == {BOB: (first(BOB), first(CYD))}
+    assert journal.order(first(ANN)) == replace(order_row(JOIN, ANN), progress=0.25, beat=8.0)
+    assert journal.order(first(CYD)) == order_row(JOIN, CYD)
+    assert journal.beat_all({}, 9.0) == {}

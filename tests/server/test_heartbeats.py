@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from structlog.testing import capture_logs
 
 from tideline.core.errors import Unreachable
-from tideline_server.rpc.servicer import Heartbeats
+from tideline.core.run import ClientId, OrderId
+from tideline_server.rpc.servicer import Beats, Heartbeats
 
 HOUR = 3600.0
 
@@ -98,3 +99,82 @@ def test_what_nobody_foresaw_keeps_no_door_open() -> None:
     with capture_logs() as logs:
         play(test)
     assert [each["event"] for each in logs] == ["signs_of_life_failed"]
+
+
+ANN, BOB = ClientId("ann"), ClientId("bob")
+ONE, TWO = OrderId("one"), OrderId("two")
+
+
+class Slow:
+    """A database that takes its time, and remembers what it was told, in which transactions."""
+
+    def __init__(self) -> None:
+        self.reported: list[Mapping[ClientId, Mapping[OrderId, float]]] = []
+        self.may = asyncio.Event()
+        self.fails = False
+
+    def write(self, reported: Mapping[ClientId, Mapping[OrderId, float]]) -> Mapping[ClientId, Sequence[OrderId]]:
+        self.reported.append(reported)
+        if self.fails:
+            raise Unreachable("away")
+        return {client: [order for order in progress if order == TWO] for client, progress in reported.items()}
+
+    async def run(self, call: Callable[..., Any], *args: Any) -> Any:
+        await self.may.wait()
+        return call(*args)
+
+
+async def turns() -> None:
+    """Let everybody who can go on do so."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_what_is_told_while_one_is_written_is_written_together() -> None:
+    """Each caller hears of its own orders, and only of those that it named."""
+
+    async def test() -> None:
+        slow = Slow()
+        beats = Beats(slow.write, slow.run)
+        first = asyncio.ensure_future(beats.report(ANN, {ONE: 0.1}))
+        await turns()
+        rest = [asyncio.ensure_future(beats.report(*each)) for each in ((ANN, {ONE: 0.2}), (ANN, {TWO: 0.3}), (BOB, {TWO: 0.4}))]
+        await turns()
+        slow.may.set()
+        assert await first == []
+        assert await asyncio.gather(*rest) == [[], [TWO], [TWO]]
+        assert slow.reported == [{ANN: {ONE: 0.1}}, {ANN: {ONE: 0.2, TWO: 0.3}, BOB: {TWO: 0.4}}]
+
+    play(test)
+
+
+def test_a_caller_that_hangs_up_takes_no_answer_with_it() -> None:
+    """The others of its transaction get theirs."""
+
+    async def test() -> None:
+        slow = Slow()
+        beats = Beats(slow.write, slow.run)
+        gone, stays = (asyncio.ensure_future(beats.report(who, {TWO: 0.5})) for who in (ANN, BOB))
+        await turns()
+        gone.cancel()
+        await turns()
+        slow.may.set()
+        assert await stays == [TWO]
+
+    play(test)
+
+
+def test_beats_that_cannot_be_written_are_told_so_and_the_next_are_tried() -> None:
+    """An agent takes it for an outage, and beats again."""
+
+    async def test() -> None:
+        slow = Slow()
+        slow.may.set()
+        slow.fails = True
+        beats = Beats(slow.write, slow.run)
+        reported = await asyncio.gather(*(beats.report(who, {ONE: 0.5}) for who in (ANN, BOB)), return_exceptions=True)
+        assert [type(each) for each in reported] == [Unreachable, Unreachable]
+        slow.fails = False
+        assert await beats.report(BOB, {TWO: 0.5}) == [TWO]
+
+    play(test)

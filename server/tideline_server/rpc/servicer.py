@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -17,12 +17,13 @@ from google.protobuf.message import Message
 from tideline.archive.errors import TooLarge
 from tideline.archive.parts import Intake, chunk_size
 from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, TooMany
-from tideline.core.run import ClientId, OrderId
+from tideline.core.run import ClientId, Digest, OrderId
 from tideline.core.signing import OLDEST, PROTOCOL, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.audit.entries import Refusals
 from tideline.engine.coordinator.agent_service import AgentService, Notebook
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.model.accounts import Client
+from tideline.engine.model.orders import Arrivals
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
@@ -43,6 +44,8 @@ from tideline_server.rpc.wire import (
 )
 
 log = structlog.get_logger()
+Taken = tuple[list[bytes], Iterator[memoryview] | None]  # some bytes, and the rest, if there may be more
+Reported = Mapping[ClientId, Mapping[OrderId, float]]
 GATHER_SECONDS, AGAIN_SECONDS = 1.0, 10.0  # before they are written together, and after that has failed
 
 
@@ -93,11 +96,42 @@ class Heartbeats:
             await asyncio.wait_for(self._closing.wait(), seconds)
 
 
+class Beats:
+    """Has what clients tell of their orders written: all that comes while one transaction is under way is the next one's.
+
+    `work` blocks; `run` does it on a thread.
+    """
+
+    def __init__(
+        self, work: Callable[[Reported], Mapping[ClientId, Sequence[OrderId]]], run: Callable[..., Awaitable[Any]]
+    ) -> None:
+        self._work, self._run = work, run
+        self._reported: dict[ClientId, dict[OrderId, float]] = {}
+        self._next: asyncio.Task[Mapping[ClientId, Sequence[OrderId]]] | None = None
+        self._writing = asyncio.Lock()
+
+    async def report(self, client: ClientId, progress: Mapping[OrderId, float]) -> list[OrderId]:
+        """Note progress, together with what others tell; gives the orders that the client should give up."""
+        self._reported.setdefault(client, {}).update(progress)
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._write())
+            self._next.add_done_callback(lambda done: done.cancelled() or done.exception())  # all callers may have hung up
+        gone = await asyncio.shield(self._next)  # a caller that hangs up takes nobody else's answer with it
+        return [order for order in gone.get(client, ()) if order in progress]
+
+    async def _write(self) -> Mapping[ClientId, Sequence[OrderId]]:
+        async with self._writing:
+            reported, self._reported, self._next = self._reported, {}, None
+            gone: Mapping[ClientId, Sequence[OrderId]] = await self._run(self._work, reported)
+            return gone
+
+
 T = TypeVar("T")
 TICK_SECONDS = 15.0
 LOOKS = 3  # at a listening client's standing between two ticks
 REPORTERS, REPORTS = 64, 4  # reports that are worked at together, and those of one client among them
 SMALL_REPORT = 1 << 16  # bytes that are parsed at once, on the loop
+SMALL_FETCH = 1 << 16  # bytes that are read at once, if they are there
 SMALL_CHUNK = 1 << 19  # up to here, a change of threads costs more than the write
 
 
@@ -125,6 +159,7 @@ class Servicer:
         self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "grpc"), self.run)
         self.closing = asyncio.Event()
         self.living = Heartbeats(agent_service.write_living, self.run, self.closing)
+        self.beats = Beats(self.agent_service.beat_all, self.run)
         self._listening = 0  # agents that hear orders now, and so may all send or fetch at once
 
     async def run(self, call: Callable[..., T], *args: Any) -> T:
@@ -231,26 +266,48 @@ class Servicer:
         request = parsed(pb.FetchRequest, raw)
         order = OrderId(request.order)
         structlog.contextvars.bind_contextvars(order=order)
-        chunks = await self.run(self.agent_service.fetch, client.name, order, wanted_in(request), self._listening)
         # A chunk may have to come from a disk or a bucket first, which must hold up nobody else.
-        while (chunk := await self.run(next, chunks, None)) is not None:
-            await self.callers.still(client)
-            yield bytes(chunk)
-            self.agent_service.sent(order, len(chunk))
+        some, chunks = await self.run(self.fetched, client.name, order, wanted_in(request))
+        while some:
+            for chunk in some:
+                await self.callers.still(client)
+                yield chunk
+                self.agent_service.sent(order, len(chunk))
+            some, chunks = await self.run(taken, chunks) if chunks is not None else ([], None)
+
+    def fetched(self, client: ClientId, order: OrderId, wanted: Sequence[tuple[Digest, int]]) -> Taken:
+        """The first bytes of a message, and the rest."""
+        return taken(self.agent_service.fetch(client, order, wanted, self._listening))
 
     async def push(self, chunks: AsyncIterator[bytes], context: Context) -> pb.PushReply:
         head = await anext(aiter(chunks), b"")
         client = await self.caller("Push", head, context)
         order, arrivals = announced(head)
         structlog.contextvars.bind_contextvars(order=order)
-        intake = await self.run(self.agent_service.push, client.name, order, arrivals)
+        intake = await self.run(self.opened, client.name, order, arrivals)
         try:
             await self.take(client, chunks, intake)
             await self.callers.still(client)
-            await self.run(self.agent_service.received, client.name, order, intake)
-        finally:
+            await self.run(self.kept, client.name, order, intake)
+        except BaseException:
             await self.run(intake.close)
+            raise
         return pb.PushReply()
+
+    def opened(self, client: ClientId, order: OrderId, arrivals: Arrivals) -> Intake:
+        """Begin to take in a reply, its first part open: what is small is then written as it comes."""
+        intake = self.agent_service.push(client, order, arrivals)
+        try:
+            intake.open()
+        except BaseException:
+            intake.close()
+            raise
+        return intake
+
+    def kept(self, client: ClientId, order: OrderId, intake: Intake) -> None:
+        """Keep what was pushed, and let go of it."""
+        with intake:
+            self.agent_service.received(client, order, intake)
 
     async def take(self, client: Client, chunks: AsyncIterator[bytes], intake: Intake) -> None:
         """Write each chunk while the next one arrives; at once a small one that goes on with a part: it waits for nothing."""
@@ -294,7 +351,7 @@ class Servicer:
             self.living.write()
         if not progress:
             return pb.BeatReply(rotate=client.rotate)  # the most frequent call: no thread is asked, and no database
-        return pb.BeatReply(gone=await self.run(self.agent_service.beat, client.name, progress), rotate=client.rotate)
+        return pb.BeatReply(gone=await self.beats.report(client.name, progress), rotate=client.rotate)
 
     async def send_notes(self, raw: bytes, context: Context) -> pb.SendNotesReply:
         client = await self.caller("SendNotes", raw, context)
@@ -338,3 +395,13 @@ class Servicer:
         handlers["Fetch"] = grpc.unary_stream_rpc_method_handler(fetch, None, None)
         handlers["Push"] = grpc.stream_unary_rpc_method_handler(served("Push", self.push, watch), None, serialize)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+
+def taken(chunks: Iterator[memoryview]) -> Taken:
+    """The next chunk, or some small ones: a small message takes one change of threads."""
+    some: list[bytes] = []
+    for chunk in chunks:
+        some.append(bytes(chunk))
+        if sum(map(len, some)) >= SMALL_FETCH:
+            return some, chunks
+    return some, None

@@ -18,12 +18,13 @@ from tideline.core.settings import Plain
 from tideline.engine.audit.log import ALL, UNREADABLE, About, AuditEvent, Entry, Tip, chained
 from tideline_server.store.database.dialect import AS_STORED
 from tideline_server.store.database.plain_json import from_json
+from tideline_server.store.database.prepared import prepared
 from tideline_server.store.schema import audit, audit_tip
 
 TIP = select(audit_tip.c.seq, audit_tip.c.hash)
-LOCKED = TIP.with_for_update()
-MOVE = update(audit_tip).values(seq=bindparam("last"), hash=bindparam("of"))
-WRITE = insert(audit)
+LOCKED = prepared(TIP.with_for_update())
+MOVE = prepared(update(audit_tip).values(seq=bindparam("last"), hash=bindparam("of")))
+WRITE = prepared(insert(audit))
 DEEPEST = 32  # levels of an entry's details
 COLUMNS = ("seq", "kind", "at", "by", "client", "run", "details", "hash")
 

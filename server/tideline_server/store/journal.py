@@ -253,9 +253,12 @@ class SqlJournal:
         self._write(lambda connection, done: done.extend(map(entries.asked_again, transitions.reissue(connection, again))))
 
     def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
-        if not progress:
-            return ()
-        return self._store.write(lambda connection: orders.beat(connection, client, progress, now))
+        return self.beat_all({client: progress}, now).get(client, ())
+
+    def beat_all(
+        self, reported: Mapping[ClientId, Mapping[OrderId, float]], now: float
+    ) -> Mapping[ClientId, tuple[OrderId, ...]]:
+        return self._store.write(lambda connection: orders.beat(connection, reported, now)) if any(reported.values()) else {}
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         if not files:

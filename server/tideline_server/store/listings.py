@@ -13,6 +13,7 @@ from tideline.core.run import Digest
 from tideline.engine.model.orders import Files
 from tideline_server.store.database.dialect import upsert
 from tideline_server.store.database.plain_json import to_json
+from tideline_server.store.database.prepared import prepared
 from tideline_server.store.schema import listings, members
 
 T = TypeVar("T")
@@ -20,8 +21,11 @@ Listed = Mapping[Files, int | None]  # files and their listing; no files have no
 KEPT_FILES = 5_000  # files of listings that are remembered: those of many open runs
 BATCH = 500  # values that one statement may name
 
-FILES = select(listings.c.id, listings.c.files).where(listings.c.id.in_(bindparam("ids", expanding=True)))
-NAMED = select(listings.c.name, listings.c.id, listings.c.kept).where(listings.c.name.in_(bindparam("names", expanding=True)))
+FILES = prepared(select(listings.c.id, listings.c.files).where(listings.c.id.in_(bindparam("ids", expanding=True))))
+NAMED = prepared(
+    select(listings.c.name, listings.c.id, listings.c.kept).where(listings.c.name.in_(bindparam("names", expanding=True)))
+)
+SET_KEPT = prepared(update(listings).where(listings.c.id.in_(bindparam("ids", expanding=True))).values(kept=True))
 
 
 class Library:
@@ -102,4 +106,4 @@ def join(connection: Connection, loose: Mapping[int, Files]) -> None:
     pairs = [(listing, digest) for listing, files in loose.items() for digest in digests_in([files])]
     upsert(connection, members, [{"listing": listing, "digest": digest} for listing, digest in pairs])
     for batch in batches(sorted(loose)):
-        connection.execute(update(listings).where(listings.c.id.in_(batch)).values(kept=True))
+        connection.execute(SET_KEPT, {"ids": batch})

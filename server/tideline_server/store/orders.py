@@ -13,12 +13,13 @@ from tideline.engine.model.accounts import Standing
 from tideline.engine.model.orders import Failure, Files, OrderRow, OrderStatus
 from tideline.engine.model.totals import OrderLine
 from tideline_server.store import envelopes
-from tideline_server.store.listings import Library, Listed
+from tideline_server.store.database.prepared import prepared
+from tideline_server.store.listings import Library, Listed, in_batches
 from tideline_server.store.schema import MISSED, clients, orders
 
 ANSWER = ("status", "reply", "metrics", "facts", "failure", "answered", "progress", "bytes_down", "bytes_up")
 STATUSES = {status.value: status for status in OrderStatus}
-ONE = select(orders).where(orders.c.id == bindparam("order"))
+ONE = prepared(select(orders).where(orders.c.id == bindparam("order")))
 OF_RUN = select(orders).where(orders.c.run == bindparam("of")).order_by(orders.c.cursor, orders.c.client, orders.c.attempt)
 OF_ROUND = OF_RUN.where(orders.c.cursor == bindparam("at"))
 IN_LINE = [each.name for each in fields(OrderLine)]
@@ -26,17 +27,22 @@ STATUS, FAILURE = map(IN_LINE.index, ("status", "failure"))
 LINE = select(*(orders.c[name] for name in IN_LINE)).where(orders.c.run == bindparam("of"))
 LINES = LINE.where(orders.c.cursor == bindparam("at")).order_by(orders.c.client, orders.c.attempt)
 MISSING = LINE.where(MISSED).order_by(orders.c.cursor, orders.c.client, orders.c.attempt)
-OPEN_OF = (
+OPEN_OF = prepared(
     select(orders)
     .where(orders.c.client == bindparam("of"), orders.c.status == OrderStatus.OPEN)
     .order_by(orders.c.created, orders.c.id)
+)
+OPEN_AMONG = prepared(
+    select(orders.c.id, orders.c.client).where(
+        orders.c.id.in_(bindparam("names", expanding=True)), orders.c.status == OrderStatus.OPEN
+    )
 )
 ANSWERED = (
     select(orders.c.id, orders.c.client)
     .where(orders.c.run == bindparam("of"), orders.c.cursor == bindparam("at"), orders.c.status == OrderStatus.ANSWERED)
     .order_by(orders.c.client, orders.c.attempt)
 )
-BARRED = (
+BARRED = prepared(
     select(clients.c.name)
     .where(
         clients.c.standing == Standing.REVOKED,
@@ -44,8 +50,8 @@ BARRED = (
     )
     .order_by(clients.c.name)
 )
-BEAT = update(orders).where(orders.c.id == bindparam("order")).values(progress=bindparam("share"), beat=bindparam("at"))
-NOTE_ANSWER = update(orders).where(orders.c.id == bindparam("order")).values({name: bindparam(name) for name in ANSWER})
+BEAT = prepared(update(orders).where(orders.c.id == bindparam("order")).values(progress=bindparam("share"), beat=bindparam("at")))
+NOTE_ANSWER = prepared(update(orders).where(orders.c.id == bindparam("order")).values({name: bindparam(name) for name in ANSWER}))
 
 
 def order_of(row: Row[Any], files: Mapping[int | None, Files]) -> OrderRow:
@@ -144,11 +150,19 @@ def expire(connection: Connection, order: OrderId) -> None:
     connection.execute(update(orders).where(orders.c.id == order).values(status=OrderStatus.EXPIRED))
 
 
-def beat(connection: Connection, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
-    """Note progress on the client's open orders. Gives those that are not open."""
-    mine = (orders.c.client == client) & (orders.c.status == OrderStatus.OPEN)
-    known = set(connection.scalars(select(orders.c.id).where(mine)))
-    rows = [{"order": order, "share": share, "at": now} for order, share in progress.items() if order in known]
+def beat(
+    connection: Connection, reported: Mapping[ClientId, Mapping[OrderId, float]], now: float
+) -> dict[ClientId, tuple[OrderId, ...]]:
+    """Note progress on clients' open orders. Gives those of each that are not open, or not its own."""
+    named = sorted({order for progress in reported.values() for order in progress})
+    whose = {row.id: row.client for row in in_batches(connection, OPEN_AMONG, "names", named)}
+    rows = [
+        {"order": order, "share": share, "at": now}
+        for client, progress in reported.items()
+        for order, share in progress.items()
+        if whose.get(order) == client
+    ]
     if rows:
-        connection.execute(BEAT, rows)
-    return tuple(order for order in progress if order not in known)
+        connection.execute(BEAT, sorted(rows, key=lambda row: str(row["order"])))
+    gone = {client: tuple(order for order in progress if whose.get(order) != client) for client, progress in reported.items()}
+    return {client: orders for client, orders in gone.items() if orders}

@@ -13,6 +13,7 @@ from tideline.core.settings import Plain
 from tideline.engine.model.orders import Files, OrderRow
 from tideline.engine.model.transitions import REMEMBERED_SECONDS
 from tideline_server.store.database.dialect import upsert
+from tideline_server.store.database.prepared import prepared
 from tideline_server.store.listings import BATCH, Listed, batches, digests_in, in_batches
 from tideline_server.store.schema import dropped, listings, loose, members, parts, pushed, refs, store_marker
 
@@ -34,17 +35,19 @@ NAMED = (
 SOME = parts.c.digest.in_(bindparam("digests", expanding=True))
 KNOWN = select(parts.c.digest).where(SOME)
 LIVE = exists().select_from(members.join(refs, refs.c.listing == members.c.listing)).where(members.c.digest == parts.c.digest)
-HELD = select(parts.c.digest, parts.c.touched, parts.c.once_referred).where(SOME, or_(PUSHED, NAMED))
+HELD = prepared(select(parts.c.digest, parts.c.touched, parts.c.once_referred).where(SOME, or_(PUSHED, NAMED)))
 FREE = select(parts.c.digest).where(SOME, or_(parts.c.once_referred, parts.c.touched < bindparam("before")), ~LIVE)
 LEFT = select(parts.c.digest).where(SOME, parts.c.once_referred, ~LIVE)
 WAITING = select(parts.c.digest).where(~parts.c.once_referred, parts.c.touched < bindparam("before"), ~LIVE)
 NOTED = select(loose).where(loose.c.id > bindparam("after")).order_by(loose.c.id).limit(BATCH).with_for_update(skip_locked=True)
 STRIKE = delete(loose).where(loose.c.id.in_(bindparam("ids", expanding=True)))
-PRESENT = select(parts.c.digest).where(SOME).order_by(parts.c.digest).with_for_update()
-DOUBTFUL = select(dropped.c.digest).where(dropped.c.digest.in_(bindparam("digests", expanding=True)))
+PRESENT = prepared(select(parts.c.digest).where(SOME).order_by(parts.c.digest).with_for_update())
+DOUBTFUL = prepared(select(dropped.c.digest).where(dropped.c.digest.in_(bindparam("digests", expanding=True))))
 VOUCH = delete(dropped).where(dropped.c.digest.in_(bindparam("digests", expanding=True)))
 PAST = select(dropped.c.digest).where(dropped.c.at < bindparam("before")).limit(BATCH).with_for_update(skip_locked=True)
-TOUCH = update(parts).where(SOME).values(touched=bindparam("at"), once_referred=False)
+TOUCH = prepared(update(parts).where(SOME).values(touched=bindparam("at"), once_referred=False))
+REFER = prepared(insert(refs))
+FORGET_PUSHED = prepared(delete(pushed).where(pushed.c.run == bindparam("of"), pushed.c.client == bindparam("by")))
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def refer(connection: Connection, claims: Iterable[Claim], known: Listed) -> Non
     real = [claim for claim in claims if claim.files]
     rows = [{name: getattr(c, name) for name in CLAIMED} | {"listing": known[c.files]} for c in real]
     if rows:
-        connection.execute(insert(refs), rows)
+        connection.execute(REFER, rows)
 
 
 def trim(connection: Connection, run: RunId, retain_from: int) -> None:
@@ -150,7 +153,7 @@ def touch(connection: Connection, stale: Collection[Digest], now: float) -> None
 
 def drop_pushed(connection: Connection, run: RunId, client: ClientId) -> None:
     """Forget what a client pushed: the answer has come, and refers to it."""
-    connection.execute(delete(pushed).where(pushed.c.run == run, pushed.c.client == client))
+    connection.execute(FORGET_PUSHED, {"of": run, "by": client})
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tideline.engine.model.fold_report import groups_in, tables_in
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import FINAL, JOIN, Event, Headline, PhaseFact, RoundRow, RunRow, Status, Tally
 from tideline_server.store.database.dialect import upsert
+from tideline_server.store.database.prepared import prepared
 from tideline_server.store.listings import Listed, batches, files_of
 from tideline_server.store.schema import audit_tip, clients, drafts, events, listings, orders, parts, rosters, rounds, runs
 
@@ -26,11 +27,11 @@ T = TypeVar("T")
 KEPT_RUNS = 64  # runs whose unchanging facts stay decoded
 KEPT_FILES = 100_000  # a run's rounds are remembered up to so many files of states and values of tables; more are read each time
 
-ONE = select(runs).where(runs.c.id == bindparam("of"))
-LOCK = select(runs.c.id).where(runs.c.id == bindparam("of")).with_for_update(key_share=True)
+ONE = prepared(select(runs).where(runs.c.id == bindparam("of")))
+LOCK = prepared(select(runs.c.id).where(runs.c.id == bindparam("of")).with_for_update(key_share=True))
 REWRITE = update(runs).where(runs.c.id == bindparam("of")).values({column.name: bindparam(column.name) for column in runs.c})
 LAST = select(func.coalesce(func.max(events.c.seq), 0) + 1).where(events.c.run == bindparam("of")).scalar_subquery()
-NOTE = insert(events).values({column.name: bindparam(column.name) for column in events.c} | {"seq": LAST})
+NOTE = prepared(insert(events).values({column.name: bindparam(column.name) for column in events.c} | {"seq": LAST}))
 
 MEMBERS = select(rosters.c.members).where(rosters.c.run == bindparam("of"))
 CHECKPOINTS = (

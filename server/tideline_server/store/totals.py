@@ -15,6 +15,7 @@ from tideline.engine.model.orders import OrderRow, OrderStatus
 from tideline.engine.model.runs import JOIN
 from tideline.engine.model.totals import RoundTotals, Scores, SiteTotals
 from tideline_server.store.database.dialect import upsert
+from tideline_server.store.database.prepared import prepared
 from tideline_server.store.listings import in_batches
 from tideline_server.store.orders import lines
 from tideline_server.store.schema import orders, round_totals, runs, site_totals
@@ -22,7 +23,7 @@ from tideline_server.store.schema import orders, round_totals, runs, site_totals
 COUNTS = ("open", "answered", "failed", "bytes_down", "bytes_up", "scored", "accuracy")
 SITE = ("bytes_down", "bytes_up", "metrics", "answered", "scored", "last")
 OF_RUN = select(*(round_totals.c[name] for name in ("cursor", *COUNTS))).where(round_totals.c.run == bindparam("of"))
-ONE = OF_RUN.where(round_totals.c.cursor == bindparam("at"))
+ONE = prepared(OF_RUN.where(round_totals.c.cursor == bindparam("at")))
 SCORES = (
     select(round_totals.c.cursor, round_totals.c.scores)
     .where(round_totals.c.run == bindparam("of"), round_totals.c.scored > 0)
@@ -54,7 +55,7 @@ NEWER = exists().where(
     orders.c.attempt > bindparam("attempt"),
 )
 STANDS = case((NEWER, 0), else_=1)  # of a client, the newest order tells how it stands
-REPLY = (
+REPLY = prepared(
     update(round_totals)
     .where(HERE)
     .values(

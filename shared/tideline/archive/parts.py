@@ -303,6 +303,10 @@ class Intake(AbstractContextManager["Intake"]):
         """Bytes that the part at hand still takes; 0 where one is to be opened first, which reads what came of it before."""
         return 0 if self._upload is None else self._size - self._upload.offset
 
+    def open(self) -> None:
+        """Open the part that comes first, ahead of its bytes. Raises as `write` does."""
+        self._due()
+
     def write(self, chunk: Buffer) -> None:
         """Take in the next bytes. Raises TooLarge beyond the last part, and what uploads raise."""
         rest = memoryview(chunk)

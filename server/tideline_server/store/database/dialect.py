@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Protocol
 
-from sqlalchemy import URL, Column, Connection, Engine, Table
+from sqlalchemy import URL, Column, Connection, Engine, Table, bindparam
 from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
 from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -17,6 +17,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from tideline.core.errors import FederationError, Unreachable
 from tideline.core.settings import Plain
 from tideline_server.store.database import postgres, sqlite
+from tideline_server.store.database.prepared import prepared
 
 Insert = SqliteInsert | PostgresInsert
 INSERTS: Mapping[str, Callable[[Table], Insert]] = {"sqlite": SqliteInsert, "postgresql": PostgresInsert}
@@ -86,9 +87,11 @@ def added(connection: Connection, table: Table, row: Mapping[str, Plain]) -> boo
 
 @cache
 def upserting(dialect: str, table: Table, renew: tuple[str, ...], unless: Column[str] | None) -> Insert:
-    statement = INSERTS[dialect](table)
+    counted = table.autoincrement_column
+    given = [column.name for column in table.columns if column is not counted]
+    statement = INSERTS[dialect](table).values({name: bindparam(name) for name in given})
     keys = list(table.primary_key.columns) if unless is None else [unless]
     if renew:
         changes = {name: statement.excluded[name] for name in renew}
-        return statement.on_conflict_do_update(index_elements=keys, set_=changes)
-    return statement.on_conflict_do_nothing(index_elements=keys)
+        return prepared(statement.on_conflict_do_update(index_elements=keys, set_=changes))
+    return prepared(statement.on_conflict_do_nothing(index_elements=keys))

@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from tideline.core.errors import FederationError, Unreachable
 from tideline_server.store.database.dialect import translated
+from tideline_server.store.database.prepared import directly, driver_of
 
 T = TypeVar("T")
 MOST = 64  # writes of one transaction
@@ -32,7 +33,7 @@ class Write(Generic[T]):
 
     def within(self, connection: Connection) -> None:
         """Do it, in a savepoint of its own. Raises what it raises only if the database has undone the whole transaction."""
-        connection.exec_driver_sql("SAVEPOINT one")
+        directly(connection, "SAVEPOINT one")
         try:
             with translated():
                 self.value = self.work(connection)
@@ -40,8 +41,8 @@ class Write(Generic[T]):
             if not begun(connection):
                 raise
             self.error = error
-            connection.exec_driver_sql("ROLLBACK TO one")
-        connection.exec_driver_sql("RELEASE one")
+            directly(connection, "ROLLBACK TO one")
+        directly(connection, "RELEASE one")
 
     def result(self) -> T:
         if self.error is not None:
@@ -124,7 +125,7 @@ class Group:
 
 def begun(connection: Connection) -> bool:
     """Whether a transaction goes on. A disk that is full ends it, and a savepoint would then begin another one."""
-    return bool(getattr(connection.connection.driver_connection, "in_transaction", False))
+    return driver_of(connection).in_transaction
 
 
 def alone(write: Write[object], connection: Connection) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy.types import NULLTYPE
 from tideline.core.errors import FederationError, StorageFull, Unreachable
 from tideline_server.store.database.address import StoreRefused
 from tideline_server.store.database.plain_json import to_json
+from tideline_server.store.database.prepared import directly
 
 BUSY_SECONDS = 30.0  # how long a writer waits for another process's transaction
 PAUSE_SECONDS = 0.01
@@ -49,7 +50,7 @@ def prepare(raw: sqlite3.Connection, record: object) -> None:
 def begin(connection: Connection) -> None:
     """A writer locks at once: one that read first would fail if another wrote meanwhile."""
     writes = connection.get_execution_options().get(WRITES)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    directly(connection, "BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def check(connection: Connection, name: str) -> None:

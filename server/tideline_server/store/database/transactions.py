@@ -22,6 +22,7 @@ from tideline_server.store.database import dialect
 from tideline_server.store.database.address import GaveWay, StoreAway, StoreRefused, read_address, shown
 from tideline_server.store.database.dialect import translated
 from tideline_server.store.database.group import Group
+from tideline_server.store.database.prepared import straight
 from tideline_server.store.schema import audit_tip
 
 MIGRATIONS = Path(__file__).parent.parent / "migrations"
@@ -99,7 +100,7 @@ class Store:
     def reading(self) -> Iterator[Connection]:
         """A snapshot, from any thread."""
         with self._timed("read"), self._used(), self._place(), translated(), self._readers.connect() as made, made.begin():
-            yield made
+            yield straight(made)
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Put all of `work` on the disk or, if anything raises, none. May call `work` again."""
@@ -110,7 +111,7 @@ class Store:
         for left in reversed(range(TRIES)):
             try:
                 with self._place(), translated(), self._writers.begin() as made:
-                    return work(made)
+                    return work(straight(made))
             except GaveWay as error:
                 if not left:
                     raise Unreachable(error.what, error.todo) from error

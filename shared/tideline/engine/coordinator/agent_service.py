@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
 from tideline.archive.layout import parse
@@ -28,7 +29,11 @@ from tideline.engine.ports.journal import Journal
 
 SILENT_SECONDS = 30.0  # ten beats of an agent that lives
 MOST_ORDERS = 10_000  # whose bytes are counted at once
+KEPT_RUNS = 64  # whose facts are remembered
 SEEN_SECONDS = 30.0  # a client's signs of life are written no more often than this
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class AgentService:
@@ -52,6 +57,8 @@ class AgentService:
         self._up: Counter[OrderId] = Counter()
         self._seen: dict[ClientId, float] = {}
         self._living: set[ClientId] = set()  # of whom that is not written yet
+        self._facts: dict[RunId, RunRow] = {}
+        self._whose: dict[OrderId, tuple[ClientId, RunId]] = {}
 
     def orders(self, client: ClientId) -> tuple[Order, ...]:
         """The client's open orders. The same order may be offered any number of times."""
@@ -136,7 +143,7 @@ class AgentService:
     def received(self, client: ClientId, order: OrderId, intake: Intake) -> None:
         """Keep the pushed parts: from here on they survive a power cut. Raises DataTruncated if not all of them came."""
         intake.end()
-        run = self.own(client, order).run
+        run = self.run_of(client, order)
         with self._lock:
             count(self._up, order, intake.came)
         self.part_store.commit(intake.whole, run, client)
@@ -147,7 +154,7 @@ class AgentService:
         row = self.own(client, reply.order)
         receipt = self.judge(row, reply)
         verdict = "failed" if receipt.verdict == "accepted" and reply.failure else receipt.verdict
-        self.meter.replied(self.run(row), row.cursor, verdict)
+        self.meter.replied(self.facts(row), row.cursor, verdict)
         return receipt
 
     def judge(self, row: OrderRow, reply: Reply) -> Receipt:
@@ -195,7 +202,7 @@ class AgentService:
             raise Undeclared("The reply to a step holds facts; they belong to the join")
         if not reply.files:
             raise PartMissing("The reply names no message")
-        header, run = parse(self.part_store.parts.view(reply.files[0][0])), self.run(row)
+        header, run = parse(self.part_store.parts.view(reply.files[0][0])), self.facts(row)
         if [d for d, _ in header.parts] != [d for d, _ in reply.files[1:]]:
             raise Undeclared("The reply's files are not those that its root names")
         for digest, size in (*reply.files, *ciphers(reply.sealed)):
@@ -208,7 +215,7 @@ class AgentService:
 
     def check_metrics(self, row: OrderRow, reply: Reply) -> None:
         """Only finite metrics with a clause of their own are taken; a join has none."""
-        run = self.run(row)
+        run = self.facts(row)
         fact = run.fact(row.cursor)
         declared = {c.field for c in run.contract if row.cursor != JOIN and (c.phase, c.step) == (fact.phase, fact.step)}
         for name, value in reply.metrics.items():
@@ -235,7 +242,11 @@ class AgentService:
 
     def beat(self, client: ClientId, progress: Mapping[OrderId, float]) -> tuple[OrderId, ...]:
         """Note how far a client's steps are; gives the orders that it should give up."""
-        return self.journal.beat(client, progress, self.clock.now())
+        return self.beat_all({client: progress}).get(client, ())
+
+    def beat_all(self, reported: Mapping[ClientId, Mapping[OrderId, float]]) -> Mapping[ClientId, tuple[OrderId, ...]]:
+        """The same of many clients in one transaction, for those that have something to give up."""
+        return self.journal.beat_all(reported, self.clock.now())
 
     def lives(self, client: ClientId) -> bool:
         """Remember that a client lives. Asks nobody; gives whether it should be written down now, with the others'."""
@@ -264,7 +275,14 @@ class AgentService:
             raise NotFound(f"There is no order {order[:8]}", "It may belong to a run that was deleted")
         if row.client != client:
             raise IdentityRefused(f"Order {order[:8]} is not addressed to {client}")
+        with self._lock:
+            remember(self._whose, order, (client, row.run), MOST_ORDERS)
         return row
+
+    def run_of(self, client: ClientId, order: OrderId) -> RunId:
+        """The run of the client's own order, which never changes. Raises as `own` does."""
+        known = self._whose.get(order)
+        return known[1] if known is not None and known[0] == client else self.own(client, order).run
 
     def open(self, client: ClientId, order: OrderId) -> OrderRow:
         row = self.own(client, order)
@@ -275,7 +293,20 @@ class AgentService:
     def run(self, row: OrderRow) -> RunRow:
         run = self.journal.run(row.run)
         assert run is not None, "orders refer to runs"
+        with self._lock:
+            remember(self._facts, row.run, run, KEPT_RUNS)
         return run
+
+    def facts(self, row: OrderRow) -> RunRow:
+        """The order's run as it was at some time: for what never changes in it, such as its roster, plan and contract."""
+        return self._facts.get(row.run) or self.run(row)
+
+
+def remember(known: dict[K, V], key: K, value: V, most: int) -> None:
+    """Keep a value under a key. Beyond so many, the oldest is forgotten."""
+    known[key] = value
+    if len(known) > most:
+        del known[next(iter(known))]
 
 
 def count(tally: Counter[OrderId], order: OrderId, nbytes: int) -> None:

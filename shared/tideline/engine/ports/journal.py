@@ -197,6 +197,11 @@ class Runs(Protocol):
     def beat(self, client: ClientId, progress: Mapping[OrderId, float], now: float) -> tuple[OrderId, ...]:
         """Note progress; gives those of the orders that are no longer open."""
 
+    def beat_all(
+        self, reported: Mapping[ClientId, Mapping[OrderId, float]], now: float
+    ) -> Mapping[ClientId, tuple[OrderId, ...]]:
+        """The same of many clients at once. Those that have nothing to give up are not there."""
+
     def event(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None: ...
 
     def events(self, run: RunId, after: int = 0, limit: int | None = None) -> tuple[Event, ...]:

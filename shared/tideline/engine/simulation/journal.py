@@ -295,6 +295,12 @@ class MemoryJournal(MemoryAccounts):
                     self._write(replace(row, progress=share, beat=now))
             return tuple(gone)
 
+    def beat_all(
+        self, reported: Mapping[ClientId, Mapping[OrderId, float]], now: float
+    ) -> Mapping[ClientId, tuple[OrderId, ...]]:
+        with self._lock:
+            return {client: gone for client, progress in reported.items() if (gone := self.beat(client, progress, now))}
+
     def add_parts(self, digests: Sequence[Digest], run: RunId, client: ClientId, now: float) -> None:
         with self._lock:
             self._parts.update(dict.fromkeys(digests, now))
