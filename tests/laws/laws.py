@@ -25,6 +25,7 @@ from tideline.core.algorithm import contract
 from tideline.core.errors import Refused
 from tideline.core.privacy import Audience, Clause, Exposure
 from tideline.core.record import leaves as declared_leaves
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, RunId, World
 from tideline.core.step import Data
 from tideline.engine.model.orders import Order, OrderRow
@@ -251,9 +252,9 @@ def canary_rows(domain: int, world: World) -> Rows:
 
     def plant(data: Data, seed: int) -> Data:
         rng = torch.Generator().manual_seed(seed)
-        x = data.x.clone()
+        x = data.x.all().clone()
         x[:4] = torch.rand(x[:4].shape, generator=rng)
-        return replace(data, x=x, y=torch.randint(CLASSES, (len(data),), generator=rng))
+        return replace(data, x=MemoryRows(x), y=torch.randint(CLASSES, (len(data),), generator=rng))
 
     return Rows(plant(plain.train, 99 + domain), plant(plain.held_out, 199 + domain))
 
@@ -266,9 +267,9 @@ def canaries(case: Case) -> list[bytes]:
         both = canary_rows(i, world)
         for data in (both.train, both.held_out):
             assert data.y is not None
-            found += [repr(float(value)).encode() for value in data.x[:4].flatten()]
+            found += [repr(float(value)).encode() for value in data.x.all()[:4].flatten()]
             for dtype in (torch.float32, torch.float64):
-                found += [raw(row.to(dtype))[:WINDOW] for row in data.x[:4]]
+                found += [raw(row.to(dtype))[:WINDOW] for row in data.x.all()[:4]]
             for dtype in (torch.int64, torch.uint8, torch.float32):
                 found.append(raw(data.y[:32].to(dtype)))
     return found

@@ -69,7 +69,7 @@ def test_both_halves_of_eq_5_are_stepped_along() -> None:
     deltas = {}
     for i, name in enumerate(("anna", "bert")):
         net, data = network(common).double(), train(i)
-        f = net.get_submodule("features")(data.x.double())
+        f = net.get_submodule("features")(data.x.all().double())
         loss = functional.cross_entropy(net.get_submodule("classifier")(f), data.y)
         (loss - 0.5 * torch.sigmoid(logits(di[name].theta.double(), f)).log().mean()).backward()
         after = {k: p - RATE * (p.grad + DECAY * p) for k, p in net.named_parameters() if p.grad is not None}

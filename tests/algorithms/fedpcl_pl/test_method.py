@@ -122,7 +122,7 @@ def test_a_class_that_nobody_has_is_not_predicted() -> None:
     assert memory.present.tolist() == [True, True, False] and not bool(memory.mean[2].any())
     order, held = sent(stage, run, "score")["bert", 3][0], known("bert").held_out
     here = Site(Config(), WORLD, BERT, Role.TARGET, held, 1, torch.Generator())
-    assert set(predict(order, memory, here, held.x).argmax(1).tolist()) == {0, 1}
+    assert set(predict(order, memory, here, held.x.all()).argmax(1).tolist()) == {0, 1}
 
 
 def test_a_class_of_fewer_than_five_is_not_sent() -> None:
@@ -193,7 +193,7 @@ def test_its_owner_takes_out_what_it_predicts_with() -> None:
     head = drawn(0, nets.width(WORLD))
     head.load_state_dict(dict(found["head"]))
     with torch.no_grad():
-        guess = (head(net.get_submodule("features")(held.x)) @ found["prototypes"]["mean"].mT).argmax(1)
+        guess = (head(net.get_submodule("features")(held.x.all())) @ found["prototypes"]["mean"].mT).argmax(1)
     told_of = next(c for c in stage.result(run)["clients"] if c["name"] == "emil")["accuracy"]
     assert float((guess == held.y).double().mean()) == pytest.approx(told_of)
     assert fedpcl_pl.keepsakes(None, prepare(Config(), None)) == {}  # type: ignore[arg-type]

@@ -179,15 +179,15 @@ def test_a_prediction_by_hand(draws: int) -> None:
     torch.manual_seed(0)
     model = nets.weights_of(probabilistic.build(WORLD))
     data = blobs(11, 1, 3)
-    found = predict(Model(model), prepare(FedSR(), at(data)), at(data, draws=draws), data.x)
+    found = predict(Model(model), prepare(FedSR(), at(data)), at(data, draws=draws), data.x.all())
     net = nets.loaded(WORLD, model, made=probabilistic.build)
     with torch.no_grad():
-        mu, sigma = probabilistic.encoded(net, data.x)
+        mu, sigma = probabilistic.encoded(net, data.x.all())
         eps = torch.randn(draws, 11, 64, generator=torch.Generator().manual_seed(4))
         z = mu + sigma * eps if draws else mu[None]
         expected = net.get_submodule("classifier")(z).softmax(2).mean(0)
     torch.testing.assert_close(found.exp(), expected)
-    again = predict(Model(model), prepare(FedSR(), at(data)), at(data, draws=draws), data.x)
+    again = predict(Model(model), prepare(FedSR(), at(data)), at(data, draws=draws), data.x.all())
     assert torch.equal(found, again)
     if draws == 0:
         torch.testing.assert_close(expected.log(), net.get_submodule("classifier")(mu).log_softmax(1))
@@ -200,7 +200,7 @@ def test_more_draws_lie_nearer_to_each_other() -> None:
     apart = []
     for draws in (1, 30, 1000):
         site = at(data, draws=draws)
-        first, second = (predict(model, prepare(FedSR(), site), site, data.x).exp() for _ in range(2))
+        first, second = (predict(model, prepare(FedSR(), site), site, data.x.all()).exp() for _ in range(2))
         apart.append(float((first - second).abs().mean()))
     assert apart[0] > apart[1] > apart[2]
 

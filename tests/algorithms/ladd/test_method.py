@@ -215,11 +215,11 @@ def test_half_of_the_images_take_a_style_over() -> None:
     """Each of them that of one client, the others stay; all within the range of the source's own images."""
     here = at(1)
     styles = torch.tensor([100.0, 400.0]).view(2, 1, 1, 1)
-    x = here.data.x.repeat(20, 1, 1, 1)
+    x = here.data.x.all().repeat(20, 1, 1, 1)
     made = restyled(styles, here)(x)
     kept = (made == x).flatten(1).all(1)
     assert 150 < int(kept.sum()) < 250
-    assert float(made.min()) >= float(here.data.x.min()) and float(made.max()) <= float(here.data.x.max())
+    assert float(made.min()) >= float(here.data.x.all().min()) and float(made.max()) <= float(here.data.x.all().max())
     # Clipping at the ends of the range moves the mean a little.
     nearest = (amplitudes(made[~kept]).flatten(1) - styles.flatten()).abs().argmin(1)
     assert 0 < int(nearest.sum()) < len(nearest)
