@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,12 @@ from tideline.core.errors import Refused
 from tideline.core.privacy import Audience, Clause, Exposure
 from tideline.core.record import leaves as declared_leaves
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, RunId, World
+from tideline.core.run import ClientId, Role, RunId, World
 from tideline.core.step import Data
 from tideline.engine.model.orders import Order, OrderRow
 from tideline.engine.model.runs import JOIN, Status
 from tideline.engine.simulation.federation import SimSite
+from tideline.learning.rows.decoded import DecodedRows
 
 EVERYTHING = frozenset((e, a) for e in Exposure for a in Audience)
 Host = tuple[int, int, int]  # the seed of its generators, its threads, rounds between checkpoints
@@ -455,3 +456,28 @@ def learns(case: Case, bar: Bar) -> None:
     reported = [c for c in stage.result(run)["clients"] if c["accuracy"] is not None and bar.role in ("", c["role"])]
     assert reported
     assert sum(c["accuracy"] for c in reported) / len(reported) >= bar.accuracy
+
+
+# Law 5, of one process: over the network the suite of acceptance has it
+
+
+def where_rows_lie_does_not_matter(case: Case) -> None:
+    """Rows that are made when they are asked for give the bytes that rows in memory give."""
+    lazy = {name: replace(site, open_site_data=Elsewhere(site.open_site_data)) for name, site in case.sites().items()}
+    assert ending(*case.played(case.stage(**lazy))) == ending(*case.played())
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A site's data, none of whose rows are in memory as a tensor that a method could take."""
+
+    inner: Callable[[World, Role], Any]
+
+    def __call__(self, world: World, role: Role) -> Rows:
+        held = self.inner(world, role)
+        return Rows(elsewhere(held.train), elsewhere(held.held_out))
+
+
+def elsewhere(data: Data) -> Data:
+    x = data.x.all()
+    return replace(data, x=DecodedRows(len(x), data.x.shape, x.__getitem__, numbers=True))

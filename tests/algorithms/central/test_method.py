@@ -117,8 +117,8 @@ def test_what_is_sent_is_the_training_rows_of_labelled_sites() -> None:
     for i, (k, reply) in enumerate(sorted(replies.items())):
         data = blobs(SIZES[k], i, 5)
         assert torch.equal(reply.x, data.x.all().flatten(1)) and torch.equal(reply.y, data.y)
-        assert raw(blobs(9, i, 6).x[0]) not in stage.wire.all()
-    assert raw(blobs(20, 2, 5).x[0]) not in stage.wire.all()
+        assert raw(blobs(9, i, 6).x.all()[0]) not in stage.wire.all()
+    assert raw(blobs(20, 2, 5).x.all()[0]) not in stage.wire.all()
     assert [p["name"] for p in stage.result(run)["phases"]] == ["join", "pool", "score", "score"]
     assert [c["samples"] for c in stage.result(run)["clients"]] == [12, 30, None]
 
@@ -130,7 +130,7 @@ def test_images_come_back_in_their_shape() -> None:
     reply = sent(stage, run, "pool")["bert", 1][1]
     assert reply.x.shape == (30, 64)
     given = State({}, {"bert": Held(reply.x, reply.y)}, 0)
-    assert torch.equal(pooled(given, parse(World, IMAGES)).x, blobs(30, 1, 5, (1, 8, 8)).x)
+    assert torch.equal(pooled(given, parse(World, IMAGES)).x.all(), blobs(30, 1, 5, (1, 8, 8)).x.all())
 
 
 def models(stage: Stage, run: Any) -> tuple[Tensor, Tensor]:
@@ -169,7 +169,7 @@ def test_rows_are_gone_when_the_run_has_ended() -> None:
     """They lie in the state while it learns, in none from the last round on, and in no file an hour later."""
     stage = Stage(METHODS, {name: site(name, 3000) for name in ROSTER})
     run = stage.start(experiment("central", ROSTER, config={"rounds": 2, "batch": 500}))
-    seen, row = [], raw(blobs(3000, 0, 5).x[1])
+    seen, row = [], raw(blobs(3000, 0, 5).x.all()[1])
     for action in stage.actions(run):
         action()
         seen.append(any(row in part for part in stored(stage)))

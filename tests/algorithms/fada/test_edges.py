@@ -496,5 +496,5 @@ def test_an_owner_may_take_the_model_out() -> None:
     stage, run = played()
     memory = memory_of(stage, run, "carl", "follow", 2)
     taken = client.keepsakes(None, memory)["model"]
-    assert nets.loaded(WORLD, taken)(train(2).x).shape == (41, 3)
+    assert nets.loaded(WORLD, taken)(train(2).x.all()).shape == (41, 3)
     assert client.keepsakes(None, replace(memory, model={}, points=torch.zeros(0, 2))) == {}

@@ -41,7 +41,7 @@ DISTANCES = "distance from the target"
 
 def rows_of(name: str, inputs: tuple[int, ...] = (8,)) -> torch.Tensor:
     """A site's training rows."""
-    return blobs(41, DOMAINS[name], 2 * sorted(DOMAINS).index(name), inputs).x
+    return blobs(41, DOMAINS[name], 2 * sorted(DOMAINS).index(name), inputs).x.all()
 
 
 def memory_of(stage: Any, run: Any, name: str) -> Mine:

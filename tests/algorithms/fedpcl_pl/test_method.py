@@ -72,7 +72,7 @@ def test_prototypes_are_means_of_projections(normalise: bool) -> None:
     learn = sent(stage, run, "learn")
     for k in TARGETS:
         order, reply = learn[k, 2]
-        z, labels = projections(order.common, memory_of(stage, run, k).head, known(k).view("train", Role.TARGET).x)
+        z, labels = projections(order.common, memory_of(stage, run, k).head, known(k).view("train", Role.TARGET).x.all())
         z = functional.normalize(z) if normalise else z
         for c in range(3):
             assert int(reply.counts[c]) == int((labels == c).sum()) >= 5
@@ -103,7 +103,7 @@ def test_heads_begin_alike_and_stay_at_home() -> None:
     assert not same(heads["bert"].head, heads["emil"].head)
     assert all(same(each.f, taught.f) and same(each.g, taught.g) for each in heads.values())
     assert [o.cursor for o in stage.journal.orders(run) if o.client == "anna" and o.cursor >= 0] == [0]
-    z, labels = projections(orders[0], first, known("bert").view("train", Role.TARGET).x)
+    z, labels = projections(orders[0], first, known("bert").view("train", Role.TARGET).x.all())
     described = sent(stage, run, "describe")["bert", 1][1]
     torch.testing.assert_close(described.prototypes[0], z[labels == 0].mean(0), atol=1e-5, rtol=1e-5)
 

@@ -82,7 +82,7 @@ def network(seed: int = 0) -> nn.Module:
 def test_the_objective_by_hand(l2r: str) -> None:
     """CE(y, g(z)) + a_L2R mean |z| + a_CMI mean KL, z = mu + softplus(s) eps, in float64, term by term."""
     c, net = FedSR(a_l2r=0.3, a_cmi=0.7, l2r=l2r), network()
-    x, y = blobs(9, 1, 3).x.double(), blobs(9, 1, 3).y
+    x, y = blobs(9, 1, 3).x.all().double(), blobs(9, 1, 3).y
     assert y is not None
     rng = torch.Generator().manual_seed(1)
     eps, r_mu, r_s = (torch.randn(n, 64, generator=rng, dtype=torch.float64) for n in (9, 3, 3))
@@ -103,7 +103,7 @@ def test_the_objective_by_hand(l2r: str) -> None:
 def test_its_gradient_is_checked() -> None:
     """By finite differences, over a layer of the network and everything that a site keeps."""
     c, net = FedSR(a_l2r=0.3, a_cmi=0.7), network()
-    x, y = blobs(3, 1, 3).x.double(), torch.tensor([0, 1, 2])
+    x, y = blobs(3, 1, 3).x.all().double(), torch.tensor([0, 1, 2])
     eps = torch.randn(3, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     bias = net.get_parameter("features.1.bias").detach().clone().requires_grad_()
     start = [torch.zeros(3, 64).double(), torch.ones(3, 64).double(), torch.tensor(1.0).double()]
@@ -167,7 +167,7 @@ def test_representations_grow_shorter_under_the_first_term() -> None:
         stage, run = played(a_l2r=weight, rounds=4)
         net = nets.loaded(WORLD, decode(State, stage.row(run).state_digest, stage.parts).model, made=probabilistic.build)  # type: ignore[arg-type]
         with torch.no_grad():
-            return float(probabilistic.encoded(net, blobs(60, 0, 1).x)[0].norm(dim=1).mean())
+            return float(probabilistic.encoded(net, blobs(60, 0, 1).x.all())[0].norm(dim=1).mean())
 
     found = [lengths(weight) for weight in (0.0, 0.1, 1.0)]
     assert found[0] > found[1] > found[2]

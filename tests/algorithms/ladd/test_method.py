@@ -51,7 +51,7 @@ def test_clusters_are_by_style_and_share_their_norms_alone(method: str) -> None:
     stage, run = played(method, rounds=3)
     first, *_, last = states(stage, run, State)[1:]
     for (name, _), (_, reply) in sent(stage, run, "style").items():
-        x = blobs(41, DOMAINS[name], 2 * sorted(DOMAINS).index(name), (1, 8, 8)).x
+        x = blobs(41, DOMAINS[name], 2 * sorted(DOMAINS).index(name), (1, 8, 8)).x.all()
         torch.testing.assert_close(reply.style, mean_style(x).float())
         assert torch.equal(first.styles[name], reply.style)
     assert last.members == {"bert": 0, "carl": 0, "dora": 1, "emil": 1}
