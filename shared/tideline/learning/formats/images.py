@@ -54,9 +54,11 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         sides = Sides(*rows)
         if words is not None:
             sides = cut(map(place.classes.number, words), rows, role, lambda row: strange(place, words[row]))
-    return Survey(
-        place, sides, lambda: pieces(place, files), files.__getitem__, lambda rows: Files(place, tuple(files[i] for i in rows))
-    )
+
+    def reader(rows: Rows) -> Files:
+        return Files(place, tuple(files[i] for i in rows))
+
+    return Survey(place, sides, pieces=lambda: pieces(place, files), name=files.__getitem__, reader=reader)
 
 
 def strange(place: Place, word: str) -> DataRefused:
