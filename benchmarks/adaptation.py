@@ -29,6 +29,7 @@ from tideline.algorithms.feddadil import client, feddadil, target
 from tideline.algorithms.feddadil.messages import Mine
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site
 from tideline.learning.formats.holdings import Holdings
@@ -110,7 +111,7 @@ def adapted(sites: dict[str, Holdings], at: str, seed: int, config: dict[str, An
 def averaged(sites: dict[str, Holdings], at: str, seed: int) -> dict[str, float]:
     """Accuracy of FedAvg and FedProx at the target, in percent. Features are standardised as for the linear classifier."""
     if len(world_of(sites, at).inputs) == 1:
-        shift, stretch = moments(torch.cat([own.train.x for name, own in sites.items() if name != at]))
+        shift, stretch = moments(torch.cat([own.train.x.all() for name, own in sites.items() if name != at]))
         sites = {n: Holdings(*(scaled(d, shift, stretch) for d in (own.train, own.held_out))) for n, own in sites.items()}
         given: dict[str, Any] = {"rounds": 40}
     else:
@@ -126,7 +127,7 @@ def accuracy_at(result: dict[str, Any], at: str) -> float:
 
 def scaled(data: Data, shift: Tensor, stretch: Tensor) -> Data:
     """The same rows, standardised."""
-    return Data((data.x - shift) / stretch, data.y, data.domain, data.domains)
+    return Data(MemoryRows((data.x.all() - shift) / stretch), data.y, data.domain, data.domains)
 
 
 def moments(x: Tensor) -> tuple[Tensor, Tensor]:

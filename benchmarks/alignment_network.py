@@ -35,7 +35,7 @@ def over_the_network(args: Any) -> dict[str, Any]:
 def written(folder: Path, name: str, own: Holdings) -> Path:
     """A site's rows as a data folder: those to train on first, then those held out."""
     folder.mkdir(parents=True)
-    x = np.concatenate([own.train.x.numpy(), own.held_out.x.numpy()])
+    x = np.concatenate([own.train.x.all().numpy(), own.held_out.x.all().numpy()])
     y = np.concatenate([side.y.numpy() for side in (own.train, own.held_out) if side.y is not None])
     channels_last = x.transpose(0, 2, 3, 1) if x.ndim > 2 else x
     np.savez(folder / f"{name}.npz", x=channels_last, y=y, test_idx=np.arange(len(own.train), len(y)))

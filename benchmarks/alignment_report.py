@@ -70,7 +70,7 @@ def shares_of(all_of: Mapping[str, Domain], dealt: str) -> Tensor:
 def experiment(sites: Mapping[str, Any], at: str, method: str, args: Any) -> tuple[dict[str, Any], dict[str, str]]:
     """A method's settings and the world; and everybody's role."""
     name, config = METHODS[method]
-    shape = list(sites[at].train.x.shape[1:])
+    shape = list(sites[at].train.x.shape)
     classes = 1 + max(int(own.train.y.max()) for own in sites.values() if own.train.y is not None)
     world = {"inputs": shape, "classes": classes, "model": args.model}
     more = json.loads(args.config)

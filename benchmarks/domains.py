@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tideline.algorithms import METHODS
 from tideline.core.privacy import DEFAULT_POLICY, Policy
+from tideline.core.rows import MemoryRows
 from tideline.core.run import World
 from tideline.core.step import Data
 from tideline.engine.simulation.federation import Federation, SimSite
@@ -62,7 +63,7 @@ def holdings(domain: Domain, name: str, at_target: bool, rows: int, shares: Tens
         mixed = train[torch.randperm(len(train), generator=torch.Generator().manual_seed(0))]
         train = (mixed[:rows] if shares is None else dealt(mixed, domain.y, shares, rows)).sort().values
     train, held = (everything, everything) if small else (train, domain.held)
-    made = (Data(domain.x[r], domain.y[r], torch.zeros(len(r), dtype=torch.int64), (name,)) for r in (train, held))
+    made = (Data(MemoryRows(domain.x[r]), domain.y[r], torch.zeros(len(r), dtype=torch.int64), (name,)) for r in (train, held))
     return Holdings(*made)
 
 
@@ -84,7 +85,7 @@ def each_target(args: Any) -> Iterator[tuple[str, dict[str, Holdings]]]:
 
 def world_of(sites: Mapping[str, Holdings], at: str) -> World:
     """The world of a set: a linear classifier for features, LeNet for images."""
-    shape = tuple(sites[at].train.x.shape[1:])
+    shape = tuple(sites[at].train.x.shape)
     classes = 1 + max(int(own.train.y.max()) for own in sites.values() if own.train.y is not None)
     return World(inputs=shape, classes=classes, model="linear" if len(shape) == 1 else "lenet")
 

@@ -34,6 +34,7 @@ from tideline import nets
 from tideline.algorithms.fada import client, critic
 from tideline.algorithms.fada.messages import Identifier, Identifiers, Mine
 from tideline.algorithms.fada.settings import FADA
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site
 from tideline.learning.fit import cross_entropy, fit
@@ -99,7 +100,7 @@ def split(domain: Domain, seed: int) -> tuple[tuple[Data, Data], World]:
     order = torch.randperm(len(domain.y), generator=torch.Generator().manual_seed(seed))
     grey = domain.x.mean(1, keepdim=True)
     parts = order.tensor_split(2)
-    made = [Data(grey[r], domain.y[r], torch.zeros(len(r), dtype=torch.int64), ("d",)) for r in parts]
+    made = [Data(MemoryRows(grey[r]), domain.y[r], torch.zeros(len(r), dtype=torch.int64), ("d",)) for r in parts]
     return (made[0], made[1]), World(inputs=(1, SIDE, SIDE), classes=10, model="fada_small")
 
 
@@ -148,7 +149,7 @@ def exposed(c: FADA, G: dict[str, Tensor], world: World, data: Data, n: int) -> 
     for seed in range(-(-n // c.batch)):
         outcome = critic.expose.run(Nothing(), memory(G), site(c, world, data, seed))
         f.append(outcome.message.f)
-        images.append(data.x[outcome.memory.drawn].flatten(1).unsqueeze(1))
+        images.append(data.x.all()[outcome.memory.drawn].flatten(1).unsqueeze(1))
     return torch.cat(f), torch.cat(images)
 
 
@@ -159,7 +160,7 @@ def halved(c: FADA, di: Tensor, G: dict[str, Tensor], world: World, data: Data, 
         outcome = client.identify.run(Identifiers({"target": Identifier(di)}), memory(G), site(c, world, data, seed))
         g.append(outcome.message.halves["target"].g)
         rows = client.drawn(site(c, world, data, seed), c.identify_batch)
-        images.append(data.x[rows].flatten(1))
+        images.append(data.x.all()[rows].flatten(1))
     return torch.stack(g), torch.stack(images)
 
 

@@ -121,7 +121,7 @@ def measured(sites: Mapping[str, Holdings], at: str, method: str, seed: int, arg
     """One run."""
     begun = time.monotonic()
     roster = {name: "target" if name == at else "source" for name in sites}
-    world = {"inputs": list(sites[at].train.x.shape[1:]), "classes": classes(sites), "model": args.model}
+    world = {"inputs": list(sites[at].train.x.shape), "classes": classes(sites), "model": args.model}
     *_, result = played_with(sites, roster, method, settings(method, args), seed, world, policy=POLICY)
     there = next(c for c in result["clients"] if c["name"] == at)
     told = {"method": method, "seed": seed, "accuracy": round(100 * there["accuracy"], 1), "weight": weights(result, args.bad)}

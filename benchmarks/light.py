@@ -31,6 +31,7 @@ import grpc.aio
 
 from tideline import __version__
 from tideline.core.errors import FederationError
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.core.signing import PROTOCOL
 from tideline.core.tokens import secret_of
@@ -88,7 +89,7 @@ class Rows:
         from tideline.core.step import Data
 
         rows = torch.arange(8)
-        return Data(torch.zeros(8, 2), rows % 2, torch.zeros_like(rows), ("rows",))
+        return Data(MemoryRows(torch.zeros(8, 2)), rows % 2, torch.zeros_like(rows), ("rows",))
 
 
 class Light:

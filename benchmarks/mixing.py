@@ -30,6 +30,7 @@ from tideline.algorithms.fedwca import Config, client
 from tideline.algorithms.fedwca.client import Mix
 from tideline.algorithms.source_free.adapting import seen
 from tideline.algorithms.source_free.source import network
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site
 from tideline.nets import layers
@@ -113,7 +114,7 @@ def a_site(world: World) -> Site:
     """A target with some random rows."""
     rng = torch.Generator().manual_seed(0)
     x = torch.rand(ROWS, *world.inputs, generator=rng)
-    data = Data(x, None, torch.zeros(ROWS, dtype=torch.int64), ("random",))
+    data = Data(MemoryRows(x), None, torch.zeros(ROWS, dtype=torch.int64), ("random",))
     return Site(Config(), world, ClientId("site"), Role.TARGET, data, 1, rng)
 
 

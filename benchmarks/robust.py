@@ -30,6 +30,7 @@ from tideline.algorithms.averaging.folds import RULES
 from tideline.algorithms.averaging.messages import Update
 from tideline.core.algorithm import Methods
 from tideline.core.phase import Phase, Plan
+from tideline.core.rows import MemoryRows
 from tideline.core.settings import setting
 from tideline.core.step import Data, Outcome, Site
 from tideline.engine.simulation.federation import Federation, SimSite
@@ -126,7 +127,7 @@ def part_of(domain: str, part: int, parts: int) -> Holdings:
     x = prepare((raw.x / (raw.scale or 255.0)).astype(np.float32), (1, SIDE, SIDE)).flatten(1)
     y = torch.from_numpy(raw.y.astype(np.int64))
     sides = (torch.from_numpy(rows) for rows in digits.deal(raw, part, parts, None))
-    return Holdings(*(Data(x[rows], y[rows], torch.zeros(len(rows), dtype=torch.int64), (domain,)) for rows in sides))
+    return Holdings(*(Data(MemoryRows(x[rows]), y[rows], torch.zeros(len(rows), dtype=torch.int64), (domain,)) for rows in sides))
 
 
 def plan(c: Attacked) -> Plan:

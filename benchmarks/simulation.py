@@ -44,6 +44,7 @@ from benchmarks.limits import check_keys, emit, limit, table
 from benchmarks.measure import grown
 from tideline import nets
 from tideline.algorithms import METHODS
+from tideline.core.rows import MemoryRows
 from tideline.core.run import Role, World
 from tideline.core.settings import Plain
 from tideline.core.step import Data
@@ -165,7 +166,9 @@ def holdings(client: int) -> Holdings:
     """A client's rows, drawn for it alone."""
     x, y = rows()
     drawn = torch.tensor(np.random.RandomState(client).choice(len(x), TRAIN + HELD_OUT, replace=False))
-    return Holdings(*(Data(x[own], y[own], torch.zeros(len(own), dtype=torch.int64), ("digits",)) for own in drawn.split(TRAIN)))
+    return Holdings(
+        *(Data(MemoryRows(x[own]), y[own], torch.zeros(len(own), dtype=torch.int64), ("digits",)) for own in drawn.split(TRAIN))
+    )
 
 
 def warm_up() -> None:
@@ -205,7 +208,7 @@ def trained(net: torch.nn.Module, mean: dict[str, Tensor], sites: Sequence[Holdi
         optimiser = torch.optim.SGD(net.parameters(), lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
         for own in torch.randperm(TRAIN).split(BATCH):
             assert site.train.y is not None
-            loss = torch.nn.functional.cross_entropy(net(site.train.x[own]), site.train.y[own])
+            loss = torch.nn.functional.cross_entropy(net(site.train.x.all()[own]), site.train.y[own])
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
@@ -219,7 +222,7 @@ def scored(net: torch.nn.Module, mean: dict[str, Tensor], sites: Sequence[Holdin
     net.load_state_dict(mean)
     net.eval()
     with torch.no_grad():
-        return [float((net(site.held_out.x).argmax(1) == site.held_out.y).float().mean()) for site in sites]
+        return [float((net(site.held_out.x.all()).argmax(1) == site.held_out.y).float().mean()) for site in sites]
 
 
 @dataclass(frozen=True)

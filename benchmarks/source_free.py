@@ -31,6 +31,7 @@ from tideline.algorithms.source_free.family import Model
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
+from tideline.core.rows import MemoryRows
 from tideline.core.run import RunId
 from tideline.core.step import Data
 from tideline.learning.formats.holdings import Holdings
@@ -128,7 +129,11 @@ def of_source(domains: Mapping[str, Any], source: str, seed: int, args: Any) -> 
     for name in domains:
         if name != source:
             sites |= dealt(domains[name], name, min(args.sites, SMALL_SETS.get(name, args.sites)), args.rows, seed)
-    world = {"inputs": list(sites[source].train.x.shape[1:]), "classes": 1 + int(domains[source].y.max()), "model": args.model}
+    world = {
+        "inputs": list(sites[source].train.x.shape),
+        "classes": 1 + int(domains[source].y.max()),
+        "model": args.model,
+    }
     targets = {name: "target" for name in sites if name != source}
     weights = taught(sites, source, seed, world, args)
     for method in args.methods.split(","):
@@ -207,7 +212,7 @@ def dealt(domain: Any, name: str, n: int, rows: int, seed: int) -> dict[str, Hol
 
 def taken(domain: Any, rows: torch.Tensor, name: str) -> Data:
     """Some rows."""
-    return Data(domain.x[rows], domain.y[rows], torch.zeros(len(rows), dtype=torch.int64), (name,))
+    return Data(MemoryRows(domain.x[rows]), domain.y[rows], torch.zeros(len(rows), dtype=torch.int64), (name,))
 
 
 def table(rows: Sequence[Mapping[str, Any]], against: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tideline.core.rows import MemoryRows
 from tideline.core.run import Role, World
 from tideline.core.step import Data, View
 from tideline.engine.simulation.federation import SimSite
@@ -51,7 +52,7 @@ def blobs(n: int, domain: int, seed: int, inputs: tuple[int, ...] = (8,)) -> Dat
     rng = torch.Generator().manual_seed(1000 * seed + domain)
     y = torch.arange(n) % CLASSES
     x = turned(centres(d)[y] + torch.randn(n, d, generator=rng), 0.2 * domain) + 0.3 * domain
-    return Data(x.view(n, *inputs), y, torch.zeros(n, dtype=torch.int64), (f"domain-{domain}",))
+    return Data(MemoryRows(x.view(n, *inputs)), y, torch.zeros(n, dtype=torch.int64), (f"domain-{domain}",))
 
 
 def rows(domain: int, world: World, seed: int = 0) -> Rows:

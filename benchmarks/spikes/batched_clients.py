@@ -65,8 +65,8 @@ class Work:
     def rows(self, clients: int) -> Stack:
         """The clients' rows, as benchmarks/simulation.py draws them."""
         sites = [holdings(client) for client in range(clients)]
-        x, y = torch.stack([s.train.x for s in sites]), torch.stack([labels(s.train) for s in sites])
-        held_out, truth = torch.stack([s.held_out.x for s in sites]), torch.stack([labels(s.held_out) for s in sites])
+        x, y = torch.stack([s.train.x.all() for s in sites]), torch.stack([labels(s.train) for s in sites])
+        held_out, truth = torch.stack([s.held_out.x.all() for s in sites]), torch.stack([labels(s.held_out) for s in sites])
         inputs = self.world.inputs
         return Stack(x.unflatten(2, inputs), y, held_out.unflatten(2, inputs), truth)
 

@@ -88,7 +88,7 @@ def features(digits: dict[str, Path], start: State) -> dict[str, Tensor]:
 
 def rows_of(digits: dict[str, Path], name: str) -> Tensor:
     """A site's training rows (n, 64)."""
-    return read_folder(digits[name], READ, Role(SITES[name])).train.x
+    return read_folder(digits[name], READ, Role(SITES[name])).train.x.all()
 
 
 def test_the_step_is_that_of_rows_in_one_place(run: Played, start: State, digits: dict[str, Path]) -> None:

@@ -85,7 +85,7 @@ def test_one_full_batch_epoch_is_the_central_step() -> None:
     world = World(inputs=(8,), classes=3, model="mlp")
     net = nets.loaded(world, states(stage, run)[0].model).double()
     pooled = [blobs(SIZES[name], i, 5) for i, name in enumerate(("anna", "bert"))]
-    cross_entropy(net, torch.cat([d.x for d in pooled]).double(), torch.cat([d.y for d in pooled])).backward()  # type: ignore[misc, no-untyped-call]
+    cross_entropy(net, torch.cat([d.x.all() for d in pooled]).double(), torch.cat([d.y for d in pooled])).backward()  # type: ignore[misc, no-untyped-call]
     for name, p in net.named_parameters():
         assert p.grad is not None
         central = (p - 0.1 * p.grad).detach()

@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,13 @@ from tideline.core.algorithm import contract
 from tideline.core.errors import Refused
 from tideline.core.privacy import Audience, Clause, Exposure
 from tideline.core.record import leaves as declared_leaves
-from tideline.core.run import ClientId, RunId, World
+from tideline.core.rows import MemoryRows
+from tideline.core.run import ClientId, Role, RunId, World
 from tideline.core.step import Data
 from tideline.engine.model.orders import Order, OrderRow
 from tideline.engine.model.runs import JOIN, Status
 from tideline.engine.simulation.federation import SimSite
+from tideline.learning.rows.decoded import DecodedRows
 
 EVERYTHING = frozenset((e, a) for e in Exposure for a in Audience)
 Host = tuple[int, int, int]  # the seed of its generators, its threads, rounds between checkpoints
@@ -251,9 +253,9 @@ def canary_rows(domain: int, world: World) -> Rows:
 
     def plant(data: Data, seed: int) -> Data:
         rng = torch.Generator().manual_seed(seed)
-        x = data.x.clone()
+        x = data.x.all().clone()
         x[:4] = torch.rand(x[:4].shape, generator=rng)
-        return replace(data, x=x, y=torch.randint(CLASSES, (len(data),), generator=rng))
+        return replace(data, x=MemoryRows(x), y=torch.randint(CLASSES, (len(data),), generator=rng))
 
     return Rows(plant(plain.train, 99 + domain), plant(plain.held_out, 199 + domain))
 
@@ -266,9 +268,9 @@ def canaries(case: Case) -> list[bytes]:
         both = canary_rows(i, world)
         for data in (both.train, both.held_out):
             assert data.y is not None
-            found += [repr(float(value)).encode() for value in data.x[:4].flatten()]
+            found += [repr(float(value)).encode() for value in data.x.all()[:4].flatten()]
             for dtype in (torch.float32, torch.float64):
-                found += [raw(row.to(dtype))[:WINDOW] for row in data.x[:4]]
+                found += [raw(row.to(dtype))[:WINDOW] for row in data.x.all()[:4]]
             for dtype in (torch.int64, torch.uint8, torch.float32):
                 found.append(raw(data.y[:32].to(dtype)))
     return found
@@ -454,3 +456,28 @@ def learns(case: Case, bar: Bar) -> None:
     reported = [c for c in stage.result(run)["clients"] if c["accuracy"] is not None and bar.role in ("", c["role"])]
     assert reported
     assert sum(c["accuracy"] for c in reported) / len(reported) >= bar.accuracy
+
+
+# Law 5, of one process: over the network the suite of acceptance has it
+
+
+def where_rows_lie_does_not_matter(case: Case) -> None:
+    """Rows that are made when they are asked for give the bytes that rows in memory give."""
+    lazy = {name: replace(site, open_site_data=Elsewhere(site.open_site_data)) for name, site in case.sites().items()}
+    assert ending(*case.played(case.stage(**lazy))) == ending(*case.played())
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A site's data, none of whose rows are in memory as a tensor that a method could take."""
+
+    inner: Callable[[World, Role], Any]
+
+    def __call__(self, world: World, role: Role) -> Rows:
+        held = self.inner(world, role)
+        return Rows(elsewhere(held.train), elsewhere(held.held_out))
+
+
+def elsewhere(data: Data) -> Data:
+    x = data.x.all()
+    return replace(data, x=DecodedRows(len(x), data.x.shape, x.__getitem__, numbers=True))

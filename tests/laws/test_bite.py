@@ -78,7 +78,7 @@ def tells_a_number() -> Algorithm:
 
     @step(metrics=("loss",))
     def work(order: Box, memory: Mine, site: Site) -> Outcome[Answer, Mine]:
-        return Outcome(Answer(good(order, memory, site)), memory, {"loss": float(site.data.x[0].flatten()[0])})
+        return Outcome(Answer(good(order, memory, site)), memory, {"loss": float(site.data.x.all()[0].flatten()[0])})
 
     return replace(method(), plan=lambda c: (Phase("work", work, ask=to_all, fold=mean),) * c.rounds)
 
@@ -130,7 +130,7 @@ def changes_its_order(order: Box, memory: Mine, site: Site) -> Tensor:
 
 
 def sends_a_row(order: Box, memory: Mine, site: Site) -> Tensor:
-    return torch.cat([site.data.x[0], torch.randn(8, generator=site.rng)])
+    return torch.cat([site.data.x.all()[0], torch.randn(8, generator=site.rng)])
 
 
 def sends_labels(order: Box, memory: Mine, site: Site) -> Tensor:
@@ -142,7 +142,7 @@ def sends_its_memory(order: Box, memory: Mine, site: Site) -> Tensor:
 
 
 def sends_a_number_a_row(order: Box, memory: Mine, site: Site) -> Tensor:
-    return site.data.x.mean(1)
+    return site.data.x.all().mean(1)
 
 
 def hands_one_reply_to_all(state: Box, replies: Replies[Answer], turn: Turn) -> Box:

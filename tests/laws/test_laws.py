@@ -60,6 +60,12 @@ def test_a_site_whose_reply_is_gone_is_noticed(case: Case) -> None:
 
 
 @every
+def test_where_rows_lie_does_not_matter(case: Case) -> None:
+    """Law 5: a site whose rows are decoded when they are asked for gives the bytes of one that holds them in memory."""
+    laws.where_rows_lie_does_not_matter(case)
+
+
+@every
 def test_what_is_not_declared_stays(case: Case) -> None:
     """Law 6: canaries in data and memory never appear among the bytes that leave."""
     laws.site_data_stay(case)

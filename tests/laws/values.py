@@ -198,6 +198,6 @@ def outcome(given: Outcome[Any, Any]) -> tuple[str, str, dict[str, float]]:
 def rows(site: Site) -> str:
     """The site's rows in one word."""
     sha = hashlib.sha256()
-    for tensor in (site.data.x, site.data.y, site.data.domain):
+    for tensor in (site.data.x.all(), site.data.y, site.data.domain):
         sha.update(b"none" if tensor is None else raw(tensor))
     return sha.hexdigest()

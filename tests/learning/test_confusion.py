@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tests.budgets import examples
 from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.record import Nothing
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site
 from tideline.learning.evaluate import OF_ALL, ROWS, Confusion, confused, table
@@ -29,7 +30,12 @@ def shifted(order: Any, memory: Any, site: Site, x: Tensor) -> Tensor:
 
 
 def site(x: list[int], y: list[int] | None) -> Site:
-    rows = Data(torch.tensor(x).float().view(-1, 1), None if y is None else torch.tensor(y), torch.zeros(len(x)).long(), ("d",))
+    rows = Data(
+        MemoryRows(torch.tensor(x).float().view(-1, 1)),
+        None if y is None else torch.tensor(y),
+        torch.zeros(len(x)).long(),
+        ("d",),
+    )
     return Site(None, WORLD, ClientId("anna"), Role.TARGET, rows, 1, torch.Generator())
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.rows import MemoryRows
 from tideline.core.run import Role
 from tideline.core.step import Data, View
 from tideline.learning.formats.holdings import Holdings, split_at, split_rows
@@ -116,7 +117,7 @@ def test_bad_indices_are_refused(test_idx: np.ndarray, said: str) -> None:
 
 def test_a_view_never_shows_a_targets_training_labels() -> None:
     """Even where labels are there, a target sees its training rows without them; other roles and rows have them."""
-    data = Data(torch.zeros(3, 2), torch.tensor([0, 1, 0]), torch.zeros(3, dtype=torch.int64), ("a",))
+    data = Data(MemoryRows(torch.zeros(3, 2)), torch.tensor([0, 1, 0]), torch.zeros(3, dtype=torch.int64), ("a",))
     holdings = Holdings(data, data)
     assert holdings.view(View.TRAIN, Role.TARGET).y is None
     assert holdings.view(View.HELD_OUT, Role.TARGET).labelled

@@ -105,11 +105,15 @@ def folders(path: Path, out: Path, sites: Mapping[str, Hands]) -> dict[str, Path
 def same(one: Holdings, other: Holdings) -> None:
     """Two sites that hold the same, bit for bit."""
     for mine, theirs in ((one.train, other.train), (one.held_out, other.held_out)):
-        assert torch.equal(mine.x, theirs.x) and torch.equal(mine.domain, theirs.domain) and mine.domains == theirs.domains
+        assert (
+            torch.equal(mine.x.all(), theirs.x.all())
+            and torch.equal(mine.domain, theirs.domain)
+            and mine.domains == theirs.domains
+        )
         assert (mine.y is None) == (theirs.y is None)
         assert mine.y is None or theirs.y is None or torch.equal(mine.y, theirs.y)
         assert (mine.bare is None) == (theirs.bare is None)
-        assert mine.bare is None or theirs.bare is None or torch.equal(mine.bare, theirs.bare)
+        assert mine.bare is None or theirs.bare is None or torch.equal(mine.bare.all(), theirs.bare.all())
 
 
 @kinds
@@ -181,7 +185,7 @@ def test_labels_in_a_dictionary_can_be_hidden(tmp_path: Path) -> None:
     hands = {"one": {"a": Hand(np.arange(3, 8), np.array([0]), np.array([1, 2]))}}
     (folder,) = folders(tmp_path / "all", tmp_path / "out", hands).values()
     own = read_folder(folder, World(inputs=(1,), classes=2, class_names=("flu", "cold")), Role.SOURCE)
-    assert own.train.bare is not None and own.train.bare.flatten().tolist() == [1, 2]
+    assert own.train.bare is not None and own.train.bare.all().flatten().tolist() == [1, 2]
     assert own.train.y is not None and own.train.y.tolist() == [1, 0, 1, 0, 1]
 
 
@@ -201,11 +205,11 @@ def test_every_row_is_dealt_once(tmp_path: Path, kind: str) -> None:
     world = KINDS[kind](tmp_path / "all")
     dealt = read_dealt(tmp_path / "all", world, deal(sizes_of(tmp_path / "all"), RULE))
     whole = read_folder(tmp_path / "all", world, Role.SOURCE)
-    every = torch.cat([whole.train.x, whole.held_out.x]), torch.cat([whole.train.domain, whole.held_out.domain])
+    every = torch.cat([whole.train.x.all(), whole.held_out.x.all()]), torch.cat([whole.train.domain, whole.held_out.domain])
     clients = [holdings for site, holdings in dealt.items() if site != UNSEEN]
-    rows = [tuple(row.flatten().tolist()) for h in clients for data in (h.train, h.held_out) for row in data.x]
+    rows = [tuple(row.flatten().tolist()) for h in clients for data in (h.train, h.held_out) for row in data.x.all()]
     assert sorted(rows) == sorted(tuple(row.flatten().tolist()) for row in every[0][every[1] < 2])
-    seen = sorted(tuple(row.flatten().tolist()) for row in dealt[UNSEEN].held_out.x)
+    seen = sorted(tuple(row.flatten().tolist()) for row in dealt[UNSEEN].held_out.x.all())
     assert seen == sorted(tuple(row.flatten().tolist()) for row in every[0][every[1] == 2])
     assert len(dealt[UNSEEN].train) == 1
 
@@ -215,7 +219,9 @@ def test_no_row_is_held_twice(tmp_path: Path) -> None:
     world = all_arrays(tmp_path / "all")
     dealt = read_dealt(tmp_path / "all", world, deal(sizes_of(tmp_path / "all"), RULE))
     stores = {
-        d.x.untyped_storage().data_ptr(): d.x.untyped_storage().nbytes() for h in dealt.values() for d in (h.train, h.held_out)
+        d.x.all().untyped_storage().data_ptr(): d.x.all().untyped_storage().nbytes()
+        for h in dealt.values()
+        for d in (h.train, h.held_out)
     }
     assert sum(stores.values()) == (31 + 24 + 20 + 1) * 64 * 4
 
@@ -276,7 +282,7 @@ def test_a_new_column_has_a_new_name(tmp_path: Path) -> None:
     for site, folder in folders(tmp_path / "all", tmp_path / "out", sites).items():
         (file,) = folder.glob("*.parquet")
         assert pq.read_table(file).column_names == ["a", "b", "y", "held_out", "held_out_2"]
-        assert read_folder(folder, world, role_of(site)).train.x.shape[1] == 3
+        assert read_folder(folder, world, role_of(site)).train.x.all().shape[1] == 3
 
 
 def unlabelled(folder: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_written_site_is_read(tmp_path: Path, domain: str, role: Role) -> None
     assert told == {"samples": len(holdings.train), "held_out": len(holdings.held_out)} == {"samples": 80, "held_out": 20}
     assert holdings.train.labelled == (role is not Role.TARGET)
     assert holdings.held_out.labelled
-    assert 0.5 < float(holdings.train.x.max()) <= 1.0
+    assert 0.5 < float(holdings.train.x.all().max()) <= 1.0
 
 
 def rows_of(path: Path) -> tuple[list[bytes], set[bytes]]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tests.budgets import examples
 from tideline.core.phase import RIGHT, WRONG, Folded, Replies
 from tideline.core.record import Nothing
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site, View
 from tideline.learning.evaluate import ROWS, accuracy, evaluate, outputs
@@ -23,7 +24,9 @@ from tideline.numerics.labels.confidence import BINS
 def data(n: int, labelled: bool = True) -> Data:
     """Rows whose feature is their number, labels in turn."""
     y = torch.arange(n) % 3
-    return Data(torch.arange(n).float().view(n, 1), y if labelled else None, torch.zeros(n, dtype=torch.int64), ("d",))
+    return Data(
+        MemoryRows(torch.arange(n).float().view(n, 1)), y if labelled else None, torch.zeros(n, dtype=torch.int64), ("d",)
+    )
 
 
 def site(given: Data, **more: Any) -> Site:

@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 
 from tests.budgets import examples
 from tideline.core.errors import Cancelled
+from tideline.core.rows import MemoryRows
 from tideline.core.step import Data
 from tideline.learning.fit import batches, cross_entropy, fit
 
@@ -21,7 +22,7 @@ def seeded(seed: int = 0) -> Generator:
 def line(n: int = 10, dtype: torch.dtype = torch.float64) -> Data:
     """Rows of two features, with labels."""
     x = torch.randn(n, 2, generator=seeded(1)).to(dtype)
-    return Data(x, (x[:, 0] > 0).long(), torch.zeros(n, dtype=torch.int64), ("d",))
+    return Data(MemoryRows(x), (x[:, 0] > 0).long(), torch.zeros(n, dtype=torch.int64), ("d",))
 
 
 def linear() -> nn.Module:
@@ -73,7 +74,7 @@ def test_a_full_batch_epoch_is_one_gradient_step() -> None:
     data, net = line(), linear()
     assert data.y is not None
     one_hot = nn.functional.one_hot(data.y, 2).double()
-    gradient = (0.5 - one_hot).T @ data.x / len(data)
+    gradient = (0.5 - one_hot).T @ data.x.all() / len(data)
     loss = fit(net, data, cross_entropy, torch.optim.SGD(net.parameters(), lr=0.3), epochs=1, batch=10, rng=seeded())
     torch.testing.assert_close(net.state_dict()["weight"], -0.3 * gradient)
     assert loss == pytest.approx(torch.tensor(2.0).log().item(), abs=1e-6)

@@ -65,7 +65,7 @@ def test_a_source_has_its_rows_and_labels(tmp_path: Path) -> None:
     write(tmp_path, x=x, y=y)
     holdings = read_folder(tmp_path, WORLD, Role.SOURCE)
     for data, rows in zip((holdings.train, holdings.held_out), split_rows(10), strict=True):
-        assert torch.equal(data.x, prepare(x[rows], WORLD.inputs))
+        assert torch.equal(data.x.all(), prepare(x[rows], WORLD.inputs))
         assert data.y is not None and data.y.tolist() == y[rows].tolist()
         assert data.y.dtype == data.domain.dtype == torch.int64
         assert data.domains == ("a",)
@@ -81,7 +81,7 @@ def test_every_file_is_a_domain(tmp_path: Path) -> None:
     assert holdings.train.domains == holdings.held_out.domains == ("a", "b")
     assert holdings.train.domain.tolist() == [0] * 8 + [1] * 16
     assert holdings.held_out.domain.tolist() == [0] * 2 + [1] * 4
-    assert holdings.train.x.shape == (24, 1, 8, 8)
+    assert holdings.train.x.all().shape == (24, 1, 8, 8)
 
 
 def test_test_idx_decides_the_split(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_test_idx_decides_the_split(tmp_path: Path) -> None:
     x = images()
     write(tmp_path, x=x, y=labels(), test_idx=np.array([9, 0, 4]))
     holdings = read_folder(tmp_path, WORLD, Role.SOURCE)
-    assert torch.equal(holdings.held_out.x, prepare(x[[0, 4, 9]], WORLD.inputs))
+    assert torch.equal(holdings.held_out.x.all(), prepare(x[[0, 4, 9]], WORLD.inputs))
     assert holdings.held_out.y is not None and holdings.held_out.y.tolist() == [0, 1, 0]
 
 
@@ -101,8 +101,8 @@ def test_a_domain_may_lie_on_one_side(tmp_path: Path, role: Role) -> None:
     write(tmp_path, "b", x=x[:3], y=labels(3), test_idx=np.arange(3))
     write(tmp_path, "c", x=x[:1], y=labels(1), test_idx=np.array([], int))
     holdings = read_folder(tmp_path, WORLD, role)
-    assert torch.equal(holdings.train.x, prepare(np.concatenate([x, x[:1]]), WORLD.inputs))
-    assert torch.equal(holdings.held_out.x, prepare(x[:3], WORLD.inputs))
+    assert torch.equal(holdings.train.x.all(), prepare(np.concatenate([x, x[:1]]), WORLD.inputs))
+    assert torch.equal(holdings.held_out.x.all(), prepare(x[:3], WORLD.inputs))
     assert holdings.train.domain.tolist() == [0] * 6 + [2] and holdings.held_out.domain.tolist() == [1] * 3
     assert inspect(tmp_path, WORLD, role).usable
 
@@ -127,14 +127,14 @@ def test_the_role_does_not_move_rows(tmp_path: Path, role: Role) -> None:
     """Whatever the role and the labels, the same rows are held out."""
     x = images()
     write(tmp_path, x=x, y=labels())
-    assert torch.equal(read_folder(tmp_path, WORLD, role).held_out.x, prepare(x[split_rows(10)[1]], WORLD.inputs))
+    assert torch.equal(read_folder(tmp_path, WORLD, role).held_out.x.all(), prepare(x[split_rows(10)[1]], WORLD.inputs))
 
 
 def test_many_rows_are_read_in_pieces(tmp_path: Path) -> None:
     """More rows than are converted at once come out as if they had been converted together."""
     x = images(700, side=5)
     write(tmp_path, x=x)
-    assert torch.equal(read_folder(tmp_path, WORLD, Role.PEER).train.x, prepare(x[split_rows(700)[0]], WORLD.inputs))
+    assert torch.equal(read_folder(tmp_path, WORLD, Role.PEER).train.x.all(), prepare(x[split_rows(700)[0]], WORLD.inputs))
 
 
 def test_a_target_keeps_no_training_labels(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_features_are_read_unchanged(tmp_path: Path) -> None:
     """A world with one number takes vectors as they are."""
     x = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
     write(tmp_path, x=x, y=labels())
-    assert np.array_equal(read_folder(tmp_path, VECTORS, Role.SOURCE).train.x.numpy(), x[split_rows(10)[0]])
+    assert np.array_equal(read_folder(tmp_path, VECTORS, Role.SOURCE).train.x.all().numpy(), x[split_rows(10)[0]])
 
 
 def test_transforms_apply_to_their_domain(tmp_path: Path) -> None:
@@ -203,8 +203,8 @@ def test_transforms_apply_to_their_domain(tmp_path: Path) -> None:
         write(tmp_path, name, x=np.full((5, 8, 8), 16, np.uint8))
     (tmp_path / "transforms.toml").write_text("[a]\nscale = 16\ninvert = true\n")
     data = read_folder(tmp_path, WORLD, Role.TARGET).train
-    assert data.x[data.domain == 0].eq(0.0).all()
-    assert torch.allclose(data.x[data.domain == 1], torch.tensor(16 / 255))
+    assert data.x.all()[data.domain == 0].eq(0.0).all()
+    assert torch.allclose(data.x.all()[data.domain == 1], torch.tensor(16 / 255))
 
 
 def test_memory_is_the_result_and_one_domain(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_damage_is_refused_or_harmless(place: int, change: int, packed: bool) ->
         path.write_bytes(content)
         with contextlib.suppress(DataRefused):
             holdings = read_folder(name, WORLD, Role.SOURCE)
-            assert holdings.train.x.shape[1:] == WORLD.inputs
+            assert holdings.train.x.shape == WORLD.inputs
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -285,7 +285,7 @@ def test_a_wrong_header_is_refused_or_harmless(key: str, place: int, change: int
                 content[place] ^= change if member == key else 0
                 archive.writestr(f"{member}.npy", content)
         with contextlib.suppress(DataRefused):
-            assert read_folder(name, WORLD, Role.SOURCE).train.x.shape[1:] == WORLD.inputs
+            assert read_folder(name, WORLD, Role.SOURCE).train.x.shape == WORLD.inputs
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

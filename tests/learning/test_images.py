@@ -41,7 +41,7 @@ def everything(holdings: Holdings) -> tuple[torch.Tensor, list[int]]:
     """All rows in the order of the domain, of ten: x and y."""
     rows = np.argsort(np.concatenate(split_rows(10)))
     assert holdings.train.y is not None and holdings.held_out.y is not None
-    x, y = torch.cat([holdings.train.x, holdings.held_out.x]), torch.cat([holdings.train.y, holdings.held_out.y])
+    x, y = torch.cat([holdings.train.x.all(), holdings.held_out.x.all()]), torch.cat([holdings.train.y, holdings.held_out.y])
     return x[rows], y[rows].tolist()
 
 
@@ -71,8 +71,8 @@ def test_images_are_read_as_the_same_pixels_in_npz_are(tmp_path: Path) -> None:
     np.savez(tmp_path / "array" / "ward.npz", x=pixels)
     for inputs in ((3, 8, 8), (1, 8, 8), (3, 11, 9)):
         files, array = (read_folder(tmp_path / n, World(inputs=inputs), Role.TARGET) for n in ("files", "array"))
-        assert torch.allclose(files.train.x, array.train.x, atol=1e-6)
-        assert torch.allclose(files.held_out.x, array.held_out.x, atol=1e-6)
+        assert torch.allclose(files.train.x.all(), array.train.x.all(), atol=1e-6)
+        assert torch.allclose(files.held_out.x.all(), array.held_out.x.all(), atol=1e-6)
 
 
 def test_names_of_the_world_number_the_folders(tmp_path: Path) -> None:
@@ -150,10 +150,10 @@ def test_a_target_judges_held_out_labels_alone(site: Path) -> None:
 
 def test_a_fifth_is_held_out_by_number_alone(site: Path) -> None:
     """Labels and names do not move a row from one side to the other."""
-    before = read_folder(site, WORLD, Role.TARGET).held_out.x
+    before = read_folder(site, WORLD, Role.TARGET).held_out.x.all()
     for i, file in enumerate(sorted((site / "ward").rglob("*.png"))):
         file.rename(site / "ward" / f"{i}.png")
-    assert torch.equal(read_folder(site, WORLD, Role.TARGET).held_out.x, before)
+    assert torch.equal(read_folder(site, WORLD, Role.TARGET).held_out.x.all(), before)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_every_format_is_read(tmp_path: Path, suffix: str) -> None:
     for i in range(2):
         save(tmp_path / "a" / f"{i}.{suffix}", np.full((8, 8, 3), 128, np.uint8))
     save(tmp_path / "a" / "x.png", np.full((8, 8, 3), 128, np.uint8)).rename(tmp_path / "a" / "x.jpg")
-    assert torch.allclose(read_folder(tmp_path, WORLD, Role.TARGET).train.x, torch.tensor(128 / 255), atol=0.01)
+    assert torch.allclose(read_folder(tmp_path, WORLD, Role.TARGET).train.x.all(), torch.tensor(128 / 255), atol=0.01)
 
 
 def test_modes(tmp_path: Path) -> None:
@@ -217,16 +217,16 @@ def test_sixteen_bits(tmp_path: Path) -> None:
     for name in ("a.png", "b.png", "c.tif"):
         save(tmp_path / "ward" / name, x)
     read = read_folder(tmp_path, World(inputs=(1, 8, 8)), Role.TARGET)
-    assert torch.allclose(read.train.x[0, 0], torch.from_numpy(x / 65535).float())
+    assert torch.allclose(read.train.x.all()[0, 0], torch.from_numpy(x / 65535).float())
     (tmp_path / "transforms.toml").write_text("[ward]\nscale = 131070\n")
-    assert float(read_folder(tmp_path, World(inputs=(1, 8, 8)), Role.TARGET).train.x.max()) == 0.5
+    assert float(read_folder(tmp_path, World(inputs=(1, 8, 8)), Role.TARGET).train.x.all().max()) == 0.5
 
 
 def test_floats_and_wide_integers(tmp_path: Path) -> None:
     """Floats lie in 0 to 1, 32-bit integers need a scale, NaN is refused with its row."""
     for i in range(2):
         save(tmp_path / "a" / f"{i}.tif", np.full((8, 8), 0.25, np.float32))
-    assert read_folder(tmp_path, WORLD, Role.TARGET).train.x.eq(0.25).all()
+    assert read_folder(tmp_path, WORLD, Role.TARGET).train.x.all().eq(0.25).all()
     save(tmp_path / "a" / "0.tif", np.full((8, 8), np.nan, np.float32))
     refused(tmp_path, "NaN or infinity, first in row 0", Role.TARGET)
     save(tmp_path / "a" / "0.tif", np.full((8, 8), 7, np.int32))
@@ -264,7 +264,7 @@ def test_transforms_apply(tmp_path: Path) -> None:
         save(tmp_path / "a" / f"{i}.png", np.full((8, 8), 51, np.uint8))
     (tmp_path / "transforms.toml").write_text("[a]\ninvert = true\nmean = [0.5]\nstd = [0.5]\n")
     expected = prepare(np.full((1, 8, 8), 51, np.uint8), WORLD.inputs, Transform(invert=True, mean=(0.5,), std=(0.5,)))
-    assert torch.equal(read_folder(tmp_path, WORLD, Role.TARGET).train.x, expected)
+    assert torch.equal(read_folder(tmp_path, WORLD, Role.TARGET).train.x.all(), expected)
     (tmp_path / "transforms.toml").write_text('[a]\nlabel = "y"\n')
     refused(tmp_path, "label has no meaning for a folder of images", Role.TARGET)
 
@@ -351,9 +351,11 @@ def test_unreadable_images_are_left_out_if_the_owner_says_so(
     first = len(split_rows(10)[0])  # of the other domain, which comes before
     gone, gone_held = first + 2, len(split_rows(10)[1])
     for name, at in (("x", gone), ("y", gone), ("domain", gone)):
-        before = getattr(whole.train, name)
-        assert torch.equal(getattr(left.train, name), torch.cat([before[:at], before[at + 1 :]])), name
-    assert torch.equal(left.held_out.x, torch.cat([whole.held_out.x[:gone_held], whole.held_out.x[gone_held + 1 :]]))
+        before, after = (each.x.all() if name == "x" else getattr(each, name) for each in (whole.train, left.train))
+        assert torch.equal(after, torch.cat([before[:at], before[at + 1 :]])), name
+    assert torch.equal(
+        left.held_out.x.all(), torch.cat([whole.held_out.x.all()[:gone_held], whole.held_out.x.all()[gone_held + 1 :]])
+    )
 
 
 def test_leaving_out_all_of_a_side_is_refused(site: Path) -> None:
@@ -375,14 +377,14 @@ def test_leaving_out_a_class_is_judged_again(tmp_path: Path) -> None:
 
 def test_hidden_and_other_files_are_no_data(site: Path) -> None:
     """Neither what begins with a dot nor what is no image; an empty class is no mistake."""
-    before = read_folder(site, WORLD, Role.SOURCE).train.x
+    before = read_folder(site, WORLD, Role.SOURCE).train.x.all()
     for name in ("._00.png", ".hidden.png", "notes.txt", "Thumbs.db"):
         (site / "ward" / "0" / name).write_text("x")
     (site / "ward" / ".thumbnails").mkdir()
     save(site / "ward" / ".thumbnails" / "a.png", picture(0))
     (site / "ward" / "cat").mkdir()
     (site / "empty" / "0").mkdir(parents=True)
-    assert torch.equal(read_folder(site, WORLD, Role.SOURCE).train.x, before)
+    assert torch.equal(read_folder(site, WORLD, Role.SOURCE).train.x.all(), before)
 
 
 def test_empty_folders_are_no_domain(tmp_path: Path) -> None:
@@ -417,7 +419,7 @@ def test_a_world_of_features_is_refused(site: Path) -> None:
 
 def test_links_are_followed(site: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Of files and of folders, also out of the data folder: a link is its owner's word."""
-    before = read_folder(site, WORLD, Role.SOURCE).train.x
+    before = read_folder(site, WORLD, Role.SOURCE).train.x.all()
     other = tmp_path_factory.mktemp("other")
     (other / "site").mkdir()
     (site / "ward" / "0").rename(other / "zeros")
@@ -426,7 +428,7 @@ def test_links_are_followed(site: Path, tmp_path_factory: pytest.TempPathFactory
     (site / "ward" / "1" / "00.png").symlink_to(other / "one.png")
     (other / "site" / "ward").symlink_to(site / "ward")
     for folder in (site, other / "site"):
-        assert torch.equal(read_folder(folder, WORLD, Role.SOURCE).train.x, before)
+        assert torch.equal(read_folder(folder, WORLD, Role.SOURCE).train.x.all(), before)
 
 
 def test_nothing_is_written(site: Path) -> None:

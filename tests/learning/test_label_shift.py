@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tests.budgets import examples
 from tideline.core.phase import MOST_VALUES, Folded, Replies, Turn
 from tideline.core.record import Nothing
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, Member, Role, World
 from tideline.core.step import Data, Site
 from tideline.learning.evaluate import ROWS, SHARES, SHIFT, TOGETHER, Classes, label_shift
@@ -32,7 +33,12 @@ def as_said(order: Any, memory: Any, site: Site, x: Tensor) -> Tensor:
 
 def counted(x: list[int], y: list[int] | None) -> list[int]:
     """What a site of these rows sends."""
-    rows = Data(torch.tensor(x).float().view(-1, 1), None if y is None else torch.tensor(y), torch.zeros(len(x)).long(), ("d",))
+    rows = Data(
+        MemoryRows(torch.tensor(x).float().view(-1, 1)),
+        None if y is None else torch.tensor(y),
+        torch.zeros(len(x)).long(),
+        ("d",),
+    )
     site = Site(None, WORLD, ClientId("anna"), Role.TARGET, rows, 1, torch.Generator())
     step = label_shift(offer, as_said, keeps=Nothing).step
     assert step is not None

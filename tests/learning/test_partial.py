@@ -75,9 +75,9 @@ def test_rows_without_labels_lie_beside(tmp_path: Path, kind: str, role: Role) -
     world = KINDS[kind](tmp_path, "a", Y, HELD)
     holdings = read_folder(tmp_path, world, role)
     train, held = holdings.train, holdings.held_out
-    assert rows(train.x) == [0, 2, 3, 5, 8, 10, 11] and train.y is not None and train.y.tolist() == [0, 2, 0, 2, 0, 2, 1]
-    assert rows(train.bare) == [6, 9] and train.bare is not None and train.bare.shape == (2, *world.inputs)
-    assert rows(held.x) == [1, 7] and held.y is not None and held.y.tolist() == [1, 1] and held.bare is None
+    assert rows(train.x.all()) == [0, 2, 3, 5, 8, 10, 11] and train.y is not None and train.y.tolist() == [0, 2, 0, 2, 0, 2, 1]
+    assert train.bare is not None and rows(train.bare.all()) == [6, 9] and train.bare.shape == world.inputs
+    assert rows(held.x.all()) == [1, 7] and held.y is not None and held.y.tolist() == [1, 1] and held.bare is None
     assert (len(train), train.count, len(held), held.count) == (7, 9, 2, 2) and train.labelled
     assert holdings.view(View.TRAIN, role).bare is train.bare
 
@@ -90,8 +90,8 @@ def test_images_without_labels_lie_in_a_folder_of_their_own(tmp_path: Path, role
         save(tmp_path / "a" / str(label) / f"{i:02}.png", np.full((1, 1), 20 * i, np.uint8))
     (tmp_path / "a" / "held_out.txt").write_text("".join(f"{Y[i]}/{i:02}.png\n" for i in HELD))
     holdings = read_folder(tmp_path, world, role)
-    assert holdings.train.bare is not None and rows(holdings.train.bare * 255 / 20) == [6, 9]
-    assert rows(holdings.train.x * 255 / 20) == [0, 3, 8, 11, 2, 5, 10]
+    assert holdings.train.bare is not None and rows(holdings.train.bare.all() * 255 / 20) == [6, 9]
+    assert rows(holdings.train.x.all() * 255 / 20) == [0, 3, 8, 11, 2, 5, 10]
     assert holdings.held_out.y is not None and holdings.held_out.y.tolist() == [1, 1]
     agrees(inspect(tmp_path, world, role), tmp_path, world, role)
 
@@ -118,8 +118,8 @@ def test_without_any_label_all_rows_are_alike(tmp_path: Path, kind: str, role: R
         holdings = read_folder(tmp_path, world, role)
         assert holdings.train.y is None and holdings.held_out.y is None and holdings.train.bare is None
         agrees(inspect(tmp_path, world, role), tmp_path, world, role)
-    assert rows(holdings.train.x) == [i for i in range(N) if i not in HELD] * 2
-    assert rows(holdings.held_out.x) == [*HELD] * 2
+    assert rows(holdings.train.x.all()) == [i for i in range(N) if i not in HELD] * 2
+    assert rows(holdings.held_out.x.all()) == [*HELD] * 2
 
 
 @kinds
@@ -129,8 +129,12 @@ def test_a_whole_domain_may_be_without_labels(tmp_path: Path, kind: str, role: R
     world = KINDS[kind](tmp_path, "a", Y, HELD)
     KINDS[kind](tmp_path, "b", [-1] * 3, (0,))
     holdings = read_folder(tmp_path, world, role)
-    assert rows(holdings.train.bare) == [6, 9, 1, 2] and set(holdings.train.domain.tolist()) == {0}
-    assert rows(holdings.held_out.x) == [1, 7] and holdings.train.domains == ("a", "b")
+    assert (
+        holdings.train.bare is not None
+        and rows(holdings.train.bare.all()) == [6, 9, 1, 2]
+        and set(holdings.train.domain.tolist()) == {0}
+    )
+    assert rows(holdings.held_out.x.all()) == [1, 7] and holdings.train.domains == ("a", "b")
     refused(tmp_path, world, Role.TARGET, "none of the classes" if kind != "arrays" else "among the held-out rows")
 
 
@@ -183,9 +187,9 @@ def test_unreadable_images_without_labels_can_be_left_out(tmp_path: Path) -> Non
     (tmp_path / "a" / "held_out.txt").write_text("0/00.png\n-1/15.png\n")
     (tmp_path / "transforms.toml").write_text('[a]\nunreadable = "skip"\n')
     world, bare = World(inputs=(3, 8, 8), classes=2), sorted((tmp_path / "a" / "-1").iterdir())
-    whole = read_folder(tmp_path, world, Role.SOURCE).train.bare
+    whole = read_folder(tmp_path, world, Role.SOURCE).train.bare.all()
     bare[2].write_bytes(b"no image")
-    some = read_folder(tmp_path, world, Role.SOURCE).train.bare
+    some = read_folder(tmp_path, world, Role.SOURCE).train.bare.all()
     assert whole is not None and some is not None and torch.equal(some, whole[[0, 1, 3, 4, 5, 6]])
     for path in bare:
         path.write_bytes(b"no image")
@@ -197,7 +201,7 @@ def test_unreadable_images_without_labels_can_be_left_out(tmp_path: Path) -> Non
 def test_no_row_is_held_twice(tmp_path: Path) -> None:
     """The memory is that of the rows that are kept."""
     holdings = read_folder(tmp_path, as_arrays(tmp_path, "a", Y, HELD), Role.SOURCE)
-    kept = (holdings.train.x, holdings.train.bare, holdings.held_out.x)
+    kept = (holdings.train.x.all(), holdings.train.bare.all(), holdings.held_out.x.all())
     assert sum(x.untyped_storage().nbytes() for x in kept if x is not None) == (N - 1) * 4
 
 

@@ -65,7 +65,7 @@ def test_rows_and_labels(tmp_path: Path, kind: str) -> None:
     write(tmp_path, kind, table())
     holdings = read_folder(tmp_path, WORLD, Role.SOURCE)
     for data, rows in zip((holdings.train, holdings.held_out), split_rows(10), strict=True):
-        assert data.x.tolist() == [[i / 4, i] for i in rows] and data.x.dtype == torch.float32
+        assert data.x.all().tolist() == [[i / 4, i] for i in rows] and data.x.all().dtype == torch.float32
         assert data.y is not None and data.y.tolist() == [i % 3 for i in rows]
         assert data.domains == ("ward",)
 
@@ -99,7 +99,7 @@ def test_the_same_numbers_are_the_same_samples(x: np.ndarray, data: st.DataObjec
         ]
     for other in read[1:]:
         for a, b in ((read[0].train, other.train), (read[0].held_out, other.held_out)):
-            assert torch.equal(a.x, b.x)
+            assert torch.equal(a.x.all(), b.x.all())
             assert (a.y is None) == (b.y is None)
             assert a.y is None or (b.y is not None and torch.equal(a.y, b.y))
 
@@ -110,8 +110,8 @@ def test_many_rows_are_read_in_pieces(tmp_path: Path, kind: str) -> None:
     n = 2 * csv_files.ROWS + 7
     write(tmp_path, kind, table(n))
     holdings = read_folder(tmp_path, WORLD, Role.SOURCE)
-    assert holdings.train.x[:, 1].tolist() == split_rows(n)[0].tolist()
-    assert holdings.held_out.x[:, 1].tolist() == split_rows(n)[1].tolist()
+    assert holdings.train.x.all()[:, 1].tolist() == split_rows(n)[0].tolist()
+    assert holdings.held_out.x.all()[:, 1].tolist() == split_rows(n)[1].tolist()
 
 
 @KINDS
@@ -134,9 +134,9 @@ def test_settings_of_columns(tmp_path: Path, kind: str) -> None:
     write(tmp_path, kind, columns)
     (tmp_path / "transforms.toml").write_text('[ward]\nlabel = "diagnosis"\nheld_out = "split"\ndrop = ["id"]\nscale = 2\n')
     holdings = read_folder(tmp_path, WORLD, Role.SOURCE)
-    assert holdings.held_out.x.tolist() == [[i / 8, i / 2] for i in range(1, n, 2)]
+    assert holdings.held_out.x.all().tolist() == [[i / 8, i / 2] for i in range(1, n, 2)]
     (tmp_path / "transforms.toml").write_text('[ward]\nlabel = "diagnosis"\nheld_out = "split"\ncolumns = ["b", "a"]\n')
-    assert read_folder(tmp_path, WORLD, Role.SOURCE).held_out.x.tolist() == [[i, i / 4] for i in range(1, n, 2)]
+    assert read_folder(tmp_path, WORLD, Role.SOURCE).held_out.x.all().tolist() == [[i, i / 4] for i in range(1, n, 2)]
 
 
 @KINDS
@@ -171,7 +171,7 @@ def test_numbers_may_name_columns(tmp_path: Path) -> None:
     (tmp_path / "ward.csv").write_text("400.5,401,402\n1,2,3\n4,5,6\n")
     assert "columns" in refused(tmp_path, "the first line holds numbers", Role.TARGET).todo
     (tmp_path / "transforms.toml").write_text('[ward]\ncolumns = ["402", "400.5"]\n')
-    assert sorted(read_folder(tmp_path, WORLD, Role.TARGET).train.x.tolist())[0] in ([3, 1], [6, 4])
+    assert sorted(read_folder(tmp_path, WORLD, Role.TARGET).train.x.all().tolist())[0] in ([3, 1], [6, 4])
 
 
 @KINDS
@@ -180,7 +180,7 @@ def test_words_of_a_split(tmp_path: Path, kind: str, word: str, held: int) -> No
     """Several words say the same."""
     write(tmp_path, kind, {**table(), "split": [word if i in (2, 5) else "train" for i in range(10)]})
     (tmp_path / "transforms.toml").write_text('[ward]\nheld_out = "split"\n')
-    assert read_folder(tmp_path, WORLD, Role.SOURCE).held_out.x[:, 1].tolist() == [2, 5]
+    assert read_folder(tmp_path, WORLD, Role.SOURCE).held_out.x.all()[:, 1].tolist() == [2, 5]
 
 
 def test_a_boolean_column_splits(tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_every_type_of_number_is_read(tmp_path: Path, kind: pa.DataType) -> None
             else pa.array((np.arange(10) % 2).astype(np.float16)),
         },
     )
-    assert read_folder(tmp_path, WORLD, Role.SOURCE).held_out.x[:, 1].tolist() == [i % 2 for i in split_rows(10)[1]]
+    assert read_folder(tmp_path, WORLD, Role.SOURCE).held_out.x.all()[:, 1].tolist() == [i % 2 for i in split_rows(10)[1]]
 
 
 @KINDS
@@ -319,7 +319,7 @@ def test_duplicate_columns_of_a_parquet_file_are_refused(tmp_path: Path) -> None
 def test_names_with_dots(tmp_path: Path) -> None:
     """A dot in a column's name means nothing."""
     write(tmp_path, "parquet", {"a": [1, 2, 3], "a.b": [4, 5, 6]})
-    assert read_folder(tmp_path, WORLD, Role.TARGET).held_out.x.tolist()[0][1] in (4, 5, 6)
+    assert read_folder(tmp_path, WORLD, Role.TARGET).held_out.x.all().tolist()[0][1] in (4, 5, 6)
 
 
 @pytest.mark.parametrize("cut", [0, 10, 200])
@@ -340,7 +340,7 @@ def test_damage_to_parquet_is_refused_or_harmless(place: int, change: int) -> No
         content[place % len(content)] ^= change
         path.write_bytes(content)
         try:
-            assert read_folder(name, WORLD, Role.TARGET).train.x.shape[1:] == WORLD.inputs
+            assert read_folder(name, WORLD, Role.TARGET).train.x.shape == WORLD.inputs
         except DataRefused as error:
             assert error.context["path"]
 
@@ -406,7 +406,7 @@ def test_spellings_of_a_table(tmp_path: Path) -> None:
     (tmp_path / "transforms.toml").write_text('[tabs]\nseparator = "\\t"\n')
     holdings = read_folder(tmp_path, WORLD, Role.SOURCE)
     assert holdings.train.domains == ("tabs", "ward")
-    rows = sorted(torch.cat([holdings.train.x, holdings.held_out.x]).tolist())
+    rows = sorted(torch.cat([holdings.train.x.all(), holdings.held_out.x.all()]).tolist())
     assert rows == [[1, 2], [1, 2], [3, 4], [3, 4], [5, 6]]
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tests.budgets import examples
 from tideline import nets
+from tideline.core.rows import MemoryRows
 from tideline.core.run import World
 from tideline.core.step import Data
 from tideline.learning.fit import cross_entropy, fit
@@ -74,7 +75,7 @@ def step_from(start: dict[str, Tensor], x: Tensor, y: Tensor, world: World) -> d
     """One full-batch epoch of plain SGD in float64."""
     net = nets.build(world).double()
     net.load_state_dict(start)
-    data = Data(x, y, torch.zeros(len(x), dtype=torch.int64), ("d",))
+    data = Data(MemoryRows(x), y, torch.zeros(len(x), dtype=torch.int64), ("d",))
     optimiser = torch.optim.SGD(net.parameters(), lr=0.1)
     fit(net, data, cross_entropy, optimiser, epochs=1, batch=len(x), rng=torch.Generator().manual_seed(0))
     return nets.weights_of(net)

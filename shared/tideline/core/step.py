@@ -16,6 +16,8 @@ from tideline.core.run import EMPTY, ClientId, Role, World
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
+    from tideline.core.rows import Rows
+
 
 class View(StrEnum):
     """Which rows of a site a step sees. The owner's side splits before anything is masked."""
@@ -28,27 +30,27 @@ class View(StrEnum):
 class Data:
     """Rows of one site, in the shape that the run's world asks for.
 
-    x       (n, *inputs) float32
+    x       n rows of *inputs, float32: a lazy view, read in batches or parts (`tideline.core.rows`)
     y       (n,) int64 in [0, classes), or None where the site has no labels or may not show them
     domain  (n,) int64, an index into `domains`
     domains the names of the domains that the site holds
-    bare    (m, *inputs) float32: training rows without labels that lie beside the labelled ones (x, y); None where all rows
+    bare    m rows like those of x: training rows without labels that lie beside the labelled ones (x, y); None where all rows
             are alike. Whoever does not ask for them goes on with the labelled rows alone
     """
 
-    x: Tensor
+    x: Rows
     y: Tensor | None
     domain: Tensor
     domains: tuple[str, ...]
-    bare: Tensor | None = None
+    bare: Rows | None = None
 
     def __len__(self) -> int:
-        return int(self.x.shape[0])
+        return len(self.x)
 
     @property
     def count(self) -> int:
         """All rows, n + m: those without labels beside labelled ones count too."""
-        return len(self) + (0 if self.bare is None else int(self.bare.shape[0]))
+        return len(self) + (0 if self.bare is None else len(self.bare))
 
     @property
     def labelled(self) -> bool:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from tideline.core.phase import MOST_TABLES, MOST_VALUES, RIGHT, WRONG, Folded, Phase, Replies, Table, Turn, unchanged
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
+from tideline.core.rows import Rows, as_rows
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Outcome, Site, Step, View
-from tideline.nets import rows_of
 from tideline.numerics.labels.confidence import BINS, Tally, calibration_error, nothing, tally
 
 C = TypeVar("C")  # settings
@@ -123,16 +123,16 @@ def predicted(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> 
     for at in range(0, len(data) if data.y is not None else 0, ROWS):
         assert data.y is not None
         with torch.no_grad():
-            out = predict(order, memory, site, data.x[at : at + ROWS]).cpu()
+            out = predict(order, memory, site, data.x.batch(torch.arange(at, min(at + ROWS, len(data))))).cpu()
         site.tick(min(at + ROWS, len(data)) / len(data))
         yield out, data.y[at : at + ROWS]
 
 
-def outputs(net: nn.Module, x: Tensor, device: str) -> Tensor:
-    """A network's outputs in evaluation mode: x (b, *inputs) -> (b, classes), on the CPU."""
+def outputs(net: nn.Module, x: Tensor | Rows, device: str) -> Tensor:
+    """A network's outputs in evaluation mode: b rows of *inputs, read in parts -> (b, classes), on the CPU."""
     net.eval()
     with torch.no_grad():
-        return torch.cat([net(rows.to(device)).cpu() for rows in torch.split(x, rows_of(x))])
+        return torch.cat([net(rows.to(device)).cpu() for rows in as_rows(x).parts()])
 
 
 @record
@@ -200,7 +200,7 @@ def label_shift(offer: Offer[S, C, Nothing], predict: Predict[Nothing, M, C], *,
     def count(order: Nothing, memory: M, site: Site[C]) -> Outcome[Classes, M]:
         y = site.data.y
         if y is None:
-            y = torch.cat([predict(order, memory, site, x).argmax(1).cpu() for x in torch.split(site.data.x, ROWS)])
+            y = torch.cat([predict(order, memory, site, x).argmax(1).cpu() for x in site.data.x.parts(ROWS)])
         return Outcome(Classes(torch.bincount(y, minlength=site.world.classes)), memory)
 
     step = Step(name=SHIFT_NAME, run=count, takes=Nothing, keeps=keeps, gives=Classes, metrics=())

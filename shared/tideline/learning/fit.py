@@ -15,6 +15,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from tideline.core.rows import Rows, as_rows
 from tideline.core.step import Data, Site, no_tick
 
 C = TypeVar("C")
@@ -76,7 +77,7 @@ def fit(
         for epoch in count() if steps else range(epochs):
             mean, seen = 0.0, 0
             for rows in batches(len(data), batch, rng, least):
-                value = descend(net, loss, data.x[rows].to(device), data.y[rows].to(device), optimiser, clip)
+                value = descend(net, loss, data.x.batch(rows, rng).to(device), data.y[rows].to(device), optimiser, clip)
                 seen, done = seen + len(rows), done + 1
                 mean += (value - mean) * len(rows) / seen
                 tick(done / steps if steps else (epoch + seen / len(data)) / epochs)
@@ -144,14 +145,14 @@ def normed(net: nn.Module) -> list[_BatchNorm]:
 
 
 def remeasure(
-    net: nn.Module, x: Tensor, batch: int, rng: Generator, device: str = "cpu", tick: Callable[[float], None] = no_tick
+    net: nn.Module, x: Tensor | Rows, batch: int, rng: Generator, device: str = "cpu", tick: Callable[[float], None] = no_tick
 ) -> None:
-    """Running means and variances become averages over one pass of the rows x (n, *inputs), in place; nothing else changes.
+    """Running means and variances become averages over one pass of the rows x, n of *inputs, in place; nothing else changes.
 
     Rows pass in random order, `batch` of them or somewhat more at once, in parts of equal size up to a row, so that each counts
     alike. While they do, batch norm works with the part's own statistics, and dropout is off. n and batch are at least 2.
     """
-    layers = normed(net.eval())
+    layers, x = normed(net.eval()), as_rows(x)
     parts = torch.randperm(len(x), generator=rng).tensor_split(max(1, len(x) // batch))
     momenta = [layer.momentum for layer in layers]
     with uncounted(net), torch.no_grad():
@@ -160,7 +161,7 @@ def remeasure(
             layer.momentum = None  # a cumulative average
             layer.train()
         for done, rows in enumerate(parts if layers else (), 1):
-            net(x[rows].to(device))
+            net(x.batch(rows, rng).to(device))
             tick(done / len(parts))
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
 from tideline.core.errors import ConfigRefused
+from tideline.core.rows import PART, Rows, as_rows, part_size
 from tideline.core.run import World
 from tideline.core.settings import nearest
+from tideline.learning.rows import scratch
 from tideline.nets.bottleneck import KINDS, LeNetBN, ResNet
 from tideline.nets.prototypes import Prototype
 from tideline.nets.small import MLP, ConvNet, Digits, InceptionNet, LeNet
 
 Build = Callable[[World], nn.Module]
-ROWS = 512  # rows that pass through a network at once, at most
+ROWS = PART
 SEVERAL = 64  # worlds whose sizes are remembered
-NUMBERS = 1 << 22  # of their inputs: a first layer makes some twenty times as many
 NETS: Mapping[str, Build] = {
     "lenet": LeNet.of,
     "mlp": MLP.of,
@@ -61,16 +63,32 @@ def weights_of(net: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu() for name, tensor in net.state_dict().items()}
 
 
-def features(net: nn.Module, x: Tensor, device: str = "cpu") -> Tensor:
-    """What a network's encoder makes of rows, in evaluation mode: x (n, *inputs) -> (n, d), on the CPU."""
+def features(net: nn.Module, x: Tensor | Rows, device: str = "cpu", held: int = scratch.HELD) -> Tensor:
+    """What a network's encoder makes of rows, in evaluation mode: n of them -> (n, d) float32, on the CPU.
+
+    Rows are read in parts. Above `held` bytes the result lies in a scratch file. Raises DataRefused where the disk has no room.
+    """
     net.eval()
+    rows, encoder = as_rows(x), net.get_submodule("features")
     with torch.no_grad():
-        return torch.cat([net.get_submodule("features")(part.to(device)).cpu() for part in torch.split(x, rows_of(x))])
+        parts = (encoder(part.to(device)).cpu() for part in rows.parts())
+        first = next(parts)
+        size = first.element_size() * len(rows) * first[:1].numel()
+        return torch.cat([first, *parts]) if size <= held else filled(len(rows), first, parts)
 
 
-def rows_of(x: Tensor) -> int:
-    """How many of the rows x (n, *inputs) pass through a network at once: fewer of large images."""
-    return max(1, min(ROWS, NUMBERS // max(1, x[:1].numel())))
+def filled(n: int, first: Tensor, parts: Iterator[Tensor]) -> Tensor:
+    """All parts, of n rows in sum, in a scratch file."""
+    out, done = scratch.empty((n, *first.shape[1:])), 0
+    for part in chain([first], parts):
+        out[done : done + len(part)] = part
+        done += len(part)
+    return out
+
+
+def rows_of(x: Tensor | Rows) -> int:
+    """How many of the rows, n of *inputs, pass through a network at once: fewer of large images."""
+    return part_size(as_rows(x).shape)
 
 
 def width(world: World) -> int:

@@ -44,7 +44,7 @@ def test_statistics_are_the_targets_and_weights_the_sources() -> None:
         changed = {key for key in own if raw(own[key]) != raw(source[key])}
         assert changed == {NORM + "running_mean", NORM + "running_var"}
         net = nets.loaded(WORLD, source)
-        x = site(name).open_site_data(WORLD, Role.TARGET).train.x  # type: ignore[attr-defined]
+        x = site(name).open_site_data(WORLD, Role.TARGET).train.x.all()  # type: ignore[attr-defined]
         remeasure(net, x, TRAIN, torch.Generator())  # in one part, as 64 rows pass at once
         torch.testing.assert_close(own[NORM + "running_mean"], net.state_dict()[NORM + "running_mean"])
         torch.testing.assert_close(own[NORM + "running_var"], net.state_dict()[NORM + "running_var"])

@@ -26,6 +26,7 @@ from tideline.algorithms.central import LOST, Held, State, central, pooled
 from tideline.archive.reader import decode
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, World
 from tideline.core.settings import parse
 from tideline.core.step import Data
@@ -71,7 +72,7 @@ def ours() -> Data:
     """The pooled rows of the two labelled sites."""
     found = [blobs(SIZES[name], i, 5) for i, name in enumerate(("anna", "bert"))]
     y = torch.cat([d.y for d in found if d.y is not None])
-    return Data(torch.cat([d.x for d in found]), y, torch.zeros(42, dtype=torch.int64), ("all",))
+    return Data(MemoryRows(torch.cat([d.x.all() for d in found])), y, torch.zeros(42, dtype=torch.int64), ("all",))
 
 
 def last(stage: Stage, run: Any) -> State:
@@ -85,7 +86,7 @@ def test_one_full_batch_epoch_is_the_gradient_on_all_rows() -> None:
     stage, run = played(**plain)
     net = nets.loaded(WORLD, states(stage, run, State)[0].model).double()
     rows = ours()
-    cross_entropy(net, rows.x.double(), rows.y).backward()  # type: ignore[arg-type, no-untyped-call]
+    cross_entropy(net, rows.x.all().double(), rows.y).backward()  # type: ignore[arg-type, no-untyped-call]
     for name, p in net.named_parameters():
         assert p.grad is not None
         torch.testing.assert_close(last(stage, run).model[name].double(), (p - 0.1 * p.grad).detach(), rtol=0, atol=1e-6)
@@ -115,9 +116,9 @@ def test_what_is_sent_is_the_training_rows_of_labelled_sites() -> None:
     assert sorted(replies) == ["anna", "bert"]
     for i, (k, reply) in enumerate(sorted(replies.items())):
         data = blobs(SIZES[k], i, 5)
-        assert torch.equal(reply.x, data.x.flatten(1)) and torch.equal(reply.y, data.y)
-        assert raw(blobs(9, i, 6).x[0]) not in stage.wire.all()
-    assert raw(blobs(20, 2, 5).x[0]) not in stage.wire.all()
+        assert torch.equal(reply.x, data.x.all().flatten(1)) and torch.equal(reply.y, data.y)
+        assert raw(blobs(9, i, 6).x.all()[0]) not in stage.wire.all()
+    assert raw(blobs(20, 2, 5).x.all()[0]) not in stage.wire.all()
     assert [p["name"] for p in stage.result(run)["phases"]] == ["join", "pool", "score", "score"]
     assert [c["samples"] for c in stage.result(run)["clients"]] == [12, 30, None]
 
@@ -129,7 +130,7 @@ def test_images_come_back_in_their_shape() -> None:
     reply = sent(stage, run, "pool")["bert", 1][1]
     assert reply.x.shape == (30, 64)
     given = State({}, {"bert": Held(reply.x, reply.y)}, 0)
-    assert torch.equal(pooled(given, parse(World, IMAGES)).x, blobs(30, 1, 5, (1, 8, 8)).x)
+    assert torch.equal(pooled(given, parse(World, IMAGES)).x.all(), blobs(30, 1, 5, (1, 8, 8)).x.all())
 
 
 def models(stage: Stage, run: Any) -> tuple[Tensor, Tensor]:
@@ -145,7 +146,7 @@ def test_many_rows_are_drawn_from() -> None:
         stage, run = played(more={"seed": seed}, most_rows=20)
         reply = sent(stage, run, "pool")["bert", 1][1]
         whole = blobs(30, 1, 5)
-        places = [int((whole.x == row).all(1).nonzero()) for row in reply.x]
+        places = [int((whole.x.all() == row).all(1).nonzero()) for row in reply.x]
         assert len(set(places)) == 20 and whole.y is not None and torch.equal(reply.y, whole.y[places])
         assert len(sent(stage, run, "pool")["anna", 1][1].y) == 12
         drawn.append(places)
@@ -168,7 +169,7 @@ def test_rows_are_gone_when_the_run_has_ended() -> None:
     """They lie in the state while it learns, in none from the last round on, and in no file an hour later."""
     stage = Stage(METHODS, {name: site(name, 3000) for name in ROSTER})
     run = stage.start(experiment("central", ROSTER, config={"rounds": 2, "batch": 500}))
-    seen, row = [], raw(blobs(3000, 0, 5).x[1])
+    seen, row = [], raw(blobs(3000, 0, 5).x.all()[1])
     for action in stage.actions(run):
         action()
         seen.append(any(row in part for part in stored(stage)))

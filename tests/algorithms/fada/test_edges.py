@@ -38,6 +38,7 @@ from tideline.archive.errors import NotFinite, WrongDims
 from tideline.core.errors import ConfigRefused, DataRefused, Malformed, RosterRefused, StepFailed
 from tideline.core.handle import Handle
 from tideline.core.phase import Folded, Replies, Turn
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, Member, Role, World
 from tideline.core.step import Data
 from tideline.engine.model.orders import Order
@@ -91,7 +92,7 @@ def test_fewer_rows_than_classes_keep_the_weights() -> None:
         unlabelled(train(2)),
         mine(rows=torch.arange(2), w={"anna": 0.7, "bert": 0.3}, gains={"anna": 1.0, "bert": 0.0}),
     )
-    few = Data(data.x[:2], None, data.domain[:2], data.domains)
+    few = Data(MemoryRows(data.x.all()[:2]), None, data.domain[:2], data.domains)
     reported = followed({"anna": change(0.01), "bert": change(0.01, 2)}, memory, few)
     assert reported.message.w == pytest.approx({"anna": 0.7, "bert": 0.3}) and reported.message.gains == {}
     assert reported.memory.gains == memory.gains and "looseness" not in reported.metrics
@@ -164,7 +165,7 @@ def test_a_source_of_one_row_makes_nothing() -> None:
     """Batch norm has no variance of it; what the site keeps stays."""
     data = train(0)
     assert data.y is not None
-    one = Data(data.x[:1], data.y[:1], data.domain[:1], data.domains)
+    one = Data(MemoryRows(data.x.all()[:1]), data.y[:1], data.domain[:1], data.domains)
     reported = improved(one, mine())
     assert reported.message.contribution is None and reported.metrics == {} and reported.memory.common == {}
 
@@ -205,7 +206,7 @@ def test_a_weight_of_zero_is_a_weight() -> None:
     """Raw attention can come to it; in a round without gains it stays, and where nobody has another all weigh alike."""
     one, two = {"anna": change(0.01)}, {"anna": change(0.01), "bert": change(0.01, 2)}
     few, before = mine(rows=torch.arange(2), w={"anna": 0.0, "bert": 1.0}), train(2)
-    data = Data(before.x[:2], None, before.domain[:2], before.domains)
+    data = Data(MemoryRows(before.x.all()[:2]), None, before.domain[:2], before.domains)
     assert followed(two, few, data, attention="raw").message.w == {"anna": 0.0, "bert": 1.0}
     assert followed(one, few, data, attention="raw").message.w == {"anna": 1.0}
     again = followed(two, mine(w={"anna": 0.0, "bert": 1.0}), attention="raw")
@@ -215,7 +216,7 @@ def test_a_weight_of_zero_is_a_weight() -> None:
 def test_halves_of_too_few_rows_are_refused() -> None:
     """They would tell of single rows."""
     data = unlabelled(train(2))
-    few = Data(data.x[:15], None, data.domain[:15], data.domains)
+    few = Data(MemoryRows(data.x.all()[:15]), None, data.domain[:15], data.domains)
     with pytest.raises(DataRefused, match=r"The site has 15 training rows.*below 16"):
         client.identify.run(Identifiers({}), mine(), place({}, Role.TARGET, few))
     with pytest.raises(DataRefused, match=r"The site has 15 training rows.*below 16"):
@@ -229,7 +230,7 @@ def test_halves_of_too_few_rows_are_refused() -> None:
 def test_no_rows_are_refused() -> None:
     """When the site joins."""
     data = train(0)
-    none = Data(data.x[:0], None, data.domain[:0], data.domains)
+    none = Data(MemoryRows(data.x.all()[:0]), None, data.domain[:0], data.domains)
     with pytest.raises(DataRefused, match="no training rows"):
         client.prepare(None, place({}, Role.TARGET, none))
 
@@ -254,7 +255,7 @@ def lacking(data: Data) -> Data:
     """Without rows of the last class."""
     assert data.y is not None
     rows = data.y < 2
-    return replace(data, x=data.x[rows], y=data.y[rows], domain=data.domain[rows])
+    return replace(data, x=MemoryRows(data.x.all()[rows]), y=data.y[rows], domain=data.domain[rows])
 
 
 def test_a_source_without_some_classes_is_named() -> None:
@@ -495,5 +496,5 @@ def test_an_owner_may_take_the_model_out() -> None:
     stage, run = played()
     memory = memory_of(stage, run, "carl", "follow", 2)
     taken = client.keepsakes(None, memory)["model"]
-    assert nets.loaded(WORLD, taken)(train(2).x).shape == (41, 3)
+    assert nets.loaded(WORLD, taken)(train(2).x.all()).shape == (41, 3)
     assert client.keepsakes(None, replace(memory, model={}, points=torch.zeros(0, 2))) == {}

@@ -43,7 +43,7 @@ def features(stage: Any, run: Any) -> dict[str, Tensor]:
     found = {}
     for i, name in enumerate(("anna", "bert", "carl")):
         with torch.no_grad():
-            found[name] = network(memory_of(stage, run, name, "share")).get_submodule("features")(train(i).x)
+            found[name] = network(memory_of(stage, run, name, "share")).get_submodule("features")(train(i).x.all())
     return found
 
 
@@ -69,14 +69,14 @@ def test_both_halves_of_eq_5_are_stepped_along() -> None:
     deltas = {}
     for i, name in enumerate(("anna", "bert")):
         net, data = network(common).double(), train(i)
-        f = net.get_submodule("features")(data.x.double())
+        f = net.get_submodule("features")(data.x.all().double())
         loss = functional.cross_entropy(net.get_submodule("classifier")(f), data.y)
         (loss - 0.5 * torch.sigmoid(logits(di[name].theta.double(), f)).log().mean()).backward()
         after = {k: p - RATE * (p.grad + DECAY * p) for k, p in net.named_parameters() if p.grad is not None}
         close(memory_of(stage, run, name, "improve").model, after, 1e-6)
         deltas[name] = {k: w.detach() - common.model[k] for k, w in after.items()}
     net = network(common).double()
-    f = net.get_submodule("features")(train(2).x.double())
+    f = net.get_submodule("features")(train(2).x.all().double())
     halves = [-torch.sigmoid(logits(di[name].theta.double(), f)).log().mean() for name in ("anna", "bert")]
     (0.5 * sum(halves, f.new_zeros(())) / 2).backward()
     moved = {k: p if p.grad is None else p - RATE * (p.grad + DECAY * p) for k, p in net.named_parameters()}
@@ -93,7 +93,7 @@ def test_a_share_of_what_eq_5_made_before_stays(share: float) -> None:
     start, one, two = (memory_of(stage, run, "carl", phase, n).model for phase, n in (("share", 1), ("follow", 1), ("follow", 2)))
     taught = [taught_in(stage, run, number) for number in (1, 2)]
     net = network(memory_of(stage, run, "carl", "follow", 1)).double()
-    f, di = net.get_submodule("features")(train(2).x.double()), state(stage, run, "identify", 2).di["carl"]
+    f, di = net.get_submodule("features")(train(2).x.all().double()), state(stage, run, "identify", 2).di["carl"]
     halves = [-torch.sigmoid(logits(di[name].theta.double(), f)).log().mean() for name in ("anna", "bert")]
     (0.5 * sum(halves, f.new_zeros(())) / 2).backward()
     eta = RATE / 2  # half a cosine over two rounds

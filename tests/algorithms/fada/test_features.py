@@ -75,7 +75,7 @@ def test_each_party_steps_along_eq_5(world: dict[str, Any]) -> None:
         net = network(old, world)
         net.train()
         torch.manual_seed(shown.seed)
-        f = net.get_submodule("features")(train(i, world).x[shown.drawn])
+        f = net.get_submodule("features")(train(i, world).x.all()[shown.drawn])
         torch.testing.assert_close(f.detach(), sent[ClientId(name)].f, rtol=0, atol=1e-5)
         pairs = [name] if name != "carl" else ["anna", "bert"]
         loss = sum((-torch.sigmoid(logits(after[s].theta, f)).log().mean() for s in pairs), f.new_zeros(()))
@@ -148,7 +148,7 @@ def test_rows_are_clipped_and_noised() -> None:
         f = replied(stage, run, "expose", Exposed, number)[ClientId("anna")].f
         shown = memory_of(stage, run, "anna", "expose", number)
         with torch.no_grad():
-            exact = clipped(network(shown).get_submodule("features")(train(0).x[shown.drawn]), 0.2)
+            exact = clipped(network(shown).get_submodule("features")(train(0).x.all()[shown.drawn]), 0.2)
         assert float(exact.norm(dim=1).max()) <= 0.2 + 1e-6
         assert float((f - exact).std()) == pytest.approx(0.1, rel=0.1)
     metrics = next(c for c in stage.result(run)["clients"] if c["name"] == "anna")["metrics"]

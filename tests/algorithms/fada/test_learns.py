@@ -11,6 +11,7 @@ from torch import Tensor
 from tests.laws.stage import Stage
 from tests.synthetic import Rows, experiment, turned
 from tideline.algorithms import METHODS
+from tideline.core.rows import MemoryRows
 from tideline.core.run import Role, World
 from tideline.core.step import Data
 from tideline.engine.model.runs import Status
@@ -25,7 +26,7 @@ def blobs(angle: float, n: int, seed: int) -> Data:
     rng = torch.Generator().manual_seed(seed)
     y = torch.arange(n) % 2
     x = torch.randn(n, 2, generator=rng) * torch.tensor([0.5, 1.5]) + torch.stack([3.0 * y - 1.5, 1.5 * y], 1)
-    return Data(turned(x, angle), y, torch.zeros(n, dtype=torch.int64), ("blobs",))
+    return Data(MemoryRows(turned(x, angle)), y, torch.zeros(n, dtype=torch.int64), ("blobs",))
 
 
 def site(angle: float, seed: int) -> SimSite:

@@ -25,6 +25,7 @@ from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.privacy import TO_BOTH, Exposure
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site
 from tideline.engine.simulation.federation import Federation, SimSite
@@ -40,7 +41,7 @@ DISTANCES = "distance from the target"
 
 def rows_of(name: str, inputs: tuple[int, ...] = (8,)) -> torch.Tensor:
     """A site's training rows."""
-    return blobs(41, DOMAINS[name], 2 * sorted(DOMAINS).index(name), inputs).x
+    return blobs(41, DOMAINS[name], 2 * sorted(DOMAINS).index(name), inputs).x.all()
 
 
 def memory_of(stage: Any, run: Any, name: str) -> Mine:
@@ -56,7 +57,7 @@ def as_it_is(data: Data) -> Data:
 
 def farther(data: Data) -> Data:
     """Rows that lie elsewhere."""
-    return replace(data, x=data.x + 2.0)
+    return replace(data, x=MemoryRows(data.x.all() + 2.0))
 
 
 def at(c: FDAN, r: int = 1, n: int = 41, role: Role = Role.TARGET) -> Site:
@@ -111,16 +112,16 @@ def test_what_features_are_drawn_to() -> None:
     assert penalty is not None
     data = blobs(33, 1, 6)
     net = nets.loaded(WORLD, w)
-    f = net.get_submodule("features")(data.x)
+    f = net.get_submodule("features")(data.x.all())
     by = waves(20, 64, 2.0, torch.Generator().manual_seed(5))
     apart = 3.0 * ramp(0.5) * ((psi(by, f).mean(0) - m).square().sum() + 0.25)
     assert data.y is not None
     loss = client.objective(data, penalty)
     assert loss is not None
-    torch.testing.assert_close(loss(net, data.x, data.y), functional.cross_entropy(net(data.x), data.y) + apart)
+    torch.testing.assert_close(loss(net, data.x.all(), data.y), functional.cross_entropy(net(data.x.all()), data.y) + apart)
     alone = client.objective(replace(data, y=None), penalty)
     assert alone is not None
-    torch.testing.assert_close(alone(net, data.x, data.y), apart)
+    torch.testing.assert_close(alone(net, data.x.all(), data.y), apart)
     assert client.objective(replace(data, y=None), None) is None
 
 

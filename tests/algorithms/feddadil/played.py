@@ -15,6 +15,7 @@ from tideline.algorithms.feddadil.messages import Mine
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.privacy import Audience, Exposure
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId
 from tideline.core.step import Data
 from tideline.engine.simulation.federation import SimSite
@@ -76,7 +77,7 @@ def phases(**config: Any) -> list[str]:
 
 def few(n: int) -> Any:
     """The first rows only."""
-    return lambda data: Data(data.x[:n], data.y[:n], data.domain[:n], data.domains)
+    return lambda data: Data(MemoryRows(data.x.all()[:n]), data.y[:n], data.domain[:n], data.domains)
 
 
 def of_images() -> dict[str, SimSite]:

@@ -15,6 +15,7 @@ from tideline.algorithms.feddadil.messages import Described, State
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.phase import Replies, Turn
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, World
 from tideline.core.step import Data
 
@@ -114,7 +115,7 @@ def test_few_rows_of_a_class_are_not_described() -> None:
     def thinned(data: Data) -> Data:
         assert data.y is not None
         kept = torch.cat([(data.y == 0).nonzero().flatten()[:9], (data.y != 0).nonzero().flatten()])
-        return Data(data.x[kept], data.y[kept], data.domain[kept], data.domains)
+        return Data(MemoryRows(data.x.all()[kept]), data.y[kept], data.domain[kept], data.domains)
 
     stage, run = played(federation(anna=site(0, thinned)))
     place = phases(rounds=1, encoder_rounds=1, head_rounds=1).index("describe")
@@ -152,7 +153,7 @@ def test_the_linear_layers_are_those_of_all_rows_together() -> None:
     stage, run = played(federation(**sites), head_rounds=300, encoder_rounds=0, rounds=1)
     state = decode(State, stage.journal.rounds(run)[-1].state[0][0], stage.parts, LAX)
     data = [few(41)(blobs(41, 0, 0)), few(14)(blobs(41, 1, 0))]
-    x, y = torch.cat([d.x for d in data]), torch.cat([d.y for d in data])
+    x, y = torch.cat([d.x.all() for d in data]), torch.cat([d.y for d in data])
     heads = state.heads
     variance = x.var(0, unbiased=False)
     assert torch.allclose(heads.shift, x.mean(0), atol=1e-5)

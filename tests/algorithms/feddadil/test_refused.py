@@ -15,6 +15,7 @@ from tideline.algorithms.feddadil.messages import Described, State
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.errors import ConfigRefused, RosterRefused, StepFailed
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, Member, Role, World
 from tideline.core.step import Data
 
@@ -109,7 +110,7 @@ def test_a_source_without_a_class() -> None:
     def without(data: Data) -> Data:
         assert data.y is not None
         kept = data.y != 2
-        return Data(data.x[kept], data.y[kept], data.domain[kept], data.domains)
+        return Data(MemoryRows(data.x.all()[kept]), data.y[kept], data.domain[kept], data.domains)
 
     stage, run = played(federation(anna=site(0, without)))
     last = decode(State, stage.journal.rounds(run)[-1].state[0][0], stage.parts, LAX)
@@ -120,9 +121,9 @@ def test_features_that_are_not_finite() -> None:
     """The site is named, its step fails, and the run says so."""
 
     def broken(data: Data) -> Data:
-        x = data.x.clone()
+        x = data.x.all().clone()
         x[3, 1] = float("inf")
-        return replace(data, x=x)
+        return replace(data, x=MemoryRows(x))
 
     stage = federation(bert=site(1, broken))
     run = stage.start(experiment("feddadil", ROSTER, config=PLAIN, **ALREADY))

@@ -72,7 +72,7 @@ def test_prototypes_are_means_of_projections(normalise: bool) -> None:
     learn = sent(stage, run, "learn")
     for k in TARGETS:
         order, reply = learn[k, 2]
-        z, labels = projections(order.common, memory_of(stage, run, k).head, known(k).view("train", Role.TARGET).x)
+        z, labels = projections(order.common, memory_of(stage, run, k).head, known(k).view("train", Role.TARGET).x.all())
         z = functional.normalize(z) if normalise else z
         for c in range(3):
             assert int(reply.counts[c]) == int((labels == c).sum()) >= 5
@@ -103,7 +103,7 @@ def test_heads_begin_alike_and_stay_at_home() -> None:
     assert not same(heads["bert"].head, heads["emil"].head)
     assert all(same(each.f, taught.f) and same(each.g, taught.g) for each in heads.values())
     assert [o.cursor for o in stage.journal.orders(run) if o.client == "anna" and o.cursor >= 0] == [0]
-    z, labels = projections(orders[0], first, known("bert").view("train", Role.TARGET).x)
+    z, labels = projections(orders[0], first, known("bert").view("train", Role.TARGET).x.all())
     described = sent(stage, run, "describe")["bert", 1][1]
     torch.testing.assert_close(described.prototypes[0], z[labels == 0].mean(0), atol=1e-5, rtol=1e-5)
 
@@ -122,7 +122,7 @@ def test_a_class_that_nobody_has_is_not_predicted() -> None:
     assert memory.present.tolist() == [True, True, False] and not bool(memory.mean[2].any())
     order, held = sent(stage, run, "score")["bert", 3][0], known("bert").held_out
     here = Site(Config(), WORLD, BERT, Role.TARGET, held, 1, torch.Generator())
-    assert set(predict(order, memory, here, held.x).argmax(1).tolist()) == {0, 1}
+    assert set(predict(order, memory, here, held.x.all()).argmax(1).tolist()) == {0, 1}
 
 
 def test_a_class_of_fewer_than_five_is_not_sent() -> None:
@@ -193,7 +193,7 @@ def test_its_owner_takes_out_what_it_predicts_with() -> None:
     head = drawn(0, nets.width(WORLD))
     head.load_state_dict(dict(found["head"]))
     with torch.no_grad():
-        guess = (head(net.get_submodule("features")(held.x)) @ found["prototypes"]["mean"].mT).argmax(1)
+        guess = (head(net.get_submodule("features")(held.x.all())) @ found["prototypes"]["mean"].mT).argmax(1)
     told_of = next(c for c in stage.result(run)["clients"] if c["name"] == "emil")["accuracy"]
     assert float((guess == held.y).double().mean()) == pytest.approx(told_of)
     assert fedpcl_pl.keepsakes(None, prepare(Config(), None)) == {}  # type: ignore[arg-type]

@@ -82,7 +82,7 @@ def network(seed: int = 0) -> nn.Module:
 def test_the_objective_by_hand(l2r: str) -> None:
     """CE(y, g(z)) + a_L2R mean |z| + a_CMI mean KL, z = mu + softplus(s) eps, in float64, term by term."""
     c, net = FedSR(a_l2r=0.3, a_cmi=0.7, l2r=l2r), network()
-    x, y = blobs(9, 1, 3).x.double(), blobs(9, 1, 3).y
+    x, y = blobs(9, 1, 3).x.all().double(), blobs(9, 1, 3).y
     assert y is not None
     rng = torch.Generator().manual_seed(1)
     eps, r_mu, r_s = (torch.randn(n, 64, generator=rng, dtype=torch.float64) for n in (9, 3, 3))
@@ -103,7 +103,7 @@ def test_the_objective_by_hand(l2r: str) -> None:
 def test_its_gradient_is_checked() -> None:
     """By finite differences, over a layer of the network and everything that a site keeps."""
     c, net = FedSR(a_l2r=0.3, a_cmi=0.7), network()
-    x, y = blobs(3, 1, 3).x.double(), torch.tensor([0, 1, 2])
+    x, y = blobs(3, 1, 3).x.all().double(), torch.tensor([0, 1, 2])
     eps = torch.randn(3, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     bias = net.get_parameter("features.1.bias").detach().clone().requires_grad_()
     start = [torch.zeros(3, 64).double(), torch.ones(3, 64).double(), torch.tensor(1.0).double()]
@@ -167,7 +167,7 @@ def test_representations_grow_shorter_under_the_first_term() -> None:
         stage, run = played(a_l2r=weight, rounds=4)
         net = nets.loaded(WORLD, decode(State, stage.row(run).state_digest, stage.parts).model, made=probabilistic.build)  # type: ignore[arg-type]
         with torch.no_grad():
-            return float(probabilistic.encoded(net, blobs(60, 0, 1).x)[0].norm(dim=1).mean())
+            return float(probabilistic.encoded(net, blobs(60, 0, 1).x.all())[0].norm(dim=1).mean())
 
     found = [lengths(weight) for weight in (0.0, 0.1, 1.0)]
     assert found[0] > found[1] > found[2]
@@ -179,15 +179,15 @@ def test_a_prediction_by_hand(draws: int) -> None:
     torch.manual_seed(0)
     model = nets.weights_of(probabilistic.build(WORLD))
     data = blobs(11, 1, 3)
-    found = predict(Model(model), prepare(FedSR(), at(data)), at(data, draws=draws), data.x)
+    found = predict(Model(model), prepare(FedSR(), at(data)), at(data, draws=draws), data.x.all())
     net = nets.loaded(WORLD, model, made=probabilistic.build)
     with torch.no_grad():
-        mu, sigma = probabilistic.encoded(net, data.x)
+        mu, sigma = probabilistic.encoded(net, data.x.all())
         eps = torch.randn(draws, 11, 64, generator=torch.Generator().manual_seed(4))
         z = mu + sigma * eps if draws else mu[None]
         expected = net.get_submodule("classifier")(z).softmax(2).mean(0)
     torch.testing.assert_close(found.exp(), expected)
-    again = predict(Model(model), prepare(FedSR(), at(data)), at(data, draws=draws), data.x)
+    again = predict(Model(model), prepare(FedSR(), at(data)), at(data, draws=draws), data.x.all())
     assert torch.equal(found, again)
     if draws == 0:
         torch.testing.assert_close(expected.log(), net.get_submodule("classifier")(mu).log_softmax(1))
@@ -200,7 +200,7 @@ def test_more_draws_lie_nearer_to_each_other() -> None:
     apart = []
     for draws in (1, 30, 1000):
         site = at(data, draws=draws)
-        first, second = (predict(model, prepare(FedSR(), site), site, data.x).exp() for _ in range(2))
+        first, second = (predict(model, prepare(FedSR(), site), site, data.x.all()).exp() for _ in range(2))
         apart.append(float((first - second).abs().mean()))
     assert apart[0] > apart[1] > apart[2]
 

@@ -186,7 +186,7 @@ def test_ablations_of_the_labels_end_otherwise() -> None:
 
 def test_a_collapsed_model_gets_one_half() -> None:
     """A model that calls nearly everything one class has the largest density of all: then beta is (1/2, 1/2), and it is told."""
-    alike = site("dora", change=lambda data: replace(data, x=data.x[:1].expand_as(data.x).clone()))
+    alike = site("dora", change=lambda data: replace(data, x=data.x.at(torch.zeros(len(data), dtype=torch.int64))))
     stage, run = played("fedwca", federation(dora=alike), rounds=3, **GIVEN, **ORIGINAL)
     reported = {o.client: o.metrics["collapsed"] for o in stage.journal.orders(run) if "collapsed" in o.metrics}
     assert reported == {"bert": 0, "carl": 0, "dora": 1, "emil": 0}

@@ -120,10 +120,10 @@ def test_an_autoencoders_embedding_by_hand(inputs: tuple[int, ...]) -> None:
     by = torch.optim.Adam(net.parameters(), lr=1e-3)
     for _ in range(200):
         by.zero_grad()
-        torch.nn.functional.mse_loss(net(rows.x[given[:100]]), rows.x[given[:100]]).backward()
+        torch.nn.functional.mse_loss(net(rows.x.batch(given[:100])), rows.x.batch(given[:100])).backward()
         by.step()
     found = embed.run(order, Nothing(), site).message.nu
-    torch.testing.assert_close(found, encoder(rows.x[given[100:]]).mean(0).detach(), atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(found, encoder(rows.x.batch(given[100:])).mean(0).detach(), atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("embeddings", ["random", "autoencoder"])
@@ -231,7 +231,7 @@ def test_a_seen_site_is_scored_with_its_own_model_and_an_unseen_one_with_all() -
     held = SimSite(sites(NAMES[:4])["dora"].open_site_data).open_site_data(WORLD, "target").held_out  # type: ignore[arg-type]
     each = []
     for model in exchange["dora", 1][0].models:
-        logits = nets.loaded(WORLD, model)(held.x)
+        logits = nets.loaded(WORLD, model)(held.x.all())
         each.append(float((logits.argmax(1) == held.y).double().mean()))
     reported = {c["name"]: c["accuracy"] for c in stage.result(run)["clients"]}
     assert reported["dora"] == pytest.approx(sum(each) / 3)

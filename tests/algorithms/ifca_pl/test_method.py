@@ -47,7 +47,7 @@ def objective(h: dict[str, Any], x: torch.Tensor) -> float:
 
 def rows_of(name: str) -> torch.Tensor:
     """A site's training rows."""
-    return site(name).open_site_data(WORLD, Role.TARGET).train.x  # type: ignore[attr-defined,no-any-return]
+    return site(name).open_site_data(WORLD, Role.TARGET).train.x.all()  # type: ignore[attr-defined,no-any-return]
 
 
 def test_the_first_models_lie_about_the_source() -> None:

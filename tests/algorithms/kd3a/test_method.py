@@ -67,7 +67,7 @@ def at(c: KD3A, seed: int = 0) -> Site:
 def test_the_target_sends_the_weights_of_its_vote() -> None:
     """From the sources' tables on its rows: shares of sure rows and Shapley values of the quality, in each round."""
     stage, run = played("kd3a", rounds=2, gate=0.6, last_gate=0.8)
-    x = blobs(41, 1, 6).x
+    x = blobs(41, 1, 6).x.all()
     for (_, r), (order, reply) in sent(stage, run, "distil").items():
         p = torch.stack([nets.loaded(WORLD, {**h.f, **h.g}).eval()(x).detach().softmax(1) for h in order.sources])
         gate = (0.6, 0.8)[r - 1]

@@ -51,7 +51,7 @@ def test_clusters_are_by_style_and_share_their_norms_alone(method: str) -> None:
     stage, run = played(method, rounds=3)
     first, *_, last = states(stage, run, State)[1:]
     for (name, _), (_, reply) in sent(stage, run, "style").items():
-        x = blobs(41, DOMAINS[name], 2 * sorted(DOMAINS).index(name), (1, 8, 8)).x
+        x = blobs(41, DOMAINS[name], 2 * sorted(DOMAINS).index(name), (1, 8, 8)).x.all()
         torch.testing.assert_close(reply.style, mean_style(x).float())
         assert torch.equal(first.styles[name], reply.style)
     assert last.members == {"bert": 0, "carl": 0, "dora": 1, "emil": 1}
@@ -215,11 +215,11 @@ def test_half_of_the_images_take_a_style_over() -> None:
     """Each of them that of one client, the others stay; all within the range of the source's own images."""
     here = at(1)
     styles = torch.tensor([100.0, 400.0]).view(2, 1, 1, 1)
-    x = here.data.x.repeat(20, 1, 1, 1)
+    x = here.data.x.all().repeat(20, 1, 1, 1)
     made = restyled(styles, here)(x)
     kept = (made == x).flatten(1).all(1)
     assert 150 < int(kept.sum()) < 250
-    assert float(made.min()) >= float(here.data.x.min()) and float(made.max()) <= float(here.data.x.max())
+    assert float(made.min()) >= float(here.data.x.all().min()) and float(made.max()) <= float(here.data.x.all().max())
     # Clipping at the ends of the range moves the mean a little.
     nearest = (amplitudes(made[~kept]).flatten(1) - styles.flatten()).abs().argmin(1)
     assert 0 < int(nearest.sum()) < len(nearest)

@@ -39,12 +39,12 @@ def test_the_loss_is_equation_9() -> None:
     partner = torch.arange(20)
     partner[[1, 4]] = torch.tensor([7, 10])
     rows = torch.tensor([0, 1, 2, 4])
-    x = site.data.x[rows]
+    x = site.data.x.all()[rows]
     p = net(x).softmax(1)
     o = p.mean(0)
     im = (o * o.log()).sum() - (p * p.log()).sum(1).mean()
     x_hat = x.clone()
-    x_hat[[1, 3]] = (1 - mu) * x[[1, 3]] + mu * site.data.x[[7, 10]]
+    x_hat[[1, 3]] = (1 - mu) * x[[1, 3]] + mu * site.data.x.all()[[7, 10]]
     expected = im + 0.3 * functional.cross_entropy(net(x_hat), labels[rows])
     found = objective(site, Aim(labels, partner), mu, lambda net: None)(net, x, rows)
     torch.testing.assert_close(found, expected)
@@ -55,7 +55,7 @@ def test_a_penalty_is_added() -> None:
     site, net = place(), network()
     rows, aim = torch.arange(4), plain(torch.zeros(20, dtype=torch.int64))
     without, with_it = (
-        objective(site, aim, 0.0, penalty)(net, site.data.x[rows], rows)
+        objective(site, aim, 0.0, penalty)(net, site.data.x.all()[rows], rows)
         for penalty in (lambda n: None, lambda n: torch.tensor(2.0))
     )
     torch.testing.assert_close(with_it - without, torch.tensor(2.0))
@@ -99,6 +99,6 @@ def test_a_pass_sees_what_the_network_says() -> None:
     """Features and softmax outputs, in evaluation mode."""
     site, net = place(), network()
     found = seen(net, site)
-    torch.testing.assert_close(found.p, net.eval()(site.data.x).softmax(1))
+    torch.testing.assert_close(found.p, net.eval()(site.data.x.all()).softmax(1))
     assert found.z.shape == (20, nets.width(WORLD))
     assert FEATURES["model"] == WORLD.model

@@ -18,6 +18,7 @@ from tideline.algorithms.stlf.settings import GIVEN, RULES
 from tideline.archive.checks import LAX, Rules
 from tideline.archive.reader import decode
 from tideline.core.errors import ConfigRefused, RosterRefused
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data
 from tideline.engine.model.orders import Order
@@ -100,9 +101,13 @@ def partly(labelled: int, bare: int) -> SimSite:
     def opened(world: World, role: Role) -> Rows:
         whole = rows(0, world)
         train: Data = replace(
-            whole.train, x=whole.train.x[:labelled], y=None if whole.train.y is None else whole.train.y[:labelled]
+            whole.train,
+            x=MemoryRows(whole.train.x.all()[:labelled]),
+            y=None if whole.train.y is None else whole.train.y[:labelled],
         )
-        train = replace(train, domain=whole.train.domain[:labelled], bare=whole.train.x[labelled : labelled + bare])
+        train = replace(
+            train, domain=whole.train.domain[:labelled], bare=MemoryRows(whole.train.x.all()[labelled : labelled + bare])
+        )
         return Rows(train, whole.held_out)
 
     return SimSite(opened)
@@ -138,7 +143,7 @@ def test_identical_and_separable_data() -> None:
     def moved(by: float) -> SimSite:
         def opened(world: World, role: Role) -> Rows:
             whole = rows(0, world)
-            train = replace(whole.train, x=whole.train.x + by, y=None if role is Role.TARGET else whole.train.y)
+            train = replace(whole.train, x=MemoryRows(whole.train.x.all() + by), y=None if role is Role.TARGET else whole.train.y)
             return Rows(train, whole.held_out)
 
         return SimSite(opened)

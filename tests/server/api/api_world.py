@@ -15,6 +15,7 @@ import httpx
 import torch
 
 from tideline.algorithms import METHODS
+from tideline.core.rows import MemoryRows
 from tideline.core.run import Role, World
 from tideline.core.step import Data
 from tideline.engine.coordinator.run_service import RunService
@@ -66,7 +67,7 @@ def holdings(name: str) -> Holdings:
     """Twelve rows with two classes that a network can tell apart, other ones at each site."""
     rng = torch.Generator().manual_seed(SITES.index(name))
     y = torch.arange(12) % 2
-    data = Data(torch.randn(12, 4, generator=rng) + y[:, None], y, torch.zeros(12, dtype=torch.int64), (name,))
+    data = Data(MemoryRows(torch.randn(12, 4, generator=rng) + y[:, None]), y, torch.zeros(12, dtype=torch.int64), (name,))
     return Holdings(data, data)
 
 

@@ -21,6 +21,7 @@ from tideline.core.errors import StepFailed
 from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn, folded, marked, to, to_all
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
+from tideline.core.rows import MemoryRows
 from tideline.core.run import Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import Data, Outcome, Site, step
@@ -77,8 +78,8 @@ def pool(order: Nothing, memory: Nothing, site: Site[Central]) -> Outcome[Rows, 
     assert y is not None, "only labelled sites are asked"
     if len(x) > c.most_rows:
         chosen = torch.randperm(len(x), generator=site.rng)[: c.most_rows]
-        x, y = x[chosen], y[chosen]
-    return Outcome(Rows(x.float().flatten(1), y), memory, {"samples": len(y)})
+        x, y = x.at(chosen), y[chosen]
+    return Outcome(Rows(x.all("central training").float().flatten(1), y), memory, {"samples": len(y)})
 
 
 # At the coordinator
@@ -123,7 +124,7 @@ def pooled(state: State, world: World) -> Data:
     x = torch.cat([state.rows[k].x.float() for k in names]).view(-1, *world.inputs)
     y = torch.cat([state.rows[k].y.long() for k in names])
     domain = torch.cat([torch.full((len(state.rows[k].y),), i) for i, k in enumerate(names)])
-    return Data(x, y, domain, names)
+    return Data(MemoryRows(x), y, domain, names)
 
 
 def telling(fold: Scored) -> Scored:

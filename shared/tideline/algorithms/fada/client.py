@@ -216,7 +216,7 @@ def identify(order: Identifiers, memory: Mine, site: Site[Either]) -> Outcome[Ha
     net = loaded(memory, site)
     net.train()
     with torch.no_grad(), unmoved(net):
-        f = net.get_submodule("features")(site.data.x[drawn(site, site.config.identify_batch)].to(site.device))
+        f = net.get_submodule("features")(site.data.x.batch(drawn(site, site.config.identify_batch)).to(site.device))
     found = {name: half(di.theta, f, site.role is Role.SOURCE) for name, di in order.di.items()}
     halves = {name: each for name, each in found.items() if each is not None}
     n = max(len(halves), 1)

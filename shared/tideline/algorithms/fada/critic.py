@@ -40,7 +40,7 @@ def features(net: nn.Module, rows: Tensor, seed: int, site: Site[Either]) -> Ten
     """Clipped features of a mini-batch in training mode, by a dropout of its own."""
     net.train()
     torch.manual_seed(seed)
-    f: Tensor = net.get_submodule("features")(site.data.x[rows].to(site.device))
+    f: Tensor = net.get_submodule("features")(site.data.x.batch(rows).to(site.device))
     return clipped(f, as_fada(site.config).clip)
 
 

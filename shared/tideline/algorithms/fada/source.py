@@ -122,7 +122,7 @@ def descended(own: Networks, site: Site[Either]) -> tuple[dict[str, float], dict
         own.beside.train()
     with uncounted(own.net):
         for rows in minibatches(len(data), site):
-            losses.append(backward(own, data.x[rows].to(site.device), data.y[rows].to(site.device), site))
+            losses.append(backward(own, data.x.batch(rows).to(site.device), data.y[rows].to(site.device), site))
             if site.config.mode == GRAD:
                 moving, decay = own.net.named_parameters(), site.config.weight_decay
                 gradient = {n: ((0 if p.grad is None else p.grad) + decay * p).detach().cpu() for n, p in moving}

@@ -81,7 +81,7 @@ def begun_anew(order: Follow, memory: Mine, site: Site[Either]) -> Mine:
 
 def pictured(memory: Mine, net: nn.Module, site: Site[Either]) -> Mine:
     """The memory with where the watched rows lie by the network, in a plane, and what it takes them for. It stays here."""
-    f = nets.features(net, site.data.x[memory.rows], site.device)
+    f = nets.features(net, site.data.x.at(memory.rows), site.device)
     with torch.no_grad():
         guess = net.get_submodule("classifier")(f.to(site.device)).argmax(1).cpu()
     return replace(memory, points=plane(f), guess=guess)
@@ -97,7 +97,7 @@ def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site[Either]) ->
     net.train()
     with uncounted(net):
         for rows in client.minibatches(len(site.data), site):
-            f = net.get_submodule("features")(site.data.x[rows].to(site.device))
+            f = net.get_submodule("features")(site.data.x.batch(rows).to(site.device))
             loss = weight * sum((taken_for_source(logits(each, f)) for each in pairs), f.new_zeros(())) / len(pairs)
             by.zero_grad(set_to_none=True)
             loss.backward()
@@ -163,7 +163,7 @@ class Crowd:
     @classmethod
     def of(cls, net: nn.Module, memory: Mine, site: Site[Either]) -> Crowd:
         """k-means, k = K, of features in evaluation mode, where weights depend on it."""
-        x, K = site.data.x[memory.rows], site.world.classes
+        x, K = site.data.x.batch(memory.rows), site.world.classes
         f = nets.features(net, x, site.device)
         grouped = site.config.attention != UNIFORM and len(f) >= K and finite(f)
         return cls(net, x, f, clusters(f, K, seed=0) if grouped else None, site)

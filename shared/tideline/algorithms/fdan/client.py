@@ -115,7 +115,7 @@ def width(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Width, Mine]:
     check_rows(site)
     net, mine = measured(order, memory, site)
     rows = torch.randperm(len(site.data), generator=site.rng)[:PAIRS]
-    s2 = typical(nets.features(net, site.data.x[rows], site.device))
+    s2 = typical(nets.features(net, site.data.x.at(rows), site.device))
     return Outcome(Width(max(s2, NARROWEST)), mine)
 
 

@@ -14,6 +14,7 @@ from tideline.algorithms.feddadil import messages
 from tideline.algorithms.feddadil.messages import Heads, Labelled, Mine, Moments
 from tideline.core.errors import StepFailed
 from tideline.core.record import Nothing
+from tideline.core.rows import Rows
 from tideline.core.run import Role, World
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
@@ -48,7 +49,7 @@ def prepare(config: Config, site: Site[Config]) -> Mine:
         summaries={},
         picture=Labelled(torch.zeros(0, 0), torch.zeros(0, 0)),
     )
-    return blank if config.encoder_rounds else with_features(blank, site.data.x.flatten(1), site)
+    return blank if config.encoder_rounds else with_features(blank, flat(site.data.x), site)
 
 
 def blank_heads(h: int, classes: int, d: int) -> Heads:
@@ -80,11 +81,16 @@ def own(memory: Mine, config: Config, z: Tensor | None = None) -> Tensor:
     return scaled(memory.z if z is None else z, memory.shift, memory.stretch, config.scaling)
 
 
-def embedded(memory: Mine, site: Site[Config], x: Tensor) -> Tensor:
+def embedded(memory: Mine, site: Site[Config], x: Rows) -> Tensor:
     """Other rows of this site as the encoder gives them. Raises StepFailed where the site has no encoder."""
     if site.config.encoder_rounds and not memory.model:
         raise StepFailed("This site has no encoder: it was away when it was sent", "Begin the run again with all sites")
-    return nets.features(nets.loaded(site.world, memory.model, site.device), x, site.device) if memory.model else x.flatten(1)
+    return nets.features(nets.loaded(site.world, memory.model, site.device), x, site.device) if memory.model else flat(x)
+
+
+def flat(x: Rows) -> Tensor:
+    """Rows that are features already, (n, d). Raises DataRefused for more than a site holds at once."""
+    return x.all("FedDaDiL on rows that are features").flatten(1)
 
 
 def common(heads: Heads, z: Tensor) -> Tensor:

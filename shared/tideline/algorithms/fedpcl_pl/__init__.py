@@ -23,6 +23,7 @@ from tideline.algorithms.source_free.source import network
 from tideline.core.phase import Phase, Plan, Replies, Turn, to
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
+from tideline.core.rows import MemoryRows
 from tideline.core.run import Role, World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
@@ -122,7 +123,7 @@ def learn(order: Lesson, memory: Memory, site: Site[Config]) -> Outcome[Describe
         return contrast(aligned(net(x), c), y, mean, each, c.tau)
 
     optimiser = torch.optim.SGD(head.parameters(), lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
-    rows = replace(site.data, x=z, y=labels)
+    rows = replace(site.data, x=MemoryRows(z), y=labels)
     value = fit_at(site, head, loss, optimiser, epochs=c.epochs, batch=c.batch, data=rows)
     return Outcome(described(head, z, labels, site), next_memory(order.common, head), {"loss": value})
 

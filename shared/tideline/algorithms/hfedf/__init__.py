@@ -67,7 +67,7 @@ def embed(order: Draw, memory: Nothing, site: Site[Config]) -> Outcome[Embedding
         raise DataRefused(what, "Add rows, or use learned embeddings")
     rows = torch.randperm(len(site.data), generator=site.rng)
     x = site.data.x
-    given, others = x[rows[:ROWS]], x[rows[ROWS:]]
+    given, others = x.batch(rows[:ROWS]), x.at(rows[ROWS:])
     encoder, decoder = autoencoder(order, site.world.inputs)
     net = nn.Sequential(encoder, decoder)
     by = torch.optim.Adam(net.parameters(), lr=RATE)
@@ -79,7 +79,7 @@ def embed(order: Draw, memory: Nothing, site: Site[Config]) -> Outcome[Embedding
         by.step()
         site.tick((i + 1) / STEPS)
     with torch.no_grad():
-        nu = encoder(others if len(others) >= LEAST else x).mean(0)
+        nu = encoder((others if len(others) >= LEAST else x).all("hFedF with embeddings by autoencoder")).mean(0)
     return Outcome(Embedding(nu), memory, {"reconstruction": float(value.detach())})
 
 

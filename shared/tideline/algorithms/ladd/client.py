@@ -112,7 +112,7 @@ def own_style(site: Site[Styled]) -> Tensor:
             f"The site has {few}, and a style is a mean over two or more", "Leave the site out, or give it more data"
         )
     chosen = torch.randperm(len(site.data), generator=site.rng)[:IMAGES]
-    return mean_style(site.data.x[chosen]).float()
+    return mean_style(site.data.x.batch(chosen)).float()
 
 
 def teaching(memory_type: type[M]) -> AnyStep:
@@ -130,8 +130,9 @@ def restyled(styles: Tensor, site: Site[Styled]) -> Callable[[Tensor], Tensor]:
 
     The valid range is that of the source's own images, channel by channel: they need not lie between 0 and 1.
     """
-    by_channel = site.data.x.transpose(0, 1).flatten(1)
-    low, high = (of[:, None, None].to(site.device) for of in (by_channel.amin(1), by_channel.amax(1)))
+    bounds = [torch.stack((part.amin((0, 2, 3)), part.amax((0, 2, 3)))) for part in site.data.x.parts()]
+    lows, highs = torch.stack(bounds, 1)
+    low, high = (of[:, None, None].to(site.device) for of in (lows.amin(0), highs.amax(0)))
 
     def change(x: Tensor) -> Tensor:
         taken = (torch.rand(len(x), generator=site.rng) < TRANSFERRED).nonzero().flatten()

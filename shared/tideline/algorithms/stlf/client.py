@@ -43,7 +43,8 @@ def teaching(memory: Mine, data: Data) -> Data:
     assert data.y is not None
     kept = torch.ones(len(data), dtype=torch.bool)
     kept[memory.validation] = False
-    return data if bool(kept.all()) else replace(data, x=data.x[kept], y=data.y[kept], domain=data.domain[kept])
+    rows = kept.nonzero().flatten()
+    return data if bool(kept.all()) else replace(data, x=data.x.at(rows), y=data.y[rows], domain=data.domain[rows])
 
 
 def trained(model: Weights, memory: Mine, site: Site[STLF], epochs: int) -> tuple[nn.Module, float]:
@@ -79,7 +80,7 @@ def wrong(net: nn.Module, memory: Mine, site: Site[STLF]) -> float:
     data = site.data
     assert data.y is not None
     rows = memory.validation if len(memory.validation) else torch.arange(len(data))
-    guess = outputs(net, data.x[rows], site.device).argmax(1)
+    guess = outputs(net, data.x.at(rows), site.device).argmax(1)
     return float((guess != data.y[rows]).double().mean())
 
 
@@ -159,15 +160,15 @@ def sampled(data: Data, share: float, batch: int, rng: Generator) -> Iterator[Te
 def rows_of(data: Data, rows: Tensor) -> Tensor:
     """Rows by number, those without labels behind the others."""
     if data.bare is None:
-        return data.x[rows]
+        return data.x.batch(rows)
     first, rest = rows[rows < len(data)], rows[rows >= len(data)] - len(data)
-    return torch.cat([data.x[first], data.bare[rest]])
+    return torch.cat([data.x.batch(first), data.bare.batch(rest)])
 
 
 def every(data: Data) -> Iterator[Tensor]:
     """All rows, as many at once as a network takes."""
     for part in (data.x,) if data.bare is None else (data.x, data.bare):
-        yield from torch.split(part, nets.rows_of(part))
+        yield from part.parts()
 
 
 @step()

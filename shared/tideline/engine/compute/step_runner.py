@@ -13,7 +13,7 @@ from tideline.archive.reader import decode, files_of
 from tideline.archive.readings import Orders
 from tideline.archive.writer import encode
 from tideline.core.algorithm import AnyAlgorithm, Methods
-from tideline.core.errors import ContractRefused, FederationError, Malformed, MemoryLost, StepFailed
+from tideline.core.errors import ContractRefused, DataRefused, FederationError, Malformed, MemoryLost, StepFailed
 from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
@@ -151,8 +151,16 @@ def placed(method: Configured, job: Job) -> AnyPhase:
 
 
 def masked(data: Data, view: View, role: Role) -> Data:
-    """A target's training labels are absent, even where its reader forgot to hide them."""
-    return replace(data, y=None) if view is View.TRAIN and role is Role.TARGET else data
+    """A target's training labels are absent, even where its reader forgot to hide them.
+
+    Raises DataRefused for rows with files or objects behind them that labels could be read from.
+    """
+    if view is not View.TRAIN or role is not Role.TARGET:
+        return data
+    if not all(rows.plain for rows in (data.x, data.bare) if rows is not None):
+        what = "The training rows of a target are read from files or objects that may hold labels"
+        raise DataRefused(what, "Pour them into memory or a scratch file first: tideline.learning.rows.scratch.poured")
+    return replace(data, y=None)
 
 
 def guarded(name: str, run: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:

@@ -1,7 +1,8 @@
 """A site's data folder: a domain is an `.npz`, `.csv` or `.parquet` file, or a folder of images.
 
 The folder is read twice. The first pass takes headers, names, labels and splits, which are small, and checks everything but the
-samples' values; the second takes the samples, one domain at a time, into tensors of the final size.
+samples' values; the second takes the samples, one domain at a time, into tensors of the final size. Where these would be too much
+for memory they are scratch files, and images are looked at, and then decoded when they are asked for.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import tempfile
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,14 +22,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.rows import Rows, joined
 from tideline.core.run import Role, World
 from tideline.core.settings import nearest, parse
 from tideline.core.step import Data
 from tideline.learning.formats import arrays, csv_files, images, parquet
 from tideline.learning.formats.classes import Classes, read_classes
-from tideline.learning.formats.holdings import Holdings, Rows, Sides
+from tideline.learning.formats.holdings import Holdings, Sides
+from tideline.learning.formats.holdings import Rows as Numbers
 from tideline.learning.formats.surveys import OWNERS, SHOWN, Piece, Place, Survey, at
 from tideline.learning.formats.transforms import PLAIN, Transform, check_values, convert, times
+from tideline.learning.rows import scratch
+from tideline.learning.rows.decoded import DecodedRows
+from tideline.learning.rows.scratch import HELD, Filled
 
 TRANSFORMS = "transforms.toml"
 TABLES = (".csv", ".parquet")
@@ -38,26 +45,28 @@ KINDS: Mapping[str, Callable[[Place, World, Role], Survey]] = {
     ".parquet": parquet.survey,
     "images": images.survey,
 }
+TRAIN = 0  # the place of the training rows among a domain's sides
 # Rows of a domain, sorted, and the tensor that has a place for each; and rows that cannot be read, with the reason.
-Places = Sequence[tuple[Rows, Tensor]]
+Places = Sequence[tuple[Numbers, Tensor]]
 Lost = Sequence[tuple[int, str]]
 log = logging.getLogger(__name__)
 
 
-def read_folder(path: Path | str, world: World, role: Role) -> Holdings:
+def read_folder(path: Path | str, world: World, role: Role, held: int = HELD) -> Holdings:
     """Everything that a site holds for this world; a target's training labels are never loaded.
 
-    Raises DataRefused, with `context["path"]`, for data that cannot be used. The coordinator may see its sentence; names of image
-    files and contents of cells, which may be personal, are only in its `context` and in the local log.
+    held: bytes of samples that are read into memory; of more, none are. Raises DataRefused, with `context["path"]`, for data that
+    cannot be used. The coordinator may see its sentence; names of image files and contents of cells, which may be personal, are
+    only in its `context` and in the local log.
     """
     folder = Path(path)
     try:
         surveys = survey_all(folder, world, role)
-        check_site(folder, surveys, world, role)
-        room = room_for(surveys, world)
+        check_site(folder, surveys, world, role, held)
+        room = room_for(surveys, world, role, held)
         warn_unlabelled(folder, surveys)
         lost = [pour(s, world, places) for s, places in zip(surveys, room.places, strict=True)]
-        return holdings_of(folder, room, lost, role)
+        return holdings_of(folder, room, lost, role, world)
     except DataRefused as error:
         log_owners(error)
         raise
@@ -72,38 +81,104 @@ def log_owners(error: DataRefused) -> None:
 
 @dataclass(frozen=True)
 class Room:
-    """A site's samples (n, *inputs) while they are read: to train on, held out, without labels; and where each row belongs."""
+    """A site's samples (n, *inputs) while they are read: to train on, held out, without labels; and where each row belongs.
+
+    asked: for each domain the sides, of these three, whose samples have no place here, as they are decoded when asked for.
+    """
 
     surveys: list[Survey]
-    tensors: tuple[Tensor, ...]
+    filled: tuple[Filled, ...]
     places: list[Places]
+    asked: list[tuple[bool, ...]]
 
 
-def room_for(surveys: list[Survey], world: World) -> Room:
-    """Empty tensors for a site's training rows, held-out rows, and training rows without labels beside labelled ones."""
-    rows = [s.sides.filled for s in surveys]
+def room_for(surveys: list[Survey], world: World, role: Role, held: int = HELD, decoded: bool = True) -> Room:
+    """Empty room for a site's training rows, held-out rows, and training rows without labels beside labelled ones.
+
+    held: bytes in memory; of more none are. decoded: whether images may then stay files. Raises DataRefused for a full disk.
+    """
+    small = in_memory(samples(surveys), world, held)
+    asked = [on_demand(s, role) if decoded and not small else (False,) * len(s.sides.filled) for s in surveys]
+    rows = [stored(s, which) for s, which in zip(surveys, asked, strict=True)]
     sizes = [[len(own) for own in side] for side in zip(*rows, strict=True)]
-    tensors = tuple(torch.empty((sum(n), *world.inputs)) for n in sizes)
-    into = zip(*(torch.split(tensor, n) for tensor, n in zip(tensors, sizes, strict=True)), strict=True)
+    filled = tuple(scratch.room((sum(n), *world.inputs), held if small else 0) for n in sizes)
+    into = zip(*(torch.split(each.tensor, n) for each, n in zip(filled, sizes, strict=True)), strict=True)
     places: list[Places] = [tuple(zip(*each, strict=True)) for each in zip(rows, into, strict=True)]
-    return Room(surveys, tensors, places)
+    return Room(surveys, filled, places, asked)
 
 
-def holdings_of(folder: Path, room: Room, lost: list[Lost], role: Role) -> Holdings:
+def samples(surveys: list[Survey]) -> int:
+    """How many samples of a site are read."""
+    return sum(map(len, surveys)) - counted(surveys, "unscored")
+
+
+def in_memory(rows: int, world: World, held: int) -> bool:
+    """Whether so many samples are held in memory: if they are few, and this machine has it."""
+    return 4 * rows * math.prod(world.inputs) <= min(held, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def on_demand(survey: Survey, role: Role) -> tuple[bool, ...]:
+    """Which sides of a domain can be read when asked for. A target's training images cannot if folders name their classes."""
+    named = role is Role.TARGET and survey.sides.y_held is not None
+    return tuple(survey.reader is not None and not (named and side == TRAIN) for side in range(len(survey.sides.filled)))
+
+
+def stored(survey: Survey, asked: tuple[bool, ...]) -> tuple[Numbers, ...]:
+    """The rows of each side that are read beforehand."""
+    return tuple(rows[:0] if left else rows for rows, left in zip(survey.sides.filled, asked, strict=True))
+
+
+def holdings_of(folder: Path, room: Room, lost: list[Lost], role: Role, world: World) -> Holdings:
     """The samples with their labels, without the rows that their owner lets go. `lost`: of each domain."""
     surveys = room.surveys
     gone = [left_out(s, rows) for s, rows in zip(surveys, lost, strict=True)]
     left = [without(s, rows) for s, rows in zip(surveys, gone, strict=True)]
-    tensors = room.tensors
+    filled = room.filled
     if any(rows.size for rows in gone):
         check_roles(folder, left, role)
-        sides_of = zip(*(s.sides.filled for s in surveys), strict=True)
-        tensors = tuple(closed_up(tensor, rows, gone) for tensor, rows in zip(tensors, sides_of, strict=True))
-    train, held, bare = tensors
+        sides_of = zip(*(stored(s, which) for s, which in zip(surveys, room.asked, strict=True)), strict=True)
+        filled = tuple(
+            replace(each, tensor=closed_up(each.tensor, rows, gone)) for each, rows in zip(filled, sides_of, strict=True)
+        )
+    train, held, bare = (side_of(side, each, left, room.asked, world) for side, each in enumerate(filled))
     names, sides = tuple(name_of(s.place.path) for s in surveys), [s.sides for s in left]
     learnt = Data(x=train, y=join([s.y_train for s in sides]), domain=domains_of([s.train for s in sides]), domains=names)
     scored = Data(x=held, y=join([s.y_held for s in sides]), domain=domains_of([s.held for s in sides]), domains=names)
     return Holdings(replace(learnt, bare=bare if len(bare) else None), scored)
+
+
+def side_of(side: int, filled: Filled, left: list[Survey], asked: list[tuple[bool, ...]], world: World) -> Rows:
+    """The rows of a side over all domains, in their order."""
+    if not any(which[side] for which in asked):
+        return filled
+    several: list[Rows] = []
+    start = 0
+    for survey, which in zip(left, asked, strict=True):
+        rows = survey.sides.filled[side]
+        if which[side]:
+            several.append(decoded(survey, rows, world))
+        else:
+            several.append(replace(filled, tensor=filled.tensor[start : start + len(rows)]))
+            start += len(rows)
+    return joined(several)
+
+
+def decoded(survey: Survey, rows: Numbers, world: World) -> Rows:
+    """Samples of a domain that are files, decoded when asked for. Raises DataRefused then for one that has changed since."""
+    assert survey.reader is not None
+    read, path = survey.reader(rows), survey.place.path
+
+    def decode(row: int) -> Tensor:
+        piece = read(row)
+        with at(path):
+            if piece.x is None:
+                what = "an image could be read when the agent opened the folder, and can no longer be"
+                raise DataRefused(what, "Leave the data as they are while a run works with them", said=piece.why)
+            check_values(piece.x, world.inputs, piece.transform, row)
+            return convert(piece.x, world.inputs, piece.transform)[0]
+
+    # Where rows have labels, folders in the files' names say them.
+    return DecodedRows(len(rows), world.inputs, decode, numbers=survey.sides.y_held is None)
 
 
 def find(folder: Path) -> Mapping[str, Path]:
@@ -177,11 +252,12 @@ def read_transforms(path: Path, domains: list[str]) -> Mapping[str, Transform]:
         raise DataRefused(f"{path}: {error.what}", error.todo, path=str(path)) from error
 
 
-def check_site(folder: Path, surveys: list[Survey], world: World, role: Role) -> None:
+def check_site(folder: Path, surveys: list[Survey], world: World, role: Role, held: int = HELD) -> None:
     """Raises DataRefused if the domains, taken together, cannot be used in this role and on this machine."""
     check_roles(folder, surveys, role)
     check_sides(folder, surveys)
-    check_room(folder, sum(map(len, surveys)) - counted(surveys, "unscored"), world)
+    if not in_memory(samples(surveys), world, held):
+        check_room(folder, sum(len(rows) for s in surveys for rows in stored(s, on_demand(s, role))), world)
 
 
 def check_roles(folder: Path, surveys: list[Survey], role: Role) -> None:
@@ -238,11 +314,12 @@ def warn_unlabelled(folder: Path, surveys: list[Survey]) -> None:
 
 
 def check_room(folder: Path, rows: int, world: World) -> None:
-    """Raises DataRefused if so many samples of the world's size are more than the machine's memory."""
-    sample = 4 * math.prod(world.inputs)
-    if rows * sample > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
-        what = f"{folder}: {rows} samples of {times(world.inputs)} take {rows * sample / 1e9:.1f} GB, more than this machine has"
-        raise DataRefused(what, "Ask for a world with smaller inputs, or keep fewer samples here", path=str(folder))
+    """Raises DataRefused if so many samples of the world's size are more than a scratch file can hold."""
+    size, free = 4 * rows * math.prod(world.inputs), scratch.free_disk()
+    if size > free:
+        what = f"{folder}: {rows} samples of {times(world.inputs)} take {size / 1e9:.1f} GB, more than this machine has"
+        where = f"{free / 1e9:.1f} GB are free in {tempfile.gettempdir()}"
+        raise DataRefused(f"{what}: {where}", scratch.MORE_DISK, path=str(folder))
 
 
 def pour(domain: Survey, world: World, places: Places) -> Lost:
@@ -266,7 +343,7 @@ def pour(domain: Survey, world: World, places: Places) -> Lost:
     return lost
 
 
-def place_rows(piece: Piece, x: NDArray[np.generic], world: World, rows: Rows, into: Tensor) -> None:
+def place_rows(piece: Piece, x: NDArray[np.generic], world: World, rows: Numbers, into: Tensor) -> None:
     """Write those of `rows` that are in a piece into `into`, which has a place for each of `rows`."""
     first, end = (int(i) for i in np.searchsorted(rows, (piece.start, piece.start + len(x))))
     for i in range(first, end, CHUNK):
@@ -274,7 +351,7 @@ def place_rows(piece: Piece, x: NDArray[np.generic], world: World, rows: Rows, i
         into[at_rows] = convert(x[rows[at_rows] - piece.start], world.inputs, piece.transform)
 
 
-def left_out(domain: Survey, lost: Lost) -> Rows:
+def left_out(domain: Survey, lost: Lost) -> Numbers:
     """The unreadable rows that the owner lets go. Raises DataRefused if they may not go, or if a side would be empty."""
     gone = np.array([row for row, _ in lost], np.int64)
     few = any(len(rows) and np.isin(rows, gone).all() for rows in (domain.sides.train, domain.sides.held))
@@ -283,7 +360,7 @@ def left_out(domain: Survey, lost: Lost) -> Rows:
     return gone
 
 
-def without(domain: Survey, gone: Rows) -> Survey:
+def without(domain: Survey, gone: Numbers) -> Survey:
     of = domain.sides
     train, held = ~np.isin(of.train, gone), ~np.isin(of.held, gone)
     labels = {
@@ -295,7 +372,7 @@ def without(domain: Survey, gone: Rows) -> Survey:
     return replace(domain, sides=left)
 
 
-def closed_up(filled: Tensor, rows: Iterable[Rows], gone: list[Rows]) -> Tensor:
+def closed_up(filled: Tensor, rows: Iterable[Numbers], gone: list[Numbers]) -> Tensor:
     """The filled places, moved together in place: no second copy is made."""
     left = np.flatnonzero(np.concatenate([~np.isin(r, g) for r, g in zip(rows, gone, strict=True)]))
     for i in range(0, len(left), CHUNK):
@@ -310,6 +387,6 @@ def join(labels: list[NDArray[np.int64] | None]) -> Tensor | None:
     return torch.from_numpy(np.concatenate(known)) if known else None
 
 
-def domains_of(rows: list[Rows]) -> Tensor:
+def domains_of(rows: list[Numbers]) -> Tensor:
     """For each row the index of its domain, (n,) int64."""
     return torch.repeat_interleave(torch.arange(len(rows)), torch.tensor([len(r) for r in rows]))

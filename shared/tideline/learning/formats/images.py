@@ -54,7 +54,11 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         sides = Sides(*rows)
         if words is not None:
             sides = cut(map(place.classes.number, words), rows, role, lambda row: strange(place, words[row]))
-    return Survey(place, sides, lambda: pieces(place, files), files.__getitem__)
+
+    def reader(rows: Rows) -> Files:
+        return Files(place, tuple(files[i] for i in rows))
+
+    return Survey(place, sides, pieces=lambda: pieces(place, files), name=files.__getitem__, reader=reader)
 
 
 def strange(place: Place, word: str) -> DataRefused:
@@ -134,17 +138,28 @@ def split(domain: Path, files: tuple[str, ...]) -> tuple[Rows, Rows]:
 
 def pieces(place: Place, files: tuple[str, ...]) -> Iterator[Piece]:
     """The images one by one; one that cannot be read is a piece without samples."""
-    for i, name in enumerate(files):
+    return map(Files(place, files), range(len(files)))
+
+
+@dataclass(frozen=True)
+class Files:
+    """Reads images of a domain by their places in a list of names."""
+
+    place: Place
+    names: tuple[str, ...]
+
+    def __call__(self, i: int) -> Piece:
+        """One image as a piece; without samples if it cannot be read."""
+        transform = self.place.transform
         try:
-            x = decode(place.path / name)
+            x = decode(self.place.path / self.names[i])
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001 - decoders may raise anything on damaged files; it is reported
-            yield Piece(i, None, place.transform, f"{type(error).__name__}: {error}")
-        else:
-            # Without a scale, 16-bit pixels are white at the largest number that they can hold.
-            deep = x.dtype == np.uint16 and place.transform.scale is None
-            yield Piece(i, x[None], replace(place.transform, scale=WHITE_16) if deep else place.transform)
+            return Piece(i, None, transform, f"{type(error).__name__}: {error}")
+        # Without a scale, 16-bit pixels are white at the largest number that they can hold.
+        deep = x.dtype == np.uint16 and transform.scale is None
+        return Piece(i, x[None], replace(transform, scale=WHITE_16) if deep else transform)
 
 
 def decode(path: Path) -> NDArray[np.generic]:
@@ -161,6 +176,11 @@ def decode(path: Path) -> NDArray[np.generic]:
         short = image.format == "PNG" and image.mode == "I"  # how older Pillows open 16 bits
         x = as_array(ImageOps.exif_transpose(image))
         return x.astype(np.uint16) if short else x
+
+
+def pixels(given: object) -> NDArray[np.generic] | None:
+    """An image that a person's own code opened, (H, W) or (H, W, 3), upright; None for what is no image of Pillow's."""
+    return as_array(ImageOps.exif_transpose(given)) if isinstance(given, Image.Image) else None
 
 
 def as_array(image: Image.Image) -> NDArray[np.generic]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tideline.core.errors import DataRefused
 from tideline.learning.formats.classes import Classes
-from tideline.learning.formats.holdings import Sides
+from tideline.learning.formats.holdings import Rows, Sides
 from tideline.learning.formats.transforms import PLAIN, Transform
 
 COMMON = ("scale", "mean", "std")
@@ -43,12 +43,16 @@ class Piece:
 
 @dataclass(frozen=True)
 class Survey:
-    """One domain before `pieces` reads its samples, in the order of the rows. `name`: a row's file or line, for the owner."""
+    """One domain before `pieces` reads its samples, in the order of the rows. `name`: a row's file or line, for the owner.
+
+    reader: where each sample lies apart, gives for some rows what reads them by their places in that list; it holds no others.
+    """
 
     place: Place
     sides: Sides
     pieces: Callable[[], Iterator[Piece]]
     name: Callable[[int], str]
+    reader: Callable[[Rows], Callable[[int], Piece]] | None = None
 
     def __len__(self) -> int:
         return len(self.sides)

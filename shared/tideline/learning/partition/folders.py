@@ -30,6 +30,7 @@ from tideline.learning.formats.surveys import Place, Survey, at, readable
 from tideline.learning.partition import deals, dirichlet
 from tideline.learning.partition.deals import UNSEEN, Deal, Hand, Hands
 from tideline.learning.partition.dirichlet import Dirichlet, Words
+from tideline.learning.rows.scratch import HELD
 
 Rule = Deal | Dirichlet
 RULES: Mapping[str, type[Deal] | type[Dirichlet]] = {"leave-out": Deal, "dirichlet": Dirichlet}
@@ -248,13 +249,15 @@ def read_dealt(
         surveys = folder.survey_all(path, world, Role.SOURCE, {name for hands in sites.values() for name in hands})
         folder.check_roles(path, surveys, Role.SOURCE)
         rows = sum(len(h.train) + len(h.held) + len(h.bare) for hands in sites.values() for h in hands.values())
-        folder.check_room(path, rows, world)
-        rooms = {site: room_of(at_site(path, site), surveys, hands, roles[site], world) for site, hands in sites.items()}
+        held = HELD if folder.in_memory(rows, world, HELD) else 0
+        if not held:
+            folder.check_room(path, rows, world)
+        rooms = {site: room_of(at_site(path, site), surveys, hands, roles[site], world, held) for site, hands in sites.items()}
         # Without their own splits, which a deal ignores.
         undivided = [replace(s, sides=Sides(np.arange(len(s), dtype=np.int64), none())) for s in surveys]
         lost = {s.place.path: folder.pour(s, world, places_of(s, rooms)) for s in undivided}
         return {
-            site: folder.holdings_of(at_site(path, site), room, [lost[s.place.path] for s in room.surveys], roles[site])
+            site: folder.holdings_of(at_site(path, site), room, [lost[s.place.path] for s in room.surveys], roles[site], world)
             for site, room in rooms.items()
         }
     except DataRefused as error:
@@ -262,13 +265,15 @@ def read_dealt(
         raise
 
 
-def room_of(site: Path, surveys: list[Survey], hands: Hands, role: Role, world: World) -> Room:
-    """Empty tensors for a site's rows. Raises DataRefused for what an agent would refuse, such as rows of a single class."""
+def room_of(site: Path, surveys: list[Survey], hands: Hands, role: Role, world: World, held: int) -> Room:
+    """Empty room for a site's rows, in memory up to `held` bytes. Raises DataRefused for what an agent would refuse, such as rows
+    of a single class.
+    """
     dealt = ((s, hands.get(folder.name_of(s.place.path))) for s in surveys)
     own = folder.together([replace(s, sides=portion(s, hand, role)) for s, hand in dealt if hand is not None])
     folder.check_roles(site, own, role)
     folder.check_sides(site, own)
-    return folder.room_for(own, world)
+    return folder.room_for(own, world, role, held, decoded=False)
 
 
 def portion(survey: Survey, hand: Hand, role: Role) -> Sides:

@@ -1,0 +1,204 @@
+"""Rows of a site as a lazy view: how many, of what shape, and batches of them; where they lie is their own affair.
+
+n rows of samples of `shape`, without the axis that counts them. Light: torch is loaded where rows are first read.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from tideline.core.errors import DataRefused
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor, dtype
+
+PART = 512  # rows that pass through a network at once, at most
+NUMBERS = 1 << 22  # of their inputs: a first layer makes some twenty times as many
+WHOLE = 2 << 30  # bytes of rows outside memory that a step may ask for at once
+
+
+def part_size(shape: Sequence[int]) -> int:
+    """How many samples of this shape pass through a network at once: fewer of large images."""
+    return max(1, min(PART, NUMBERS // max(1, math.prod(shape))))
+
+
+class Rows(ABC):
+    """n samples, all of one shape and dtype. Reading never changes them, and the same indices give the same bytes."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample."""
+
+    @property
+    def dtype(self) -> dtype:
+        """float32, as the networks take it."""
+        import torch
+
+        return torch.float32
+
+    @property
+    @abstractmethod
+    def plain(self) -> bool:
+        """Whether there is nothing behind them but numbers: no file's name, and no object that could lead to a label."""
+
+    @abstractmethod
+    def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
+        """The rows of these numbers: indices (b,) int64 in [0, n), in any order, also repeated or none -> (b, *shape).
+
+        rng: for sources that draw at random, such as augmentation. Raises IndexError for n or more.
+        """
+
+    def parts(self, size: int | None = None) -> Iterator[Tensor]:
+        """All rows in order, (size, *shape) at a time, by default as many as a network takes; of no rows, one empty part."""
+        import torch
+
+        size = size or part_size(self.shape)
+        for start in range(0, max(len(self), 1), size):
+            yield self.batch(torch.arange(start, min(start + size, len(self))))
+
+    def at(self, indices: Tensor) -> Rows:
+        """These rows alone, by number, as a view. Nothing is read."""
+        return Chosen(self, indices)
+
+    def all(self, by: str = "this method") -> Tensor:
+        """All rows at once (n, *shape). Raises DataRefused above WHOLE bytes, in the name of whoever cannot do with parts."""
+        check_whole(len(self), self.shape, by)
+        import torch
+
+        return torch.cat(list(self.parts()))
+
+
+def check_whole(n: int, shape: Sequence[int], by: str, most: int = WHOLE) -> None:
+    """Raises DataRefused if n float32 samples of this shape take more than `most` bytes."""
+    size = 4 * n * math.prod(shape)
+    if size > most:
+        what = (
+            f"{n} rows of {' x '.join(map(str, shape))} take {size / 1e9:.1f} GB, and {by} wants them all at once, which ends at"
+        )
+        todo = "Keep fewer rows at the site, ask for a world with smaller inputs, or take a method that reads rows in batches"
+        raise DataRefused(f"{what} {most / 1e9:.1f} GB", todo, rows=n)
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryRows(Rows):
+    """Rows that are a tensor (n, *shape) in memory."""
+
+    tensor: Tensor
+
+    def __len__(self) -> int:
+        return int(self.tensor.shape[0])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape[1:])
+
+    @property
+    def dtype(self) -> dtype:
+        return self.tensor.dtype
+
+    @property
+    def plain(self) -> bool:
+        return True
+
+    def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
+        return self.tensor[indices]
+
+    def parts(self, size: int | None = None) -> Iterator[Tensor]:
+        import torch
+
+        return iter(torch.split(self.tensor, size or part_size(self.shape)))
+
+    def at(self, indices: Tensor) -> Rows:
+        return MemoryRows(self.tensor[indices])
+
+    def all(self, by: str = "") -> Tensor:
+        return self.tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen(Rows):
+    """Some rows of others, by number (m,)."""
+
+    rows: Rows
+    indices: Tensor
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rows.shape
+
+    @property
+    def plain(self) -> bool:
+        return self.rows.plain
+
+    def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
+        return self.rows.batch(self.indices[indices], rng)
+
+    def at(self, indices: Tensor) -> Rows:
+        return Chosen(self.rows, self.indices[indices])
+
+
+@dataclass(frozen=True, eq=False)
+class Joined(Rows):
+    """Rows of several places, one after the other."""
+
+    several: tuple[Rows, ...]
+    starts: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.several[0].shape
+
+    @property
+    def plain(self) -> bool:
+        return all(each.plain for each in self.several)
+
+    def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
+        """Each place is asked once, for its own rows in the order of `indices`."""
+        import torch
+
+        out = torch.empty((len(indices), *self.shape), dtype=self.dtype)
+        places = torch.tensor([self.place(int(i)) for i in indices], dtype=torch.int64)
+        for number in sorted(set(places.tolist())):
+            here = (places == number).nonzero().flatten()
+            out[here] = self.several[number].batch(indices[here] - self.starts[number], rng)
+        return out
+
+    def place(self, row: int) -> int:
+        """Which of the places a row is in."""
+        if not 0 <= row < len(self):
+            raise IndexError(f"row {row} of {len(self)}")
+        return bisect_right(self.starts, row) - 1
+
+
+def joined(several: Sequence[Rows]) -> Rows:
+    """Rows of one or more places as one. Those in memory become one tensor. Raises ValueError for samples of two shapes."""
+    if len({each.shape for each in several}) != 1:
+        raise ValueError("rows that are joined are of one shape")
+    if len(several) == 1:
+        return several[0]
+    if all(isinstance(each, MemoryRows) for each in several):
+        import torch
+
+        return MemoryRows(torch.cat([each.all() for each in several]))
+    return Joined(tuple(several), (0, *accumulate(map(len, several))))
+
+
+def as_rows(x: Tensor | Rows) -> Rows:
+    """Rows, of a tensor those in memory."""
+    return x if isinstance(x, Rows) else MemoryRows(x)
