@@ -15,11 +15,12 @@ from tideline.core.record import leaves, specs
 from tideline.core.settings import plain
 
 NAMES = [name for name, _ in METHODS]
+TRAINING = "local-training"  # the page of the settings that all methods share
 
 
 def page(name: str) -> str:
-    """A method's page."""
-    return text_of(DOCS / "methods" / f"{name}.md")
+    """A method's page, or that of local training."""
+    return text_of(DOCS / "methods" / f"{name}.md") if name != TRAINING else text_of(DOCS / f"{name}.md")
 
 
 def told_settings(name: str) -> dict[str, str]:
@@ -35,7 +36,9 @@ def settings(method: Algorithm) -> dict[str, str]:
 
 
 def word(value: Any) -> str:
-    """A default as the pages write it."""
+    """A default as the pages write it. That of a group of settings is on the group's own page."""
+    if isinstance(value, dict) and value:
+        return "see there"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -56,9 +59,9 @@ def test_settings_and_defaults(name: str) -> None:
     """Each setting is named, with its default here or on the page of the method that this one builds on; no other is."""
     ours, told = settings(resolve(METHODS, name)), told_settings(name)
     assert {k: v for k, v in told.items() if ours.get(k) != v} == {}
-    bases = [base for base in re.findall(r"\]\((\w+)\.md\)", page(name)) if base in NAMES]
-    inherited = {k: v for base in bases for k, v in told_settings(base).items()}
-    assert {k: v for k, v in ours.items() if (inherited | told).get(k) != v} == {}
+    bases = [base for base in re.findall(r"\]\((?:\.\./)?([\w-]+)\.md\)", page(name)) if base in (*NAMES, TRAINING)]
+    pages = [told, *map(told_settings, bases)]
+    assert {k: v for k, v in ours.items() if all(each.get(k) != v for each in pages)} == {}
     assert set(ours) <= set(ticked(page(name)))
 
 

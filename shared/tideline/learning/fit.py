@@ -1,14 +1,14 @@
-"""Local training: passes over rows with an optimiser of the settings' name, and batch norm's statistics measured anew.
+"""Training: passes over rows with an optimiser, and batch norm's statistics measured anew.
 
 Li et al., "Revisiting Batch Normalization For Practical Domain Adaptation", 2016 (arXiv 1603.04779).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
@@ -20,7 +20,6 @@ from tideline.core.step import Data, Site, no_tick
 
 C = TypeVar("C")
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
-OPTIMISERS = ("sgd", "adam")
 
 
 def cross_entropy(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -114,29 +113,6 @@ def descend(net: nn.Module, loss: Loss, x: Tensor, y: Tensor, optimiser: Optimiz
         nn.utils.clip_grad_norm_(net.parameters(), clip)
     optimiser.step()
     return float(value.detach())
-
-
-class Descent(Protocol):
-    """Settings of local training's optimiser."""
-
-    @property
-    def optimiser(self) -> str: ...
-    @property
-    def rate(self) -> float: ...
-    @property
-    def momentum(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-
-
-def optimiser(c: Descent, parameters: Iterable[nn.Parameter]) -> Optimizer:
-    """SGD with momentum, or Adam (Kingma, Ba, ICLR 2015), fresh. c: settings with optimiser, rate, momentum, weight_decay.
-
-    Weight decay is a term of the gradient in both. Adam has no use for `momentum`; its betas are 0.9 and 0.999.
-    """
-    if c.optimiser == "adam":
-        return torch.optim.Adam(parameters, lr=c.rate, weight_decay=c.weight_decay)
-    return torch.optim.SGD(parameters, lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
 
 
 def normed(net: nn.Module) -> list[_BatchNorm]:

@@ -485,7 +485,7 @@ def test_the_weight_of_eq_5_grows() -> None:
 
 def test_the_rate_falls() -> None:
     """As half a cosine, and never to 0; or it stays."""
-    falls, stays = FADA(rounds=4, rate=0.2), FADA(rounds=4, rate=0.2, falls=False)
+    falls, stays = FADA(rounds=4, rate=0.2), FADA(rounds=4, rate=0.2, schedule="constant")
     assert [falls.rate_of(r) for r in (1, 3)] == pytest.approx([0.2, 0.1])
     assert 0 < falls.rate_of(4) < 0.05
     assert {stays.rate_of(r) for r in range(1, 5)} == {0.2}

@@ -110,7 +110,7 @@ def test_a_target_forgets_there_too() -> None:
 @pytest.mark.parametrize("mode", [{"mode": "delta"}, {"mode": "grad", "steps": 1}, {"mode": "param"}])
 def test_what_a_source_pulled_is_part_of_what_it_sends(mode: dict[str, Any], meet: bool) -> None:
     """Its half of eq. 5 is in its network when the local steps begin, and in its contribution, in later rounds too."""
-    pulls: dict[str, Any] = {"lambda_adv": 5.0, "ramp": 0.0, "falls": False, "weight_decay": 0.0, "attention": "uniform"}
+    pulls: dict[str, Any] = {"lambda_adv": 5.0, "ramp": 0.0, "schedule": "constant", "weight_decay": 0.0, "attention": "uniform"}
     stage, run = played(stage=letting_out(), **{**CRITIC, **pulls, **mode, "rounds": 3, "parts": "II", "meet": meet})
     for number in (1, 2, 3):
         changes = []
@@ -133,7 +133,7 @@ def test_what_a_source_pulled_is_part_of_what_it_sends(mode: dict[str, Any], mee
 
 def test_a_pull_moves_what_the_local_steps_begin_from() -> None:
     """At a rate at which local steps are nothing beside it: the network is the mean of the last round, and what was pulled."""
-    still: dict[str, Any] = {"lambda_adv": 1e4, "ramp": 0.0, "rate": 1e-6, "falls": False, "weight_decay": 0.0}
+    still: dict[str, Any] = {"lambda_adv": 1e4, "ramp": 0.0, "rate": 1e-6, "schedule": "constant", "weight_decay": 0.0}
     stage, run = played(stage=letting_out(), **{**CRITIC, **still, "rounds": 2})
     pulled, after = memory_of(stage, run, "anna", "pull", 4), memory_of(stage, run, "anna", "improve", 2)
     assert max(float(w.abs().max()) for w in pulled.drift.values()) > 1e-4

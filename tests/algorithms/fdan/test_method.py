@@ -116,13 +116,13 @@ def test_what_features_are_drawn_to() -> None:
     by = waves(20, 64, 2.0, torch.Generator().manual_seed(5))
     apart = 3.0 * ramp(0.5) * ((psi(by, f).mean(0) - m).square().sum() + 0.25)
     assert data.y is not None
-    loss = client.objective(data, penalty)
+    loss = client.objective(replace(at(c, 3), data=data), penalty)
     assert loss is not None
     torch.testing.assert_close(loss(net, data.x.all(), data.y), functional.cross_entropy(net(data.x.all()), data.y) + apart)
-    alone = client.objective(replace(data, y=None), penalty)
+    alone = client.objective(replace(at(c, 3), data=replace(data, y=None)), penalty)
     assert alone is not None
     torch.testing.assert_close(alone(net, data.x.all(), data.y), apart)
-    assert client.objective(replace(data, y=None), None) is None
+    assert client.objective(replace(at(c, 3), data=replace(data, y=None)), None) is None
 
 
 def test_changes_are_averaged_alike() -> None:

@@ -37,6 +37,7 @@ from tideline.core.privacy import Exposure
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Site
 from tideline.engine.simulation.federation import Federation
+from tideline.learning.local_training import rate_at
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.labels import knowledge
 from tideline.numerics.labels.knowledge import leave_one_out, shapley
@@ -191,8 +192,8 @@ def test_gate_and_rate_over_the_rounds() -> None:
     c = KD3A(rounds=11, rate=0.1)
     assert [method.gate_of(c, r) for r in (1, 6, 11)] == pytest.approx([0.9, 0.925, 0.95])
     assert method.gate_of(KD3A(rounds=1), 1) == 0.9
-    assert [method.rate_of(c, r) for r in (1, 12)] == pytest.approx([0.1, 0.0])
-    assert method.rate_of(KD3A(rounds=2, rate=0.1), 2) == pytest.approx(0.05)
+    assert [rate_at(c, c.rate, r, c.rounds) for r in (1, 12)] == pytest.approx([0.1, 0.0])
+    assert rate_at(KD3A(), 0.1, 2, 2) == pytest.approx(0.05)
 
 
 def test_smoothing() -> None:

@@ -25,7 +25,7 @@ from tideline.core.run import ClientId, Role, Roster, World, described
 from tideline.core.settings import Plain, Settings, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import confused, evaluate, outputs
-from tideline.learning.fit import OPTIMISERS, cross_entropy, fit_at, optimiser
+from tideline.learning.local_training import LocalTraining, loss_at, train_at
 from tideline.numerics.aggregation.averaging import weighted_sum
 
 A = TypeVar("A", bound="Averaging")
@@ -36,18 +36,14 @@ Penalty: TypeAlias = Callable[[A, nn.Module, Weights], Tensor | None]
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(LocalTraining):
     """Settings of local training, which all of the family have, and other methods whose sites train alike."""
 
     rounds: int = setting(10, low=0, high=100_000, doc="rounds of averaging, R")
     epochs: int = setting(1, low=1, doc="local epochs a round, E")
     batch: int = setting(32, low=1, doc="rows in a mini-batch")
-    rate: float = setting(1e-2, low=0.0, doc="learning rate of local training, eta")
-    momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the local SGD; fresh each round")
-    weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of local training")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
     roles: tuple[Role, ...] = setting((Role.SOURCE, Role.PEER), doc="whose labels are learnt from")
-    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of local training; adam has no use for momentum")
     confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too")
 
 
@@ -110,15 +106,15 @@ def averaging(
     @step(metrics=("loss", "samples"))
     def train(order: Model, memory: Nothing, site: Site[A]) -> Outcome[Update, Nothing]:
         """E epochs of SGD from w on the site's labelled rows."""
-        net = nets.loaded(site.world, order.model, site.device)
+        net, labels = nets.loaded(site.world, order.model, site.device), loss_at(site)
 
         def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
             extra = penalty(site.config, net, order.model) if penalty else None
-            plain = cross_entropy(net, x, y)
+            plain = labels(net, x, y)
             return plain if extra is None else plain + extra
 
         c, n = site.config, len(site.data)
-        value = fit_at(site, net, loss, optimiser(c, net.parameters()), epochs=c.epochs, batch=c.batch)
+        value = train_at(site, net, loss, epochs=c.epochs, batch=c.batch)
         return Outcome(Update(nets.weights_of(net), n), memory, {"loss": value, "samples": n})
 
     def plan(c: A) -> Plan[A, State]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from tideline import nets
 from tideline.algorithms.averaging import PRESETS, Training, at_random, learners, needs_teachers, predict, scored
@@ -26,7 +26,8 @@ from tideline.core.run import Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import Data, Outcome, Site, step
 from tideline.learning.evaluate import Histogram, evaluate
-from tideline.learning.fit import cross_entropy, fit, optimiser
+from tideline.learning.fit import fit
+from tideline.learning.local_training import criterion, optimiser_of
 
 Scored: TypeAlias = "Callable[[State, Replies[Histogram], Turn[Central]], State | Folded[State]]"
 LEAST = 2  # rows in all, so that a batch has a variance, which batch norm needs
@@ -110,8 +111,14 @@ def learn(state: State, replies: Replies[Nothing], turn: Turn[Central]) -> State
     """E epochs on all rows. Weights that are no longer finite are not taken; after the last round the rows are let go."""
     c: Central = turn.config
     net = nets.loaded(turn.world, state.model)
-    by = optimiser(c, net.parameters())
-    fit(net, pooled(state, turn.world), cross_entropy, by, epochs=c.epochs, batch=c.batch, rng=turn.rng)
+    data = pooled(state, turn.world)
+    measure = criterion(c, data.y, turn.world.classes)
+    by = optimiser_of(c, net.parameters(), turn.round)
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return measure(net(x), y)
+
+    fit(net, data, loss, by, epochs=c.epochs, batch=c.batch, rng=turn.rng, clip=c.clip_gradient)
     made = nets.weights_of(net)
     finite = all(bool(torch.isfinite(w).all()) for w in made.values())
     rows = state.rows if turn.round < c.rounds else {}

@@ -13,6 +13,7 @@ from tideline.algorithms.source_free.source import check_peers
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import Role, Roster, World
 from tideline.core.settings import Plain, setting
+from tideline.learning.local_training import COSINE, SCHEDULES, LocalTraining, rate_at
 from tideline.nets.disentangling import numbers
 from tideline.nets.disentangling import sizes as network_sizes
 from tideline.nets.layers import backbone_of, parameters
@@ -25,7 +26,7 @@ LEAST = 16  # rows that a half of DI's gradient is of: that of fewer tells their
 
 
 @dataclass(frozen=True)
-class Aligned(EndCounts):
+class Aligned(EndCounts, LocalTraining):
     """Settings of both methods."""
 
     rounds: int = setting(20, low=1, high=100_000, doc="rounds of identify, improve, follow")
@@ -37,9 +38,9 @@ class Aligned(EndCounts):
     epochs: int = setting(1, low=1, doc="local epochs a round, E, at sources and targets")
     steps: int = setting(0, low=0, doc="if not 0, so many mini-batches in place of epochs")
     batch: int = setting(32, low=LEAST, doc="rows in a mini-batch, B")
-    rate: float = setting(0.2, low=0.0, doc="learning rate of the local SGD, eta, without momentum")
-    falls: bool = setting(True, doc="it falls over the rounds as half a cosine; false: it stays")
-    weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of the local SGD")
+    rate: float = setting(0.2, low=0.0, doc="learning rate of local training, eta")
+    momentum: float = setting(0.0, low=0.0, high=1.0, doc="momentum of the local SGD; fresh each round")
+    schedule: str = setting(COSINE, choices=SCHEDULES, doc="the rate over the rounds")
     lambda_adv: float = setting(0.1, low=0.0, doc="weight of eq. 5 once it is whole; 0: no alignment")
     kept: float = setting(
         0.5, low=0.0, high=1.0, doc="share of what eq. 5 made of G_t in earlier rounds that stays; 1: all of it, as in the paper"
@@ -54,7 +55,7 @@ class Aligned(EndCounts):
 
     def rate_of(self, number: int) -> float:
         """eta of a round, from 1."""
-        return self.rate * (1 + math.cos(math.pi * (number - 1) / self.rounds)) / 2 if self.falls else self.rate
+        return rate_at(self, self.rate, number, self.rounds)
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,9 @@ def fits(config: Either, world: World, roster: Roster) -> None:
     if config.mode == GRAD and config.steps != 1:
         what = f"config.mode is grad, the gradient of one mini-batch, and config.steps is {config.steps}"
         raise ConfigRefused(what, "Set steps to 1, or use mode delta", path="config.steps")
+    if config.mode == GRAD and (config.optimiser != "sgd" or config.momentum):
+        what = f"config.mode is grad, a step of plain SGD, and the optimiser is {config.optimiser}, momentum {config.momentum:g}"
+        raise ConfigRefused(what, "Use optimiser: sgd and momentum: 0, or mode delta", path="config.optimiser")
     if config.critic == FEATURES and not aligns(config):
         what = "config.critic is features, and there is nothing that they are for: no alignment"
         raise ConfigRefused(what, "Use parts II or III and lambda_adv above 0, or leave critic out", path="config.critic")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
-from torch.optim import SGD
+from torch.optim import SGD, Optimizer
 
 from tideline import nets
 from tideline.algorithms.fada.client import IMPROVE, Due, averaged, loaded, met, minibatches, moved, opened, shifted, together
@@ -19,7 +19,8 @@ from tideline.core.handle import Handle
 from tideline.core.record import Weights
 from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.fit import cross_entropy, fit_at, uncounted
+from tideline.learning.fit import fit_at, uncounted
+from tideline.learning.local_training import Criterion, criterion, loss_at, optimiser, shorten
 from tideline.nets.disentangling import Beside, logits, parted
 from tideline.nets.disentangling import beside as networks_beside
 from tideline.nets.layers import trained
@@ -35,8 +36,8 @@ def begin(order: Common, memory: Mine, site: Site[Either]) -> Outcome[Improved, 
         return Outcome(Improved(None), replace(memory, model=dict(order.start)))
     c, model = site.config, met(order, memory, site, site.round - 1)
     net = nets.loaded(site.world, model, site.device)
-    by = SGD(net.parameters(), lr=c.rate, weight_decay=c.weight_decay)
-    loss = fit_at(site, net, cross_entropy, by, epochs=c.source_epochs, batch=c.batch)
+    by = optimiser(c, net.parameters(), c.rate, c.momentum, c.weight_decay)
+    loss = fit_at(site, net, loss_at(site), by, epochs=c.source_epochs, batch=c.batch, clip=c.clip_gradient)
     after = nets.weights_of(net)
     if not finite(*after.values()):
         return Outcome(Improved(None), memory)
@@ -55,8 +56,9 @@ class Networks:
     beside: Beside | None
     di: tuple[Tensor, ...]
     weight: float
-    by: SGD
+    by: Optimizer
     ascent: SGD | None
+    labels: Criterion = functional.cross_entropy
 
     @classmethod
     def of(cls, order: Improve, memory: Mine, site: Site[Either]) -> Networks:
@@ -66,10 +68,11 @@ class Networks:
             own = nets.loaded(site.world, memory.beside, site.device, networks_beside)
         others = [*own.D.parameters(), *own.CI.parameters(), *own.R.parameters()] if isinstance(own, Beside) else []
         rate = c.rate_of(site.round)
-        by = SGD([*net.parameters(), *others], lr=rate, weight_decay=c.weight_decay)
+        by = optimiser(c, [*net.parameters(), *others], rate, c.momentum, c.weight_decay)
         ascent = SGD(own.M.parameters(), lr=rate, maximize=True) if isinstance(own, Beside) else None
         di = tuple(each.theta.to(site.device) for _, each in sorted(order.di.items()))
-        return cls(net, own if isinstance(own, Beside) else None, di, c.weight(site.round), by, ascent)
+        labels = criterion(c, site.data.y, site.world.classes, site.device)
+        return cls(net, own if isinstance(own, Beside) else None, di, c.weight(site.round), by, ascent, labels)
 
 
 def improve_metrics(c: Either) -> tuple[str, ...]:
@@ -123,6 +126,7 @@ def descended(own: Networks, site: Site[Either]) -> tuple[dict[str, float], dict
     with uncounted(own.net):
         for rows in minibatches(len(data), site):
             losses.append(backward(own, data.x.batch(rows).to(site.device), data.y[rows].to(site.device), site))
+            shorten(own.net.parameters(), site.config)
             if site.config.mode == GRAD:
                 moving, decay = own.net.named_parameters(), site.config.weight_decay
                 gradient = {n: ((0 if p.grad is None else p.grad) + decay * p).detach().cpu() for n, p in moving}
@@ -138,7 +142,7 @@ def backward(own: Networks, x: Tensor, y: Tensor, site: Site[Either]) -> dict[st
     body, head = parted(own.net)
     f_conv = body(x)
     f_di = head(f_conv)
-    loss = functional.cross_entropy(own.net.get_submodule("classifier")(f_di), y)
+    loss = own.labels(own.net.get_submodule("classifier")(f_di), y)
     aligned = own.weight * sum((taken_for_source(logits(di, f_di)) for di in own.di), f_di.new_zeros(())) / max(len(own.di), 1)
     losses: dict[str, Tensor | float] = {"loss": loss, "alignment": aligned} if own.di else {"loss": loss}
     own.by.zero_grad(set_to_none=True)
@@ -155,7 +159,7 @@ def disentangled(
     """Steps 3 and 4: eq. 6 to G, D, C and CI, eq. 7 to G and D, eq. 8 up to M and down to D, the reconstruction to D and R."""
     c, (f_conv, f_di) = as_fada(site.config), f
     f_ds = beside.D(f_conv)
-    named = functional.cross_entropy(beside.CI(f_ds), y)
+    named = own.labels(beside.CI(f_ds), y)
     confused = confusion(held(beside.CI, f_ds))
     (loss + c.lambda_ent * (named + confused)).backward(retain_graph=True)  # type: ignore[no-untyped-call]
     p, shuffled = f_di.detach(), torch.randperm(len(y), generator=site.rng)

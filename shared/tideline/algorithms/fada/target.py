@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD
 
 from tideline import nets
 from tideline.algorithms.fada import client
@@ -18,6 +17,7 @@ from tideline.core.errors import StepFailed
 from tideline.core.record import Weights
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import uncounted
+from tideline.learning.local_training import optimiser, shorten
 from tideline.nets.disentangling import logits
 from tideline.nets.layers import trained
 from tideline.numerics.alignment import adversarial as attention
@@ -92,7 +92,8 @@ def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site[Either]) ->
     moving, weight = list(net.get_submodule("features").parameters()), site.config.weight(site.round)
     if not di or not moving:
         return {}
-    by, losses = SGD(moving, lr=site.config.rate_of(site.round), weight_decay=site.config.weight_decay), []
+    c: Either = site.config
+    by, losses = optimiser(c, moving, c.rate_of(site.round), c.momentum, c.weight_decay), list[dict[str, float]]()
     pairs = [each.theta.to(site.device) for _, each in sorted(di.items())]
     net.train()
     with uncounted(net):
@@ -101,6 +102,7 @@ def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site[Either]) ->
             loss = weight * sum((taken_for_source(logits(each, f)) for each in pairs), f.new_zeros(())) / len(pairs)
             by.zero_grad(set_to_none=True)
             loss.backward()
+            shorten(moving, c)
             by.step()
             losses.append({"alignment": float(loss.detach())})
     return client.averaged(losses)

@@ -25,22 +25,20 @@ from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import setting
+from tideline.learning.local_training import LocalTraining
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.feature_maps import BANDWIDTHS
 
 
 @dataclass(frozen=True)
-class FDAN(EndCounts):
+class FDAN(EndCounts, LocalTraining):
     """Settings of f-DAN."""
 
     rounds: int = setting(20, low=1, high=100_000, doc="rounds of sharing moments and training, R")
     warm: int = setting(1, low=0, doc="rounds before, in which the sources train alone")
     epochs: int = setting(1, low=1, doc="local epochs a round, E")
     batch: int = setting(32, low=LEAST, doc="rows in a mini-batch; the mean of B rows lies too far off by about 1 / B")
-    rate: float = setting(1e-2, low=0.0, doc="learning rate of the local SGD")
-    momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the local SGD; fresh each round")
-    weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of the local SGD")
     lam: float = setting(1.0, low=0.0, doc="lambda, weight of the moments' distance; it rises from 0 over the rounds")
     features: int = setting(1280, low=len(BANDWIDTHS), high=1_000_000, doc="random features, D: a multiple of 5")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")

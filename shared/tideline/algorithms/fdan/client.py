@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn import functional
 
 from tideline import nets
 from tideline.core.errors import DataRefused
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
-from tideline.core.step import Data, Outcome, Site, step
+from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
-from tideline.learning.fit import cross_entropy, fit_at, remeasure
+from tideline.learning.fit import remeasure
+from tideline.learning.local_training import criterion, loss_at, train_at
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment import feature_maps
 from tideline.numerics.alignment.feature_maps import LEAST as NARROWEST
@@ -171,26 +171,27 @@ def waves(order: Waves, d: int, site: Site[FDAN]) -> feature_maps.Waves:
 
 def changed(w: Weights, net: nn.Module, memory: Mine, site: Site[FDAN], penalty: Penalty | None) -> Outcome[Change, Mine]:
     """What training makes of w. Where there is nothing to learn from, nothing changes. Statistics of the way are not kept."""
-    loss, c = objective(site.data, penalty), site.config
+    loss, c = objective(site, penalty), site.config
     value = 0.0
     if loss is not None:
-        by = torch.optim.SGD(net.parameters(), lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
         data = site.data if site.data.labelled else replace(site.data, y=torch.zeros(len(site.data), dtype=torch.int64))
-        value = fit_at(site, net, loss, by, epochs=c.epochs, batch=c.batch, data=data, least=LEAST)
+        value = train_at(site, net, loss, epochs=c.epochs, batch=c.batch, data=data, least=LEAST)
     made = nets.weights_of(net)
     delta = weighted_sum([(1.0, {name: made[name] for name in w}), (-1.0, w)])
     return Outcome(Change(delta), memory, {"loss": value})
 
 
-def objective(data: Data, penalty: Penalty | None) -> Callable[[nn.Module, Tensor, Tensor], Tensor] | None:
+def objective(site: Site[FDAN], penalty: Penalty | None) -> Callable[[nn.Module, Tensor, Tensor], Tensor] | None:
     """The loss of a batch; None for rows without labels that are drawn nowhere."""
+    data = site.data
     if penalty is None:
-        return cross_entropy if data.labelled else None
+        return loss_at(site) if data.labelled else None
+    labels = criterion(site.config, data.y, site.world.classes, site.device)
 
     def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         f = net.get_submodule("features")(x)
         apart = penalty(f)
-        return functional.cross_entropy(net.get_submodule("classifier")(f), y) + apart if data.labelled else apart
+        return labels(net.get_submodule("classifier")(f), y) + apart if data.labelled else apart
 
     return loss
 

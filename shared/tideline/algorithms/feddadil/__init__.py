@@ -22,6 +22,7 @@ from tideline.core.record import Nothing
 from tideline.core.run import Role
 from tideline.core.settings import Plain, setting
 from tideline.core.step import Step, View
+from tideline.learning.local_training import TrainingOptions
 from tideline.numerics.alignment import feature_maps
 from tideline.numerics.transport.dictionary import OPTIMISERS
 
@@ -70,6 +71,7 @@ class Config:
     encoder_rate: float = setting(1e-2, low=0.0, doc="learning rate of the encoder's SGD")
     encoder_momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the encoder's SGD")
     encoder_weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of the encoder's SGD")
+    encoder: TrainingOptions = setting(TrainingOptions(), doc="how else the encoder is trained")
     head_rounds: int = setting(60, low=0, doc="steps of the descent that learns linear layers on the features; 0 for none")
 
 

@@ -18,7 +18,8 @@ from tideline.core.rows import Rows
 from tideline.core.run import Role, World
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
-from tideline.learning.fit import cross_entropy, fit_at
+from tideline.learning.fit import fit_at
+from tideline.learning.local_training import criterion, optimiser, rate_at
 from tideline.numerics.aggregation.averaging import on_simplex
 from tideline.numerics.alignment.feature_maps import measured, scaled
 from tideline.numerics.transport import dictionary
@@ -108,8 +109,11 @@ def train_encoder(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Tra
     """Eq. 8 at one source: local epochs of SGD from the common network."""
     c: Config = site.config
     net = nets.loaded(site.world, order.model, site.device)
-    sgd = torch.optim.SGD(net.parameters(), lr=c.encoder_rate, momentum=c.encoder_momentum, weight_decay=c.encoder_weight_decay)
-    loss = fit_at(site, net, cross_entropy, sgd, epochs=c.encoder_epochs, batch=c.encoder_batch)
+    rate = rate_at(c.encoder, c.encoder_rate, site.round, c.encoder_rounds)
+    labels = criterion(c.encoder, site.data.y, site.world.classes, site.device)
+    by = optimiser(c.encoder, net.parameters(), rate, c.encoder_momentum, c.encoder_weight_decay)
+    clip, epochs = c.encoder.clip_gradient, c.encoder_epochs
+    loss = fit_at(site, net, lambda net, x, y: labels(net(x), y), by, epochs=epochs, batch=c.encoder_batch, clip=clip)
     return Outcome(Trained(nets.weights_of(net)), memory, {"loss": loss})
 
 

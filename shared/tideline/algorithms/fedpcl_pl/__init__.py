@@ -29,6 +29,7 @@ from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import fit_at
+from tideline.learning.local_training import optimiser, rate_at
 from tideline.numerics.labels.prototypes import Sets, class_means, classified, contrast, mean_prototypes, pseudo_labels
 
 # At a site
@@ -122,9 +123,9 @@ def learn(order: Lesson, memory: Memory, site: Site[Config]) -> Outcome[Describe
     def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         return contrast(aligned(net(x), c), y, mean, each, c.tau)
 
-    optimiser = torch.optim.SGD(head.parameters(), lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
+    by = optimiser(c, head.parameters(), rate_at(c, c.rate, site.round, c.rounds), c.momentum, c.weight_decay)
     rows = replace(site.data, x=MemoryRows(z), y=labels)
-    value = fit_at(site, head, loss, optimiser, epochs=c.epochs, batch=c.batch, data=rows)
+    value = fit_at(site, head, loss, by, epochs=c.epochs, batch=c.batch, data=rows, clip=c.clip_gradient)
     return Outcome(described(head, z, labels, site), next_memory(order.common, head), {"loss": value})
 
 

@@ -23,7 +23,7 @@ from tideline.core.run import Roster, World
 from tideline.core.settings import Plain, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate
-from tideline.learning.fit import fit_at, optimiser
+from tideline.learning.local_training import Criterion, criterion, train_at
 from tideline.nets import probabilistic
 from tideline.nets.probabilistic import References, class_divergence, encoded, length, log_mean_softmax
 
@@ -62,20 +62,29 @@ def train(order: Model, memory: Mine, site: Site[FedSR]) -> Outcome[Trained, Min
     c: FedSR = site.config
     net = network(order, site)
     references = opened(memory, site.device)
+    labels = criterion(c, site.data.y, site.world.classes, site.device)
 
     def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        return objective(c, net, references, x, y, noise(x, references, site))
+        return objective(c, net, references, x, y, noise(x, references, site), labels)
 
-    by = optimiser(c, (*net.parameters(), *vars(references).values()))
-    value = fit_at(site, net, loss, by, epochs=c.epochs, batch=c.batch)
+    moving = (*net.parameters(), *vars(references).values())
+    value = train_at(site, net, loss, epochs=c.epochs, batch=c.batch, moving=moving)
     return Outcome(Trained(nets.weights_of(net)), closed(references), {"loss": value})
 
 
-def objective(c: FedSR, net: nn.Module, references: References, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
+def objective(
+    c: FedSR,
+    net: nn.Module,
+    references: References,
+    x: Tensor,
+    y: Tensor,
+    eps: Tensor,
+    labels: Criterion = functional.cross_entropy,
+) -> Tensor:
     """The loss of a batch x (b, *inputs), y (b,), with the draw eps (b, m)."""
     mu, sigma = encoded(net, x)
     z = mu + sigma * eps
-    plain = functional.cross_entropy(net.get_submodule("classifier")(z), y)
+    plain = labels(net.get_submodule("classifier")(z), y)
     short = length(z, squared=c.l2r == "squared")
     return plain + c.a_l2r * short + c.a_cmi * class_divergence(mu, sigma, y, references)
 

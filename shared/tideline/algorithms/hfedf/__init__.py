@@ -31,7 +31,7 @@ from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.fit import OPTIMISERS
+from tideline.learning.local_training import OPTIMISERS
 from tideline.numerics.aggregation.hypernetwork import Pulled
 from tideline.numerics.aggregation.server_step import alignment, clipping, step_
 

@@ -24,7 +24,7 @@ from tideline.core.run import EMPTY, ClientId, Roster, World
 from tideline.core.settings import nearest, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import Histogram, evaluate, histograms
-from tideline.learning.fit import OPTIMISERS, cross_entropy, fit_at, optimiser
+from tideline.learning.local_training import loss_at, train_at
 from tideline.nets.layers import parameters
 from tideline.numerics.aggregation import hypernetwork
 from tideline.numerics.aggregation.averaging import spread
@@ -40,6 +40,7 @@ NAMED = 4  # names in a refusal
 C = TypeVar("C", bound="Hyper")
 S = TypeVar("S")
 METRICS = ("first_loss", "loss", "samples")
+SERVER_OPTIMISERS = ("sgd", "adam")
 Gradients = Iterator[tuple[str, slice, Tensor]]
 
 
@@ -47,7 +48,7 @@ Gradients = Iterator[tuple[str, slice, Tensor]]
 class Hyper(Training):
     """Settings that both methods have, over those of local training."""
 
-    server_optimiser: str = setting("adam", choices=OPTIMISERS, doc="of the hypernetwork's parameters and embeddings")
+    server_optimiser: str = setting("adam", choices=SERVER_OPTIMISERS, doc="of the hypernetwork's parameters and embeddings")
     server_rate: float = setting(1e-3, low=0.0, doc="its learning rate, alpha")
     server_weight_decay: float = setting(1e-5, low=0.0, doc="its weight decay")
     server_clip: float = setting(50.0, low=1e-6, doc="largest norm of its gradient, with sgd")
@@ -170,19 +171,18 @@ def train(order: Model, memory: Nothing, site: Site[Hyper]) -> Outcome[Update, N
 train_counted = counted(train, Counted)
 
 
-def trained(order: Model, site: Site[Hyper], steps: int = 0, clip: float = 0.0) -> tuple[dict[str, Tensor], dict[str, float]]:
+def trained(order: Model, site: Site[Hyper], steps: int = 0) -> tuple[dict[str, Tensor], dict[str, float]]:
     """Delta_i, and the metrics: the loss of the first batch, which is phi_i's own, and the mean of the last epoch."""
     c, first = site.config, list[float]()
-    net = nets.loaded(site.world, order.model, site.device)
+    net, labels = nets.loaded(site.world, order.model, site.device), loss_at(site)
 
     def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        value = cross_entropy(net, x, y)
+        value = labels(net, x, y)
         if not first:
             first.append(float(value.detach()))
         return value
 
-    by = optimiser(c, net.parameters())
-    last = fit_at(site, net, loss, by, epochs=c.epochs, batch=c.batch, steps=steps, clip=clip)
+    last = train_at(site, net, loss, epochs=c.epochs, batch=c.batch, steps=steps)
     delta = {name: w - order.model[name] for name, w in nets.weights_of(net).items()}
     return delta, {"first_loss": first[0], "loss": last, "samples": len(site.data)}
 

@@ -7,7 +7,6 @@ The tables of probabilities that the target votes by are in no message and no me
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -28,7 +27,8 @@ from tideline.core.run import Role
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
-from tideline.learning.fit import Loss, cross_entropy, fit_at
+from tideline.learning.fit import Loss
+from tideline.learning.local_training import COSINE, SCHEDULES, LocalTraining, loss_at, train_at
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.divergences import batch_norm_distance
 from tideline.numerics.labels import knowledge
@@ -39,15 +39,13 @@ EXACT = 6  # sources up to which all 2^S sets are looked at
 
 
 @dataclass(frozen=True)
-class KD3A(EndCounts):
+class KD3A(EndCounts, LocalTraining):
     """Settings of KD3A."""
 
     rounds: int = setting(100, low=1, high=100_000, doc="rounds, R")
     epochs: int = setting(1, low=1, doc="local epochs a round, E")
     batch: int = setting(32, low=2, doc="rows in a mini-batch")
-    rate: float = setting(1e-2, low=0.0, doc="learning rate of the first round; it falls as half a cosine over the rounds")
-    momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the local SGD; fresh each round")
-    weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of the local SGD")
+    schedule: str = setting(COSINE, choices=SCHEDULES, doc="the rate over the rounds")
     gate: float = setting(0.9, low=0.0, high=1.0, doc="g of the first round: how sure a source must be to vote")
     last_gate: float = setting(0.95, low=0.0, high=1.0, doc="g of the last round; between them it rises in a straight line")
     distillation: str = setting(MIXED, choices=(MIXED, "paper"), doc="of mixed rows, as the code does, or as the paper prints it")
@@ -117,7 +115,7 @@ class State(Model):
 def train(order: Model, memory: Mine, site: Site[KD3A]) -> Outcome[Trained, Mine]:
     """E epochs of cross-entropy from w on the source's rows."""
     net = begun(order.f, order.g, memory, site)
-    loss = descended(net, site, cross_entropy)
+    loss = descended(net, site, loss_at(site))
     made = parts(nets.weights_of(net))
     return Outcome(Trained(made.f, made.g), next_memory(made, memory, site), {"loss": loss})
 
@@ -190,11 +188,6 @@ def gate_of(c: KD3A, r: int) -> float:
     return c.gate + (c.last_gate - c.gate) * (r - 1) / max(c.rounds - 1, 1)
 
 
-def rate_of(c: KD3A, r: int) -> float:
-    """The learning rate of round r, from 1: half a cosine over the rounds."""
-    return c.rate * (1 + math.cos(math.pi * (r - 1) / c.rounds)) / 2
-
-
 def begun(f: Weights, g: Weights, memory: Mine, site: Site[KD3A]) -> nn.Module:
     """Where a site begins: the common model; with the site's own classifier where heads are local."""
     return network(site, f, own_head(g, memory, site))
@@ -214,8 +207,7 @@ def descended(net: nn.Module, site: Site[KD3A], loss: Loss) -> float:
     """E epochs of SGD in place; the mean loss of the last."""
     c: KD3A = site.config
     check_rows(site)
-    by = torch.optim.SGD(net.parameters(), lr=rate_of(c, site.round), momentum=c.momentum, weight_decay=c.weight_decay)
-    return fit_at(site, net, loss, by, epochs=c.epochs, batch=c.batch)
+    return train_at(site, net, loss, epochs=c.epochs, batch=c.batch)
 
 
 def used_now(order: Model, memory: Mine, site: Site[KD3A]) -> Mine:

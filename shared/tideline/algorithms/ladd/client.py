@@ -202,7 +202,7 @@ def distil(net: nn.Module, site: Site[Ladd], labels: Tensor, before: Tensor) -> 
         at = at.cpu()
         return followed(net(x), labels[at].to(x.device), before[at].to(x.device), c.lambda_kd)
 
-    return fit_at(site, net, loss, optimiser_of(net, site), epochs=c.epochs, batch=c.batch, data=rows)
+    return fit_at(site, net, loss, optimiser_of(net, site), epochs=c.epochs, batch=c.batch, data=rows, clip=c.clip_gradient)
 
 
 def followed(logits: Tensor, labels: Tensor, before: Tensor, lambda_kd: float) -> Tensor:

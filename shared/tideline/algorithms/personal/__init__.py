@@ -23,23 +23,19 @@ from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate
-from tideline.learning.fit import OPTIMISERS, cross_entropy, fit_at, optimiser
+from tideline.learning.local_training import LocalTraining, loss_at, train_at
 from tideline.nets import layers
 
 
 @dataclass(frozen=True)
-class LocalConfig:
+class LocalConfig(LocalTraining):
     """Settings of local training."""
 
     rounds: int = setting(10, low=1, high=100_000, doc="exchanges, R; each site trains R x E epochs in all")
     epochs: int = setting(1, low=1, doc="epochs between two exchanges, E")
     batch: int = setting(32, low=1, doc="rows in a mini-batch")
-    rate: float = setting(1e-2, low=0.0, doc="learning rate of SGD")
-    momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of SGD; fresh each exchange, as in averaging")
-    weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of SGD")
     evaluate_every: int = setting(1, low=1, doc="exchanges between scorings; the last is always scored")
     unseen: bool = setting(False, doc="at the end targets score every site's model, and tell the mean accuracy")
-    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of training; adam has no use for momentum")
     confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too")
 
 
@@ -80,7 +76,7 @@ def train(order: Start, memory: Mine, site: Site[LocalConfig]) -> Outcome[Nothin
     """E epochs on the site's own model. Nothing leaves."""
     c: LocalConfig = site.config
     net = nets.loaded(site.world, memory.model or initial(order, site.world), site.device)
-    loss = fit_at(site, net, cross_entropy, optimiser(c, net.parameters()), epochs=c.epochs, batch=c.batch)
+    loss = train_at(site, net, loss_at(site), epochs=c.epochs, batch=c.batch)
     return Outcome(Nothing(), Mine(nets.weights_of(net)), {"loss": loss})
 
 

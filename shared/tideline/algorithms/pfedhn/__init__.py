@@ -25,7 +25,6 @@ from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import Plain, setting
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.fit import OPTIMISERS
 from tideline.numerics.aggregation.server_step import clipping, step_
 
 
@@ -39,9 +38,10 @@ class Config(Hyper):
     batch: int = setting(64, low=1, doc="rows in a mini-batch")
     rate: float = setting(5e-3, low=0.0, doc="learning rate of local training")
     weight_decay: float = setting(5e-5, low=0.0, doc="weight decay of local training")
-    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of local training, fresh each step")
-    max_norm: float = setting(50.0, low=0.0, doc="largest norm of a local gradient; 0: any")
-    server_optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of the hypernetwork's parameters and embeddings")
+    clip_gradient: float = setting(50.0, low=0.0, doc="longest gradient of a mini-batch; longer ones are shortened; 0: none is")
+    server_optimiser: str = setting(
+        "sgd", choices=hypernetworks.SERVER_OPTIMISERS, doc="of the hypernetwork's parameters and embeddings"
+    )
     server_rate: float = setting(1e-2, low=0.0, doc="its learning rate")
     server_momentum: float = setting(0.9, low=0.0, high=1.0, doc="its momentum; adam has no use for it")
     server_weight_decay: float = setting(1e-3, low=0.0, doc="its weight decay")
@@ -88,7 +88,7 @@ def shuffled(clients: Sequence[str], rng: Generator) -> tuple[str, ...]:
 @step(metrics=METRICS)
 def train_alone(order: Model, memory: Nothing, site: Site[Config]) -> Outcome[Shared, Nothing]:
     """So many mini-batches, or E epochs, from phi_i, gradients cut to a norm; Delta_i."""
-    delta, metrics = trained(order, site, site.config.batches, site.config.max_norm)
+    delta, metrics = trained(order, site, site.config.batches)
     return Outcome(Shared(delta), memory, metrics)
 
 
@@ -136,7 +136,7 @@ CLAIMS = (
     "A site that is only scored gets the models of all: it learns how many there are, and what steps between scorings changed.",
     "Not claimed: that models tell nothing about rows. They are of the kind that averaging sends.",
 )
-LOCAL: dict[str, Plain] = {"batches": 0, "optimiser": "adam", "rate": 1e-3, "max_norm": 0.0}
+LOCAL: dict[str, Plain] = {"batches": 0, "optimiser": "adam", "rate": 1e-3, "clip_gradient": 0.0}
 COMPARED: dict[str, Plain] = {**LOCAL, "server_optimiser": "adam", "server_clip": 50.0}
 PASSES: dict[str, Plain] = {"rounds": 600, "evaluate_every": 3}  # 200 passes over three sites
 

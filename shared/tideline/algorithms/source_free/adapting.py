@@ -23,6 +23,7 @@ from tideline.core.record import Weights
 from tideline.core.settings import Settings
 from tideline.core.step import Site
 from tideline.learning.fit import Loss, fit_at
+from tideline.learning.local_training import optimiser, rate_at
 from tideline.numerics.labels.prototypes import Labelled, information_maximisation, pseudo_labels
 
 Penalty = Callable[[nn.Module], Tensor | None]
@@ -97,7 +98,7 @@ def adapt(
     DataRefused for a site with a single row, whose batch has no variance.
     """
     c: Adapting = site.config
-    optimiser = optimiser_of(net, site)
+    by = optimiser_of(net, site)
     # A row's number goes where its label would: the aim has more to say of a row than one.
     rows = replace(site.data, y=torch.arange(len(site.data)))
     value, parts = 0.0, 1 if fixed else c.epochs
@@ -108,18 +109,18 @@ def adapt(
             site.tick((part + done) / parts)
 
         each = replace(site, tick=tick)
-        value = fit_at(each, net, loss, optimiser, epochs=c.epochs // parts, batch=c.batch, data=rows)
+        value = fit_at(each, net, loss, by, epochs=c.epochs // parts, batch=c.batch, data=rows, clip=c.clip_gradient)
     return value
 
 
 def optimiser_of(net: nn.Module, site: Site[Local]) -> torch.optim.Optimizer:
-    """SGD over f, with g held. Raises DataRefused for a site with a single row."""
+    """An optimiser of f by the site's settings, with g held. Raises DataRefused for a site with a single row."""
     c: Local = site.config
     check_rows(site)
     for parameter in net.get_submodule("classifier").parameters():
         parameter.requires_grad_(False)
     moving = [p for p in net.parameters() if p.requires_grad]
-    return torch.optim.SGD(moving, lr=c.rate, momentum=c.momentum, weight_decay=c.weight_decay)
+    return optimiser(c, moving, rate_at(c, c.rate, site.round, c.rounds), c.momentum, c.weight_decay)
 
 
 def objective(site: Site[Adapting], aim: Aim, mu: float, penalty: Penalty | None) -> Loss:

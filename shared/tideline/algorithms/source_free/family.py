@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.settings import Plain, setting
+from tideline.learning.local_training import TrainingOptions
 
 PROTOTYPES, PREDICTED = "prototypes", "predicted"
 LABELS = (PROTOTYPES, PREDICTED)
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(TrainingOptions):
     """How the source model is trained, where a member of the run has the source's data."""
 
     source_rounds: int = setting(1, low=1, doc="exchanges with the sources; more than one averages several sources as it goes")
@@ -26,7 +27,7 @@ class Source:
     source_rate: float = setting(1e-3, low=0.0, doc="learning rate of the source's SGD")
     source_momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the source's SGD")
     source_weight_decay: float = setting(1e-3, low=0.0, doc="weight decay of the source's SGD")
-    smoothing: float = setting(0.1, low=0.0, high=0.99, doc="label smoothing of the source's cross-entropy")
+    label_smoothing: float = setting(0.1, low=0.0, high=0.99, doc="share of a label at a source that is spread over all classes")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-import torch
 from torch import Generator, Tensor, nn
 
 from tideline import nets
@@ -22,6 +21,7 @@ from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Outcome, Site, Step, View
 from tideline.learning.evaluate import Offer, Predict, accuracy, confused, evaluate, label_shift, outputs
 from tideline.learning.fit import fit_at
+from tideline.learning.local_training import loss_at, optimiser, rate_at
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 
@@ -91,15 +91,16 @@ def trained(
     c: Source = site.config
     check_rows(site)
     net = network(site, f, g)
-    momentum, decay = c.source_momentum, c.source_weight_decay
-    optimiser = torch.optim.SGD(net.parameters(), lr=c.source_rate, momentum=momentum, weight_decay=decay)
+    rate = rate_at(c, c.source_rate, site.round, c.source_rounds)
+    by = optimiser(c, net.parameters(), rate, c.source_momentum, c.source_weight_decay)
+    labels = loss_at(site)
 
-    def smoothed(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(net(change(x) if change else x), y, label_smoothing=c.smoothing)
+    def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return labels(net, change(x) if change else x, y)
 
-    loss = fit_at(site, net, smoothed, optimiser, epochs=c.source_epochs, batch=c.source_batch)
+    value = fit_at(site, net, loss, by, epochs=c.source_epochs, batch=c.source_batch, clip=c.clip_gradient)
     made = parts(nets.weights_of(net))
-    return Taught(made.f, made.g, len(site.data)), {"loss": loss, "samples": len(site.data)}
+    return Taught(made.f, made.g, len(site.data)), {"loss": value, "samples": len(site.data)}
 
 
 def check_rows(site: Site[Settings]) -> None:

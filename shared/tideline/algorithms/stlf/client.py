@@ -21,7 +21,8 @@ from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, World
 from tideline.core.step import AnyStep, Data, Moved, Outcome, Site, Step, View, step
 from tideline.learning.evaluate import accuracy, outputs
-from tideline.learning.fit import cross_entropy, descend, fit_at, optimiser, uncounted
+from tideline.learning.fit import cross_entropy, descend, fit_at, uncounted
+from tideline.learning.local_training import loss_at, optimiser, rate_at
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.divergences import exceeding
@@ -47,18 +48,20 @@ def teaching(memory: Mine, data: Data) -> Data:
     return data if bool(kept.all()) else replace(data, x=data.x.at(rows), y=data.y[rows], domain=data.domain[rows])
 
 
-def trained(model: Weights, memory: Mine, site: Site[STLF], epochs: int) -> tuple[nn.Module, float]:
-    """A network after so many epochs on the labelled rows, and its last mean loss."""
+def trained(model: Weights, memory: Mine, site: Site[STLF], epochs: int, rate: float) -> tuple[nn.Module, float]:
+    """A network after so many epochs on the labelled rows at a rate, and its last mean loss."""
     c, net = site.config, nets.loaded(site.world, model, site.device)
-    by, data = optimiser(c, net.parameters()), teaching(memory, site.data)
-    loss = fit_at(site, net, cross_entropy, by, epochs=epochs, batch=c.batch, data=data)
+    data = teaching(memory, site.data)
+    by = optimiser(c, net.parameters(), rate, c.momentum, c.weight_decay)
+    loss = fit_at(site, net, loss_at(site, data), by, epochs=epochs, batch=c.batch, data=data, clip=c.clip_gradient)
     return net, loss
 
 
 @step(metrics=("loss", "samples"))
 def warm(order: Model, memory: Mine, site: Site[STLF]) -> Outcome[messages.Update, Mine]:
     """A round of federated averaging: weights that are to be averaged later must not have drifted apart (section VI)."""
-    net, loss = trained(order.model, memory, site, site.config.epochs)
+    c: STLF = site.config
+    net, loss = trained(order.model, memory, site, c.epochs, rate_at(c, c.rate, site.round, c.rounds))
     count = len(teaching(memory, site.data))
     return Outcome(messages.Update(nets.weights_of(net), count), memory, {"loss": loss, "samples": count})
 
@@ -69,7 +72,7 @@ def train(order: Model, memory: Mine, site: Site[STLF]) -> Outcome[messages.Prof
     data = site.data
     if not data.labelled:
         return Outcome(messages.Profile(data.count, 0, 1.0), memory, {"error": 1.0})
-    net, _ = trained(order.model, memory, site, site.config.alone)
+    net, _ = trained(order.model, memory, site, site.config.alone, site.config.rate)
     labelled = len(data) / data.count
     error = labelled * wrong(net, memory, site) + (1 - labelled)
     return Outcome(messages.Profile(data.count, len(data), error), replace(memory, h=nets.weights_of(net)), {"error": error})

@@ -9,14 +9,14 @@ from tideline import nets
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import EMPTY, Role, Roster, World, described
 from tideline.core.settings import Plain, nearest, setting
-from tideline.learning.fit import OPTIMISERS
+from tideline.learning.local_training import LocalTraining
 
 GIVEN = ("attention_alpha", "attention_psi")  # rules whose weights the experiment gives
 RULES = ("random_alpha", "fedavg_alpha", GIVEN[0], "average_degree", "single_matching", "random_psi", "fedavg_psi", GIVEN[1])
 
 
 @dataclass(frozen=True)
-class STLF:
+class STLF(LocalTraining):
     """Training, divergences, the optimisation problem (P), and what links cost."""
 
     rounds: int = setting(4, low=0, high=100_000, doc="rounds of federated averaging among labelled devices first; 0: none")
@@ -26,7 +26,6 @@ class STLF:
     rate: float = setting(1e-2, low=0.0, doc="learning rate, also of the classifiers that tell devices apart")
     momentum: float = setting(0.0, low=0.0, high=1.0, doc="momentum of the SGD; fresh each round")
     weight_decay: float = setting(0.0, low=0.0, doc="weight decay of training")
-    optimiser: str = setting("sgd", choices=OPTIMISERS, doc="of local training; adam has no use for momentum")
     validation: float = setting(0.1, low=0.0, high=0.9, doc="share of labelled training rows that only measure the error")
     divergence: str = setting(
         "pairs", choices=("pairs", "shared", "statistics"), doc="classifiers of pairs (algorithm 1), one for all, or moments"
