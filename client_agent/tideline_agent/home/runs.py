@@ -89,8 +89,10 @@ def own_model(home: Path, run: RunId, methods: str) -> Model:
     metrics = {name: value for name, value in head.metrics.items() if isfinite(value)}
     note = "" if is_over(vault, run, known) else UNFINISHED
     rounds, site = brief["config"].get("rounds"), "" if memo is None else memo.name
-    origin = Origin(algorithm.name, run, rounds if isinstance(rounds, int) else None, site, "", metrics, note)
-    return Model(world_in(brief["world"]), dict(kept), sites.form, sites.options(config), origin)
+    rounds = rounds if isinstance(rounds, int) else None
+    origin = Origin(method=algorithm.name, run=run, rounds=rounds, site=site, metrics=metrics, note=note)
+    world, options = world_in(brief["world"]), sites.options(config)
+    return Model(world=world, weights=dict(kept), form=sites.form, options=options, origin=origin)
 
 
 def memory_of(vault: FolderVault, run: RunId, kind: type[T]) -> T:

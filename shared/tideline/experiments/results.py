@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -102,7 +103,9 @@ class Ended:
         return self.made(sites.of(self.config, self.world, memory), sites, self.origin(site))
 
     def made(self, weights: Weights, by: RunModel[Any, Any] | SiteModels[Any, Any, Any], origin: Origin) -> Model | None:
-        return Model(self.world, weights, by.form, by.options(self.config), origin) if weights else None
+        if not weights:
+            return None
+        return Model(world=self.world, weights=weights, form=by.form, options=by.options(self.config), origin=origin)
 
     def origin(self, site: str | None, note: str = "") -> Origin:
         return Origin(
@@ -138,7 +141,7 @@ def remote_model(client: Client, run: str, site: str | None, methods: Methods) -
         root = fetch(client, ended.run, parts)
         model = ended.chosen(decode(ended.method.state, root, parts, LAX), site)
         # The tensors are maps of files that go with the folder.
-        return Model(model.world, {n: w.clone() for n, w in model.weights.items()}, model.form, model.options, model.origin)
+        return replace(model, weights={name: w.clone() for name, w in model.weights.items()})
 
 
 def fetch(client: Client, run: str, parts: FolderParts) -> Digest:

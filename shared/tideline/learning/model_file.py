@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -132,7 +132,7 @@ def unpacked(file: Path) -> Model:
         raise DataRefused("the tensors are not those that its metadata name", AGAIN)
     names = {own: name for name, own in nets.own_names(world).items()} if about.form == NETWORK else {}
     weights = {names.get(own, own): w for own, w in tensors.items()}
-    model = Model(world, weights, about.form, about.options, about.origin)
+    model = Model(world=world, weights=weights, form=about.form, options=about.options, origin=about.origin)
     forms.check(model.form, world, weights, model.options)
     return model
 
@@ -206,8 +206,3 @@ def check_classes(theirs: World, ours: World) -> None:
     if odd is not None:
         what = f"the file's class {odd[0]} is {odd[1]!r}; here it is {odd[2]!r}"
         raise ConfigRefused(what, "Give a model of these classes, or correct class_names", path="weights")
-
-
-def at_site(model: Model, site: str, metrics: Mapping[str, float]) -> Model:
-    """The same as a site's own."""
-    return replace(model, origin=replace(model.origin, site=site, metrics=dict(metrics)))

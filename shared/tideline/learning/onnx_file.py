@@ -56,8 +56,7 @@ def save_onnx(model: Model, path: Path) -> None:
                 verbose=False,
             )
     except Exception as error:
-        first = next(iter(str(error.__cause__ or error).strip().splitlines()), type(error).__name__)
-        what = f"The network {model.world.model} cannot be exported to ONNX: {first[:300]}"
+        what = f"The network {model.world.model} cannot be exported to ONNX: {reason(error)}"
         raise Refused(what, "Use --format safetensors or torch, or write the network without this operator") from error
     assert made is not None
     proto = made.model_proto
@@ -67,6 +66,13 @@ def save_onnx(model: Model, path: Path) -> None:
     data = proto.SerializeToString()
     compare(data, net, model)
     path.write_bytes(data)
+
+
+def reason(error: BaseException) -> str:
+    """The first line of what lies at the bottom of an error: the exporter wraps it in advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
 
 
 def check_installed() -> None:

@@ -67,7 +67,8 @@ def parts_of(survey: Survey, world: World) -> Iterator[Part]:
             rows = range(piece.start + start, piece.start + min(start + CHUNK, len(piece.x)))
             x = convert(piece.x[start : start + CHUNK], world.inputs, piece.transform)
             names = tuple(map(survey.name if pictures else str, rows))
-            yield Part(name_of(survey.place.path), names, x, y[rows.start : rows.stop], held[rows.start : rows.stop])
+            at_rows = slice(rows.start, rows.stop)
+            yield Part(domain=name_of(survey.place.path), names=names, x=x, y=y[at_rows], held=held[at_rows])
     if lost and survey.place.transform.unreadable != "skip":
         raise images.lost(survey, lost)
     if lost:
