@@ -30,6 +30,8 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("tests/cli/test_models.py", "torch.load"): "reads that file again, with weights_only=True",
     ("tests/learning/test_weights.py", "torch.save"): "writes the files that a person may bring",
     ("tests/cli/test_weights.py", "torch.save"): "writes the files that a person may bring",
+    ("tests/docs/test_models.py", "exec"): "runs the example of docs/models.md, as its readers do",
+    ("tests/docs/test_models.py", "compile"): "runs the example of docs/models.md, as its readers do",
     ("tests/learning/test_folder.py", "exec"): "runs the examples of docs/data.md, as their readers do",
     ("tests/learning/test_folder.py", "compile"): "runs the examples of docs/data.md, as their readers do",
 }
