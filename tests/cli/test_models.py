@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,9 +15,15 @@ from safetensors.torch import load_file
 
 import tideline
 from tests.cli.world import EXPERIMENT, Coordinator, tide
+from tests.laws.stage import registered
 from tideline import nets
+from tideline.algorithms.averaging import fedavg
+from tideline.client.answers import RunResult
+from tideline.core.algorithm import NoModel
+from tideline.core.errors import NotFound
 from tideline.core.run import RunId, World
 from tideline.engine.model.brief import brief_of
+from tideline.experiments.results import Ended
 from tideline_agent.home.runs import UNFINISHED
 from tideline_agent.vault import FolderVault
 
@@ -141,6 +148,15 @@ def test_sites_whose_models_the_coordinator_knows(there: Coordinator, tmp_path: 
     assert (known["site"], load_file(out).keys()) == ("bert", load_file(own).keys())
     assert all(torch.equal(w, load_file(own)[name]) for name, w in load_file(out).items())
     assert "no site has its own" in refused(there, there.complete(), tmp_path / "b.safetensors", "--site", "bert")
+
+
+def test_methods_without_models(there: Coordinator) -> None:
+    """One that declares none says why; one that declares nothing, that it does not."""
+    run = there.complete()
+    result = cast("RunResult", there.federation.run(run))
+    for declared, words in (((NoModel("Means are no network"),), "Means are no network"), ((), "does not declare what models")):
+        with pytest.raises(NotFound, match=words):
+            Ended(result, registered(replace(fedavg, result=declared))).check(None)
 
 
 def test_formats(there: Coordinator, tmp_path: Path) -> None:
