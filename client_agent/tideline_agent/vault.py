@@ -32,6 +32,7 @@ class RunBrief(TypedDict):
     method: str
     role: str
     config: dict[str, Plain]
+    world: dict[str, Plain]
 
 
 class FolderVault:

@@ -102,7 +102,7 @@ def test_a_coordinator_that_lost_its_disk_but_the_journal(tmp_path: Path, data: 
         (tmp_path / "go").touch()
         result = federation.ended(run)
         out = tmp_path / "state.safetensors"
-        command = ["run", "export", run, "--out", str(out), "--home", str(federation.folder)]
+        command = ["run", "export", run, "--state", "--out", str(out), "--home", str(federation.folder)]
         subprocess.run(
             [sys.executable, "-m", "tideline", *command], check=True, capture_output=True, env=federation.environment()
         )

@@ -44,7 +44,7 @@ def test_runs_are_listed(federation: Net, ended: str) -> None:
     (row,) = [r for r in said("list", "--home", home(federation, "c")) if r["run"] == ended]
     assert (row["method"], row["role"]) == ("feddadil", "target")
     names = [r["name"] for r in said("list", "--home", home(federation, "c"), "--run", ended)]
-    assert names == ["classifier", "picture", "summary_1"]
+    assert names == ["classifier", "model", "picture", "summary_1"]
     assert said("list", "--home", home(federation, "a"), "--run", ended) == []
 
 
@@ -55,6 +55,18 @@ def test_a_summary_is_written(federation: Net, ended: str, tmp_path: Path) -> No
     with np.load(out, allow_pickle=False) as arrays:
         assert {k: list(v.shape) for k, v in arrays.items()} == told["arrays"] == {"x": [3, 64], "y": [3], "soft": [3, 3]}
         assert np.allclose(arrays["soft"].sum(1), 1)
+
+
+def test_a_model_is_written_and_predicts(federation: Net, data: dict[str, Path], ended: str, tmp_path: Path) -> None:
+    """The site's own model, by its name, predicts the site's held-out rows as its score says; a source has none."""
+    out, rows = tmp_path / "model.safetensors", tmp_path / "rows.csv"
+    told = said("export", "--home", home(federation, "c"), "--run", ended, "model", "--out", out)
+    assert (told["site"], told["method"], told["note"]) == ("c", "feddadil", "")
+    args = ["predict", "--model", out, "--data", data["c"], "--held-out", "--out", rows, "--json"]
+    scores = json.loads(CliRunner().invoke(app, list(map(str, args))).stdout)
+    assert scores["accuracy"]["value"] == told["metrics"]["accuracy"] and scores["rows"] == 12
+    refused = said("export", "--home", home(federation, "a"), "--run", ended, "model", "--out", out, code=2)
+    assert "nothing is kept at this site" in refused["detail"]
 
 
 def test_a_picture_is_drawn(federation: Net, ended: str, tmp_path: Path) -> None:
@@ -76,7 +88,7 @@ def test_a_picture_is_drawn(federation: Net, ended: str, tmp_path: Path) -> None
         (("export", "--run", "RUN", "summary_1", "--out", "nowhere/x.npz"), "There is no folder nowhere"),
         (("picture", "--run", "RUN", "--out", "x.jpg"), "does not end in .png"),
         (("list", "--run", "unknown"), "remembers no run unknown"),
-        (("export", "--run", "RUN", "points", "--out", "x.npz"), "kept are: classifier, picture, summary_1"),
+        (("export", "--run", "RUN", "points", "--out", "x.npz"), "kept are: classifier, model, picture, summary_1"),
     ],
 )
 def test_refusals(federation: Net, ended: str, args: tuple[str, ...], words: str) -> None:

@@ -26,8 +26,12 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
         "between a simulation and the workers of its owner's Ray cluster: bytes of archives, plain data, and how sites open data",
     ),
     ("shared/tideline/learning/weights.py", "torch.load"): "reads a person's own file, with weights_only=True (test_layers.py)",
+    ("shared/tideline/learning/weights.py", "torch.save"): "writes a state dict that a person asks for, tensors by name",
+    ("tests/cli/test_models.py", "torch.load"): "reads that file again, with weights_only=True",
     ("tests/learning/test_weights.py", "torch.save"): "writes the files that a person may bring",
     ("tests/cli/test_weights.py", "torch.save"): "writes the files that a person may bring",
+    ("tests/docs/test_models.py", "exec"): "runs the example of docs/models.md, as its readers do",
+    ("tests/docs/test_models.py", "compile"): "runs the example of docs/models.md, as its readers do",
     ("tests/learning/test_folder.py", "exec"): "runs the examples of docs/data.md, as their readers do",
     ("tests/learning/test_folder.py", "compile"): "runs the examples of docs/data.md, as their readers do",
 }

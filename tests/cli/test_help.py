@@ -46,7 +46,7 @@ def test_all_commands_are_there() -> None:
     runs |= {f"keys {word}" for word in ("add", "list", "revoke")} | {"login", "logout", "data check", "data deal", "data sample"}
     runs |= {f"audit {word}" for word in ("verify", "list", "export")}
     rest = {"coordinator", "agent", "doctor", "invite", "parts gc", "methods", "contract", "simulate", "bench", "demo", "version"}
-    rest |= {"links plan"}
+    rest |= {"links plan", "predict"}
     assert set(commands()) == runs | rest
 
 

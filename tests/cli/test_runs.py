@@ -201,7 +201,7 @@ def test_export_equals_the_state(there: Coordinator, tmp_path: Path) -> None:
     out = tmp_path / "state.safetensors"
     files = there.federation.journal.rounds(run)[-1].state
     assert len(files) == 2, "the model has a part"
-    told = json.loads(tide("run", "export", run, "--out", out, "--home", there.home, "--json").stdout)
+    told = json.loads(tide("run", "export", run, "--state", "--out", out, "--home", there.home, "--json").stdout)
     assert (told["tensors"], told["state_digest"]) == (4, files[0][0])
     state = decode(State, files[0][0], there.federation.parts)
     read = load_file(out)
@@ -210,7 +210,7 @@ def test_export_equals_the_state(there: Coordinator, tmp_path: Path) -> None:
     with safe_open(out, "pt") as opened:
         assert opened.metadata()["tideline.state"] == files[0][0]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["home", "state.safetensors"]
-    assert "4 tensors" in tide("run", "export", run, "--out", out, "--home", there.home).stdout
+    assert "4 tensors" in tide("run", "export", run, "--state", "--out", out, "--home", there.home).stdout
 
 
 def test_export_of_what_is_not_there(there: Coordinator, tmp_path: Path) -> None:
@@ -219,11 +219,12 @@ def test_export_of_what_is_not_there(there: Coordinator, tmp_path: Path) -> None
     for asked, out, words in (
         (run, "a.safetensors", "only a completed run"),
         ("nobody", "a.safetensors", "There is no run 'nobody'"),
-        (run, "a.pt", "does not end in .safetensors"),
+        (run, "a.txt", "does not end in .safetensors"),
         (run, "none/a.safetensors", "There is no folder"),
     ):
-        there_is = tide("run", "export", asked, "--out", tmp_path / out, "--home", there.home)
-        assert (there_is.exit_code, words in there_is.stderr) == (2, True), there_is.stderr
+        for more in ([], ["--state"]):
+            there_is = tide("run", "export", asked, *more, "--out", tmp_path / out, "--home", there.home)
+            assert (there_is.exit_code, words in there_is.stderr) == (2, True), there_is.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["home"]
 
 
@@ -233,8 +234,9 @@ def test_export_of_damaged_bytes(there: Coordinator, tmp_path: Path) -> None:
     part = there.federation.journal.rounds(run)[-1].state[1][0]
     held = there.federation.parts._held
     held[part] = held[part][:-1] + bytes([held[part][-1] ^ 1])
-    told = tide("run", "export", run, "--out", tmp_path / "a.safetensors", "--home", there.home)
-    assert told.exit_code == 4 and part[:12] in told.stderr
+    for more in ([], ["--state"]):
+        told = tide("run", "export", run, *more, "--out", tmp_path / "a.safetensors", "--home", there.home)
+        assert told.exit_code == 4 and part[:12] in told.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["home"]
 
 

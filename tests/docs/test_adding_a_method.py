@@ -30,6 +30,7 @@ LAWS = [
     laws.no_quorum_stalls,
     laws.one_site_in_all,
     laws.every_clause_can_be_forbidden,
+    laws.models_are_what_it_says,
 ]
 
 

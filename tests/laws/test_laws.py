@@ -109,6 +109,12 @@ def test_every_clause_can_be_forbidden(case: Case) -> None:
 
 
 @every
+def test_its_models_are_what_it_says(case: Case) -> None:
+    """Law 8: the models that a run ends in predict as its result says."""
+    laws.models_are_what_it_says(case)
+
+
+@every
 def test_it_learns(case: Case) -> None:
     """Law 8: it clears its bar on held-out rows."""
     assert case.name in BARS, "add a bar for the method to tests/laws/case.py"

@@ -13,22 +13,29 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from tideline.archive.errors import PartMissing
-from tideline.core.algorithm import Methods, load_methods, resolve
+from tideline.core.algorithm import Methods, SiteModels, load_methods, resolve
 from tideline.core.errors import FederationError, Malformed, MemoryLost, NotFound, Refused
-from tideline.core.run import EMPTY, RunId
+from tideline.core.record import Weights
+from tideline.core.run import EMPTY, Role, RunId, world_in
 from tideline.core.settings import Plain, nearest
-from tideline_agent.vault import FolderVault
+from tideline_agent.home.identity import recall
+from tideline_agent.vault import FolderVault, RunBrief
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tideline.learning.model_file import Model
+
 T = TypeVar("T")
 # Why a site may have nothing to take, and no name is wrong.
+MODEL = "model"
+UNFINISHED = "As far as the site knew, the run was not over when this was written"
 SELDOM = "some methods keep nothing, others only at targets and only after their last exchanges"
 RUNS, WORKING, FORGOTTEN = "runs", "working", "forgotten"
 TRIES = 5  # a working agent replaces its memory now and then; the next look finds the new one whole
@@ -56,7 +63,36 @@ def keepsakes(home: Path, run: RunId, methods: str) -> Mapping[str, Mapping[str,
         return EMPTY
     algorithm = resolve(load_methods(methods), brief["method"])
     config = algorithm.configure(brief["config"])
-    return algorithm.keepsakes(config, memory_of(vault, run, algorithm.memory))
+    memory = memory_of(vault, run, algorithm.memory)
+    own = {} if algorithm.site_models is None else weights_in(algorithm.site_models, brief, config, memory)
+    return {**({MODEL: own} if own else {}), **algorithm.keepsakes(config, memory)}
+
+
+def weights_in(sites: SiteModels[Any, Any, Any], brief: RunBrief, config: object, memory: object) -> Weights:
+    """The weights of the site's own model; empty where its memory has none, or its role none."""
+    if sites.of is None or Role(brief["role"]) not in sites.roles:
+        return EMPTY
+    return sites.of(config, world_in(brief["world"]), memory)
+
+
+def own_model(home: Path, run: RunId, methods: str) -> Model:
+    """The site's own model, as the run has left it here so far. Raises NotFound, MemoryLost."""
+    from tideline.learning.model_file import Model, Origin
+
+    kept = one_of(keepsakes(home, run, methods), MODEL, run)
+    known, vault = load_methods(methods), FolderVault(home / RUNS)
+    brief, head, memo = vault.brief(run), vault.head(run), recall(home)
+    algorithm = resolve(known, brief["method"])
+    sites, config = algorithm.site_models, algorithm.configure(brief["config"])
+    if sites is None or head is None:
+        raise NotFound(f"With {algorithm.name} a site has no model of its own", "See `tideline run export` at the coordinator")
+    metrics = {name: value for name, value in head.metrics.items() if isfinite(value)}
+    note = "" if is_over(vault, run, known) else UNFINISHED
+    rounds, site = brief["config"].get("rounds"), "" if memo is None else memo.name
+    rounds = rounds if isinstance(rounds, int) else None
+    origin = Origin(method=algorithm.name, run=run, rounds=rounds, site=site, metrics=metrics, note=note)
+    world, options = world_in(brief["world"]), sites.options(config)
+    return Model(world=world, weights=dict(kept), form=sites.form, options=options, origin=origin)
 
 
 def memory_of(vault: FolderVault, run: RunId, kind: type[T]) -> T:

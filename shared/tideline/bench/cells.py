@@ -27,7 +27,8 @@ from tideline.client.output import clean, replace_file
 from tideline.core.errors import Refused
 from tideline.engine.coordinator.scheduler import duration
 
-CELLS, LOCK, LOG, STATE = "cells", "lock", "log.txt", "state.safetensors"
+CELLS, LOCK, LOG = "cells", "lock", "log.txt"
+STATES = "*.safetensors"  # a final state, and the models in it
 POLL_SECONDS, STATUS_SECONDS = 0.05, 60.0
 CHANGED = "the data have changed since the command began; run it again"
 LONGEST = 400  # characters of a child's last line
@@ -137,8 +138,9 @@ class Bench(Generic[W]):
         if read_cell(home, cell).status is Status.DONE:
             self.end(cell, lock, None)
             return
-        for name in (RESULT, FAILED, STATE):  # of an earlier try
+        for name in (RESULT, FAILED):  # of an earlier try
             (home / name).unlink(missing_ok=True)
+        forget_states(home)
         replace_file(home / EXPERIMENT, cell.text)
         self.running.append(Running(cell, self.how.workplace.begin(cell, home, lock), lock, time.monotonic()))
 
@@ -160,8 +162,9 @@ class Bench(Generic[W]):
             (home / RESULT).unlink()
             score = Score(cell, Status.FAILED, CHANGED)
         if score.status is Status.DONE:
-            for name in (FAILED,) if self.how.keep_states else (FAILED, STATE):
-                (home / name).unlink(missing_ok=True)
+            (home / FAILED).unlink(missing_ok=True)
+            if not self.how.keep_states:
+                forget_states(home)
         else:
             (home / FAILED).write_text(json.dumps({"code": code, "cause": score.cause}) + "\n", encoding="utf-8")
         os.close(lock)
@@ -202,6 +205,11 @@ def run_cells(cells: Sequence[Cell], how: How[W], say: Callable[[str], None]) ->
         say(f"{len(cells)} cells, {len(cells) - len(todo)} done, {len(todo)} to run, {how.jobs} at once")
         Bench(how, say, scores, todo, spoke=time.monotonic()).run()
         return list(scores.values())
+
+
+def forget_states(home: Path) -> None:
+    for file in home.glob(STATES):
+        file.unlink(missing_ok=True)
 
 
 def home_of(out: Path, cell: Cell) -> Path:

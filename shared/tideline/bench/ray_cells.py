@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tideline.bench.cells import CELLS, LOG, STATE
+from tideline.bench.cells import CELLS, LOG, STATES
 from tideline.bench.checks import digest_of
 from tideline.bench.grid import Cell
 from tideline.bench.scores import EXPERIMENT, RESULT
@@ -132,8 +132,8 @@ def play(text: str, common: Common) -> Files:
             result = simulate_text(read_file(home / EXPERIMENT), load_methods(common.methods), home, place)
         except FederationError as error:
             return Files(ENDED_BADLY, {}, words_of(error))
-        names = (RESULT, STATE) if common.keep_states else (RESULT,)
-        files = {name: (home / name).read_bytes() for name in names if (home / name).exists()}
+        kept = (home / RESULT, *(sorted(home.glob(STATES)) if common.keep_states else ()))
+        files = {path.name: path.read_bytes() for path in kept if path.exists()}
         return Files(COMPLETED if result["status"] == "completed" else ENDED_BADLY, files, "")
 
 

@@ -7,7 +7,7 @@ import typer
 from tideline.cli import serving
 from tideline.cli.coordinator import access, links, maintenance, runs
 from tideline.cli.guard import Guarded
-from tideline.cli.local import bench, research, tls
+from tideline.cli.local import bench, predict, research, tls
 from tideline.cli.site import data, site
 
 # Plain help: rich would double the time that it takes.
@@ -25,5 +25,6 @@ groups = {"keys": access.keys, "run": runs.app, "site": site.app, "parts": maint
 groups |= {"clients": access.clients, "audit": maintenance.audit, "tls": tls.app, "links": links.app}
 for name, group in groups.items():
     app.add_typer(group, name=name)
-for command in (research.methods, research.contract, research.simulate, bench.bench, research.demo, research.version):
+for command in (research.methods, research.contract, research.simulate, predict.predict, bench.bench, research.demo):
     app.command()(command)
+app.command()(research.version)

@@ -47,6 +47,10 @@ Address = Annotated[
     typer.Option(metavar="ADDRESS", help="Of a Ray cluster: HOST:PORT, ray://HOST:PORT, auto. [default: a Ray of this machine]"),
 ]
 Gpus = Annotated[float, typer.Option(metavar="SHARE", help="GPUs of each task on Ray, such as 0.25 with --device cuda.")]
+ModelFormat = Annotated[
+    str | None,
+    typer.Option("--format", metavar="FORMAT", help="safetensors, torch or onnx. [default: by the file's suffix]"),
+]
 Methods = Annotated[str, typer.Option("--methods", metavar="MODULE:TUPLE", help="The registry of methods.")]
 Url = Annotated[str | None, typer.Option("--url", envvar="TIDELINE_URL", help="The coordinator's HTTP address.")]
 ApiKey = Annotated[str | None, typer.Option("--api-key", envvar="TIDELINE_API_KEY", help="Your API key for the coordinator.")]

@@ -61,6 +61,11 @@ def make_folder(out: Path) -> None:
 
 def replace_file(path: Path, text: str) -> None:
     """Write a file, whole or not at all."""
+    replace_bytes(path, text.encode())
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
+    """The same of bytes."""
     made = path.with_name(f".{path.name}")
-    made.write_text(text, encoding="utf-8", newline="")
+    made.write_bytes(content)
     made.replace(path)

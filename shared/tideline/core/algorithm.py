@@ -25,6 +25,9 @@ R = TypeVar("R")
 C = TypeVar("C")
 S = TypeVar("S")
 M = TypeVar("M")
+C_contra = TypeVar("C_contra", contravariant=True)
+S_contra = TypeVar("S_contra", contravariant=True)
+M_contra = TypeVar("M_contra", contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,53 @@ class InitialWeights(Generic[C, S]):
     begin: Callable[[C, World, Roster, Generator, Weights], S]
     fits: Callable[[C, World, Roster], None] = lambda config, world, roster: None
     notes: Callable[[C, World, Roster], tuple[str, ...]] = lambda config, world, roster: ()
+
+
+NETWORK = "network"  # the form of a model that is the world's network as it is
+
+
+@dataclass(frozen=True)
+class RunModel(Generic[C_contra, S_contra]):
+    """The run's model, one for all of its sites, in the coordinator's final state.
+
+    of       its weights by name; empty where a run with these settings ends in none
+    form     what is built of the world's network to hold them, a name in tideline.nets.forms
+    options  of that form, by the settings
+    differs  how its predictions differ from those that the result's accuracies are of, in a sentence; empty: they do not
+    """
+
+    of: Callable[[C_contra, World, S_contra], Weights]
+    form: str = NETWORK
+    options: Callable[[C_contra], Mapping[str, Plain]] = lambda config: EMPTY
+    differs: Callable[[C_contra], str] = lambda config: ""
+
+
+@dataclass(frozen=True)
+class SiteModels(Generic[C_contra, S_contra, M_contra]):
+    """A model of each site's own: in the site's memory, in the coordinator's final state, or in both.
+
+    of       at a site, from its memory: weights by name, empty before it has a model. None: its memory has none
+    known    at the coordinator, from its final state and a site's name: empty for a site without one. None: it has none
+    roles    whose sites have one
+    form     what is built of the world's network to hold them, a name in tideline.nets.forms
+    options  of that form, by the settings
+    """
+
+    of: Callable[[C_contra, World, M_contra], Weights] | None = None
+    known: Callable[[C_contra, World, S_contra, str], Weights] | None = None
+    roles: tuple[Role, ...] = (Role.TARGET,)
+    form: str = NETWORK
+    options: Callable[[C_contra], Mapping[str, Plain]] = lambda config: EMPTY
+
+
+@dataclass(frozen=True)
+class NoModel:
+    """The method ends in no model. why: the reason, in a sentence for whoever asks for one."""
+
+    why: str
+
+
+Result: TypeAlias = tuple[RunModel[C, S] | SiteModels[C, S, M] | NoModel, ...]
 
 
 @dataclass(frozen=True)
@@ -57,6 +107,7 @@ class Algorithm(Generic[C, S, M]):
     keepsakes   what a site's owner may take out of its memory, by name: arrays by name. Nothing of it is ever sent
     initial_weights   how it begins from weights that the user gives; None: a run with such weights is refused
     admins  whether its final state is for admins alone: it tells of single sites what their results do not
+    result  what models a run ends in: of the run, of each site, both, or none. Every registered method says so
     """
 
     name: str
@@ -78,6 +129,23 @@ class Algorithm(Generic[C, S, M]):
     claims: tuple[str, ...] = ()
     initial_weights: InitialWeights[C, S] | None = None
     admins: bool = False
+    result: Result[C, S, M] = ()
+
+    @property
+    def run_model(self) -> RunModel[C, S] | None:
+        return next((each for each in self.result if isinstance(each, RunModel)), None)
+
+    @property
+    def site_models(self) -> SiteModels[C, S, M] | None:
+        return next((each for each in self.result if isinstance(each, SiteModels)), None)
+
+    @property
+    def no_model(self) -> str:
+        """Why a run of it ends in no model; empty where it ends in one."""
+        if self.run_model or self.site_models:
+            return ""
+        said = next((each.why for each in self.result if isinstance(each, NoModel)), "")
+        return said or f"The method {self.name} does not declare what models it ends in"
 
     def configure(self, given: Mapping[str, Plain], preset: str | None = None) -> C:
         """The method's config from plain data over a preset. Raises ConfigRefused."""

@@ -16,6 +16,7 @@ from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.run import Role, World, world_in
 from tideline.engine.model.experiment import Experiment, read_experiment
 from tideline.experiments.files import ExperimentText
+from tideline.learning import model_file
 from tideline.learning.weights import fitted, is_backbone, read_weights, with_backbone
 
 PIECE = 1 << 20  # bytes that are passed on at once
@@ -46,6 +47,8 @@ def packed(text: ExperimentText, file: Path) -> Sequence[Buffer]:
 def weights_for(world: World, experiment: Experiment, file: Path) -> Mapping[str, Tensor]:
     """The network's weights from a file: all of them, or a backbone's under a bottleneck and a classifier drawn from the seed."""
     try:
+        if model_file.is_model(file):
+            return fitted(world, model_file.weights_for(world, model_file.read_model(file)))
         weights = read_weights(file)
         if not is_backbone(world, weights):
             return fitted(world, weights)

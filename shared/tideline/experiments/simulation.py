@@ -6,21 +6,23 @@ import contextlib
 import json
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import cast
 
+from tideline.archive.checks import LAX
 from tideline.archive.parts import digest_of
+from tideline.archive.reader import decode
 from tideline.client.answers import Event, RunResult
 from tideline.client.export import export
-from tideline.client.output import make_folder, replace_file, warn
+from tideline.client.output import make_folder, replace_bytes, replace_file, warn
 from tideline.client.watching import Watcher
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.privacy import DEFAULT_POLICY, Policy
-from tideline.core.run import Role, RunId, World
+from tideline.core.run import ClientId, Role, RunId, World
 from tideline.core.settings import Plain, plain
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.experiment import DealData, Experiment, SiteSource, read_experiment
@@ -33,9 +35,12 @@ from tideline.engine.simulation.pools import InlinePool, ProcessPool, check_jobs
 from tideline.engine.simulation.ray_pool import RayPool
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.initial_weights import packed
+from tideline.experiments.results import Ended
 from tideline.learning.datasets import digits
 from tideline.learning.formats.folder import find, read_folder
 from tideline.learning.formats.holdings import Holdings
+from tideline.learning.model_file import Model
+from tideline.learning.model_file import packed as packed_model
 from tideline.learning.partition.folders import Sites, read_dealt, rule_in, sites_of
 from tideline.report.maps import last_groups
 
@@ -195,7 +200,7 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
         with contextlib.closing(home_in(out, Path(scratch), about, place, placed)) as home:
             made = Federation(methods=methods, sites=sites, home=home, device=place.device, open_pool=place.open_pool)
             with contextlib.closing(made) as federation:
-                result = play(federation, placed, folders, out)
+                result = play(federation, placed, folders, out, methods)
             if isinstance(home, Lasting):
                 home.remove()
             return result
@@ -222,7 +227,9 @@ def home_in(out: Path | None, scratch: Path, about: Mapping[str, object], place:
     return home
 
 
-def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Opened], out: Path | None) -> RunResult:
+def play(
+    federation: Federation, text: ExperimentText, folders: Mapping[str, Opened], out: Path | None, methods: Methods
+) -> RunResult:
     """Start, watch to the end, and write what is asked for."""
     begun = time.monotonic()
     with text.located():
@@ -236,7 +243,7 @@ def play(federation: Federation, text: ExperimentText, folders: Mapping[str, Ope
     result["seconds"] = time.monotonic() - begun
     fill_in(result, {name: folder.domains for name, folder in folders.items()})
     if out is not None:
-        write(federation, run, result, out)
+        write(federation, run, result, out, methods)
     return result
 
 
@@ -311,13 +318,30 @@ def write_set(site: SiteSource, folder: Path) -> None:
     SETS[site.dataset](folder, site.domain, site.part, site.parts, site.rows)
 
 
-def write(federation: Federation, run: RunId, result: RunResult, out: Path) -> None:
-    """result.json and, where there is one, state.safetensors."""
+def write(federation: Federation, run: RunId, result: RunResult, out: Path, methods: Methods) -> None:
+    """result.json and, of a completed run, state.safetensors and the models that it ended in."""
     if federation.run_service.find(run).status is Status.COMPLETED:
         root, size = federation.journal.rounds(run)[-1].state[0]
         export(lambda digest, _: contextlib.nullcontext(federation.parts.view(digest)), root, size, out / "state.safetensors")
+        for name, model in models_of(federation, run, result, methods):
+            replace_bytes(out / f"{name}.safetensors", packed_model(model))
     # Last, and whole or not at all: with it everything is there.
     replace_file(out / "result.json", json.dumps(result, indent=2) + "\n")
+
+
+def models_of(federation: Federation, run: RunId, result: RunResult, methods: Methods) -> Iterator[tuple[str, Model]]:
+    """The run's model as `model`, and each site's own as `model-SITE`: those that its method declares."""
+    ended = Ended(result, methods)
+    state = decode(ended.method.state, federation.journal.rounds(run)[-1].state[0][0], federation.parts, LAX)
+    if (model := ended.of_run(state)) is not None:
+        yield "model", model
+    for site in ended.roles:
+        vault = federation.agents[ClientId(site)].vault
+        head = vault.head(run)
+        memory = decode(ended.method.memory, head.memory[0][0], vault.parts(run), LAX) if head and head.memory else None
+        own = None if memory is None else ended.of_memory(memory, site)
+        if (model := own or ended.of_site(state, site)) is not None:
+            yield f"model-{site}", model
 
 
 def dealt_sites(given: DealData, text: ExperimentText) -> dict[str, DealtSite]:

@@ -122,6 +122,11 @@ def check_tensor(name: str, tensor: Tensor) -> None:
         raise DataRefused(f"{name} holds a NaN or an infinity", "Train again with a lower rate, and save a network that works")
 
 
+def save_torch(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Write a state dict as torch saves it: tensors by name, and nothing else."""
+    torch.save({name: w.detach().cpu().contiguous().clone() for name, w in weights.items()}, path)
+
+
 def differences(world: World, weights: Mapping[str, Tensor]) -> tuple[str, ...]:
     """A sentence for each name that is missing, misshapen or unknown, in the network's order. ConfigRefused for no network."""
     return tuple(compare(nets.template(world), weights, f"this world has {world.classes} classes"))

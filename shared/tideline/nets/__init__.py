@@ -123,3 +123,8 @@ def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu", mad
     net = empty.to_empty(device=device)
     net.load_state_dict(dict(weights))
     return net
+
+
+def own_names(world: World) -> dict[str, str]:
+    """The network's own name of each of its tensors, by the name that it has here. Raises ConfigRefused."""
+    return {name: name for name in template(world)}

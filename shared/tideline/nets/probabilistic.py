@@ -12,6 +12,7 @@ r_sigma[y]^2), r_sigma = softplus(r_s); C is one number.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +26,7 @@ from tideline.core.run import World
 LEAST = 1e-6  # of a deviation, so that its logarithm is finite
 
 
-def build(world: World) -> nn.Module:
+def build(world: World, times: int = 2) -> nn.Module:
     """The network, initialised from torch's global generator. Raises ConfigRefused for one without a layer to widen."""
     net = nets.build(world)
     features = net.get_submodule("features")
@@ -38,18 +39,30 @@ def build(world: World) -> nn.Module:
             "Use a network with such a layer, such as lenet, mlp or resnet18 (docs/networks.md)",
             path="world.model",
         )
-    widen(holder, last)
+    widen(holder, last, times)
     return net
 
 
-def widen(holder: nn.Sequential, name: str) -> None:
-    """Put a linear layer of twice the outputs in the place of one, and drop what follows it. Names stay as they are."""
+def widen(holder: nn.Sequential, name: str, times: int = 2) -> None:
+    """Put a linear layer of so many times the outputs in the place of one, and drop what follows it. Names stay as they are."""
     names = [each for each, _ in holder.named_children()]
     old = holder.get_submodule(name)
     assert isinstance(old, nn.Linear)
     for each in names[names.index(name) + 1 :]:
         delattr(holder, each)
-    setattr(holder, name, nn.Linear(old.in_features, 2 * old.out_features, bias=old.bias is not None))
+    setattr(holder, name, nn.Linear(old.in_features, times * old.out_features, bias=old.bias is not None))
+
+
+def narrow(world: World) -> nn.Module:
+    """The network whose features are mu (n, m) alone, without a scale: what such an encoder predicts with. Raises as `build`."""
+    return build(world, times=1)
+
+
+def means(world: World, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of `narrow` in those of `build`: the widened layer gives mu by its first half of rows."""
+    with torch.device("meta"):
+        like = narrow(world).state_dict()
+    return {name: w[: len(like[name])] if w.dim() else w for name, w in weights.items()}
 
 
 def width(world: World) -> int:

@@ -30,6 +30,8 @@ from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site
 from tideline.engine.model.orders import Reply
 from tideline.engine.simulation.federation import SimSite
+from tideline.experiments.results import Ended
+from tideline.learning.prediction import Classifier
 from tideline.nets import probabilistic
 from tideline.nets.probabilistic import References
 
@@ -317,3 +319,19 @@ def test_a_reply_that_is_taken_can_be_folded(config: dict[str, Any]) -> None:
     row = stage.play(run)
     assert row.status.value == "completed", row.cause
     assert BERT in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded
+
+
+def test_its_model_predicts_with_the_mean() -> None:
+    """Without draws to the row as the run was scored, and without a note; with draws the note says what is different."""
+    stage = Stage(METHODS, sites(), parts=HoardingParts())
+    run = stage.start(experiment("fedsr", ROSTER, config={"draws": 0}))
+    stage.play(run)
+    ended = Ended(stage.result(run), METHODS)
+    model = ended.of_run(decode(State, stage.journal.rounds(run)[-1].state[0][0], stage.parts, LAX))
+    assert model is not None and model.origin.note == ""
+    for client in ended.result["clients"]:
+        held = sites()[client["name"]].open_site_data(WORLD, Role.SOURCE).held_out  # type: ignore[attr-defined]
+        right = (Classifier(model).predict(held.x.all()).classes == held.y).double().mean()
+        assert float(right) == client["accuracy"]
+    assert fedsr.run_model is not None
+    assert "mean over 20 draws" in fedsr.run_model.differs(fedsr.configure({}))

@@ -17,7 +17,7 @@ from tideline import nets
 from tideline.algorithms.averaging import folds
 from tideline.algorithms.averaging.folds import Folding
 from tideline.algorithms.averaging.messages import Model, Models, State, Trained, Update
-from tideline.core.algorithm import Algorithm, InitialWeights
+from tideline.core.algorithm import Algorithm, InitialWeights, RunModel
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
 from tideline.core.record import Nothing, Weights
@@ -148,6 +148,7 @@ def averaging(
         presets=presets or PRESETS,
         notes=folding.notes,
         initial_weights=InitialWeights(begin_from, fits_initial_weights),
+        result=(RunModel(model_of),),
     )
 
 
@@ -168,6 +169,11 @@ def at_random(begin_from: Callable[[C, World, Roster, Generator, Weights], S]) -
 
 def begin_from(config: Training, world: World, roster: Roster, rng: Generator, weights: Weights) -> State:
     return State(weights)
+
+
+def model_of(config: object, world: World, state: Model) -> Weights:
+    """The common model, which such a run ends in."""
+    return state.model
 
 
 def needs_teachers(config: Training, roster: Roster) -> int:

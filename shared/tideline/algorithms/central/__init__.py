@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 from tideline import nets
 from tideline.algorithms.averaging import PRESETS, Training, at_random, learners, needs_teachers, predict, scored
 from tideline.algorithms.averaging.messages import Model
-from tideline.core.algorithm import Algorithm, InitialWeights
+from tideline.core.algorithm import Algorithm, InitialWeights, RunModel
 from tideline.core.errors import StepFailed
 from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn, folded, marked, to, to_all
 from tideline.core.privacy import Exposure
@@ -198,4 +198,5 @@ central: Algorithm[Central, State, Nothing] = Algorithm(
     initial_weights=InitialWeights(
         begin_from, lambda c, world, roster: fits(c, world, roster) if c.rounds else nets.check(world)
     ),
+    result=(RunModel(lambda config, world, state: state.model),),
 )

@@ -16,7 +16,7 @@ from tideline.algorithms.fada.client import IMPROVE, SOURCE
 from tideline.algorithms.fada.messages import Mine, State
 from tideline.algorithms.fada.settings import FADA, FDANN, FEATURES, LEAST, PRESETS, Either, aligns, fits, notes, sizes
 from tideline.algorithms.source_free.source import end_counts
-from tideline.core.algorithm import Algorithm
+from tideline.core.algorithm import Algorithm, SiteModels
 from tideline.core.phase import Phase, Plan, to, to_all
 from tideline.core.record import Nothing
 from tideline.core.run import Role
@@ -88,6 +88,8 @@ def method(name: str, paper: str, summary: str, config: type[C], claims: tuple[s
         presets=PRESETS,
         cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
         network="lenet_bn",
+        # A source has a network of its own as well, which no target is scored with.
+        result=(SiteModels(lambda config, world, memory: memory.model, roles=(Role.SOURCE, Role.TARGET)),),
     )
 
 

@@ -19,7 +19,7 @@ from tideline.algorithms.fdan import client
 from tideline.algorithms.fdan.client import LEAST, Change, Lesson, Mine, Model, Moment, State, Waves, Width
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.family import EndCounts
-from tideline.core.algorithm import Algorithm, InitialWeights
+from tideline.core.algorithm import Algorithm, InitialWeights, SiteModels
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, marked, to
 from tideline.core.record import Nothing, Weights
@@ -163,6 +163,7 @@ fdan = Algorithm(
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     network="lenet_bn",
     keepsakes=client.keepsakes,
+    result=(SiteModels(client.own_model, roles=(Role.SOURCE, Role.TARGET)),),
     sizes=sizes,
     initial_weights=InitialWeights(begin_with, fits),
     claims=CLAIMS,

@@ -16,6 +16,7 @@ from tideline import nets
 from tideline.core.errors import DataRefused
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
+from tideline.core.run import World
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import remeasure
@@ -222,6 +223,11 @@ def predict_own(order: T, memory: Mine, site: Site[FDAN], x: Tensor) -> Tensor:
     """Outputs of the model in the site's memory."""
     net = nets.loaded(site.world, {**memory.model, **memory.buffers}, site.device)
     return outputs(net, x, site.device)
+
+
+def own_model(config: FDAN, world: World, memory: Mine) -> Weights:
+    """w with the site's own statistics, once it was scored."""
+    return {**memory.model, **memory.buffers} if memory.model else {}
 
 
 def keepsakes(config: FDAN, memory: Mine) -> dict[str, dict[str, Tensor]]:

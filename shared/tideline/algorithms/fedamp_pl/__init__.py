@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tideline import nets
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.source_free import begun, method, source
+from tideline.algorithms.source_free import begun, known_too, method, source
 from tideline.algorithms.source_free.adapting import adapt, near, own_labels
 from tideline.algorithms.source_free.family import Adapted, Adapting, Mine, Model
 from tideline.core.algorithm import Algorithm
@@ -59,7 +59,11 @@ def clouds(state: State, turn: Turn[Config]) -> Each[Model]:
 
 def own(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     """w_i back to its site, to be scored; h_S to one that has none."""
-    return {k: Model(state.models.get(k, state.f), state.g) for k in turn.members(Role.TARGET)}
+    return {k: Model(model_of(state, k), state.g) for k in turn.members(Role.TARGET)}
+
+
+def model_of(state: State, site: str) -> Weights:
+    return state.models.get(site, state.f)
 
 
 def attend(state: State, replies: Replies[Adapted], turn: Turn[Config]) -> Folded[State]:
@@ -114,4 +118,5 @@ fedamp_pl: Algorithm[Config, State, Mine] = method(
     plan,
     start=START,
     claims=CLAIMS,
+    result=known_too(model_of),
 )

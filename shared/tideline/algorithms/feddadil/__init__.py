@@ -16,13 +16,14 @@ from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.feddadil import client, server, target
 from tideline.algorithms.feddadil.messages import Heads, Mine, State
 from tideline.algorithms.feddadil.target import keepsakes
-from tideline.core.algorithm import Algorithm
+from tideline.core.algorithm import Algorithm, SiteModels
 from tideline.core.phase import Phase, Plan, Turn, to, to_all, unchanged
 from tideline.core.record import Nothing
 from tideline.core.run import Role
 from tideline.core.settings import Plain, setting
 from tideline.core.step import Step, View
 from tideline.learning.local_training import TrainingOptions
+from tideline.nets.forms import COMMITTEE
 from tideline.numerics.alignment import feature_maps
 from tideline.numerics.transport.dictionary import OPTIMISERS
 
@@ -139,6 +140,7 @@ feddadil = Algorithm(
     prepare=client.prepare,
     fits=server.needs_both,
     keepsakes=keepsakes,
+    result=(SiteModels(target.model_of, form=COMMITTEE, options=lambda config: {"scaling": config.scaling}),),
     notes=server.notes,
     sizes=server.sizes,
     claims=CLAIMS,

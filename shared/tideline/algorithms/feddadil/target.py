@@ -18,7 +18,7 @@ from tideline import nets
 from tideline.algorithms.feddadil.client import common, embedded, own
 from tideline.algorithms.feddadil.messages import Adapting, Heads, Labelled, Linear, Mine
 from tideline.core.record import Nothing
-from tideline.core.run import Role
+from tideline.core.run import Role, World
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.numerics.aggregation.averaging import on_simplex
@@ -180,6 +180,11 @@ def classifier(memory: Mine) -> dict[str, Tensor]:
         taken |= {f"own_{part}": torch.cat([getattr(each, part) for _, each in linear]) for part in ("weight", "bias")}
         taken["own_share"] = torch.cat([share * each.share for share, each in linear])
     return taken
+
+
+def model_of(config: Config, world: World, memory: Mine) -> dict[str, Tensor]:
+    """The same by the names of the form's tensors; empty before the first choice."""
+    return {name.replace("/", "."): w for name, w in classifier(memory).items()} if memory.chosen else {}
 
 
 def unadapted(memory: Mine, share: float) -> dict[str, Tensor]:

@@ -20,6 +20,7 @@ from tideline.algorithms.source_free import begun, method, source
 from tideline.algorithms.source_free.adapting import seen
 from tideline.algorithms.source_free.family import DEMO, TINY, Local, Mine, Model, Taught
 from tideline.algorithms.source_free.source import network
+from tideline.core.algorithm import SiteModels
 from tideline.core.phase import Phase, Plan, Replies, Turn, to
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
@@ -30,6 +31,7 @@ from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import fit_at
 from tideline.learning.local_training import optimiser, rate_at
+from tideline.nets.forms import PROTOTYPES
 from tideline.numerics.labels.prototypes import Sets, class_means, classified, contrast, mean_prototypes, pseudo_labels
 
 # At a site
@@ -240,6 +242,15 @@ def sizes(config: Config, world: World) -> Mapping[str, int]:
     return {"classes": world.classes, "width": WIDTH}
 
 
+def model_of(config: Config, world: World, memory: Memory) -> Weights:
+    """All that the site predicts with, by the names of the form's tensors."""
+    if not memory.f:
+        return {}
+    network = {f"network.{name}": w for name, w in {**memory.f, **memory.g}.items()}
+    head = {f"head.{name}": w for name, w in memory.head.items()}
+    return {**network, **head, "mean": memory.mean, "present": memory.present}
+
+
 def keepsakes(config: Config, memory: Memory) -> Mapping[str, Mapping[str, Tensor]]:
     """The frozen network, the site's head over its features, and the mean prototypes that projections are compared with."""
     if not memory.f:
@@ -267,6 +278,7 @@ fedpcl_pl = method(
     prepare=prepare,
     sizes=sizes,
     keepsakes=keepsakes,
+    result=(SiteModels(model_of, form=PROTOTYPES, options=lambda config: {"normalise": config.normalise}),),
     start=START,
     claims=CLAIMS,
     # With dot products as they are, heads have to grow first, for which a demonstration is too short.

@@ -16,15 +16,16 @@ from torch.nn import functional
 from tideline import nets
 from tideline.algorithms.averaging import COMPARED, PRESETS, Training, learners, mean_as, needs_teachers, scored
 from tideline.algorithms.averaging.messages import Model, State, Trained
-from tideline.core.algorithm import Algorithm
+from tideline.core.algorithm import Algorithm, RunModel
 from tideline.core.phase import Phase, Plan, to, to_all
-from tideline.core.record import field, record
+from tideline.core.record import Weights, field, record
 from tideline.core.run import Roster, World
 from tideline.core.settings import Plain, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate
 from tideline.learning.local_training import Criterion, criterion, train_at
 from tideline.nets import probabilistic
+from tideline.nets.forms import MEAN
 from tideline.nets.probabilistic import References, class_divergence, encoded, length, log_mean_softmax
 
 
@@ -141,6 +142,17 @@ def fits(config: FedSR, world: World, roster: Roster) -> None:
     needs_teachers(config, roster)
 
 
+def model_of(config: FedSR, world: World, state: State) -> Weights:
+    """The encoder's means and the classifier."""
+    return probabilistic.means(world, state.model)
+
+
+def differs(config: FedSR) -> str:
+    if not config.draws:
+        return ""
+    return f"Accuracies are of the mean over {config.draws} draws of a representation; the model predicts with its mean"
+
+
 def keepsakes(config: FedSR, memory: Mine) -> Mapping[str, Mapping[str, Tensor]]:
     """The site's class references, r_mu and r_sigma (K, m), and C, once it has trained them."""
     if not bool(memory.r_mu.any()):
@@ -173,4 +185,5 @@ fedsr = Algorithm(
     },
     keepsakes=keepsakes,
     claims=CLAIMS,
+    result=(RunModel(model_of, form=MEAN, differs=differs),),
 )

@@ -15,7 +15,7 @@ from tideline.algorithms.averaging import scored
 from tideline.algorithms.fedwca import client, server
 from tideline.algorithms.fedwca.client import State
 from tideline.algorithms.fedwca.server import AGGLOMERATIVE, FINCH, GIVEN, KINDS
-from tideline.algorithms.source_free import begun, method, source
+from tideline.algorithms.source_free import begun, known_too, method, source
 from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Mine
 from tideline.core.algorithm import Algorithm
 from tideline.core.errors import ConfigRefused
@@ -111,6 +111,7 @@ fedwca: Algorithm[Config, State, Mine] = method(
     start=START,
     check=check,
     claims=CLAIMS,
+    result=known_too(server.model_of),
     presets={
         "tiny": {**TINY, "rounds": 3, "refresh_every": 2},
         "demo": {**DEMO, "refresh_every": 3},

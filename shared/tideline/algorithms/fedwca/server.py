@@ -148,6 +148,11 @@ def own_to_targets(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     return {k: made[state.members[k]] if k in state.members else none for k in turn.members(Role.TARGET)}
 
 
+def model_of(state: State, site: str) -> Weights:
+    """f of a site's cluster; f_S for a site that has none."""
+    return state.models[state.members[site]] if site in state.members else state.f
+
+
 # The first round
 
 

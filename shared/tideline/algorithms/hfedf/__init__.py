@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from tideline.algorithms import hypernetworks
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.hypernetworks import NU, Counted, Hyper, State, Update
-from tideline.core.algorithm import Algorithm, InitialWeights
+from tideline.core.algorithm import Algorithm, InitialWeights, SiteModels
 from tideline.core.errors import DataRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn
 from tideline.core.privacy import Exposure
@@ -221,4 +221,5 @@ hfedf: Algorithm[Config, State, Nothing] = Algorithm(
     claims=CLAIMS,
     initial_weights=InitialWeights(hypernetworks.begin_from, hypernetworks.check_initial_weights),
     admins=True,
+    result=(SiteModels(known=hypernetworks.model_of, roles=(Role.SOURCE, Role.PEER)),),
 )

@@ -217,11 +217,17 @@ def first(c: Hyper, world: World, roster: Roster, rng: Generator, model: Weights
 
 
 def phi(state: State, turn: Turn[Hyper], client: str) -> dict[str, Tensor]:
-    """phi_i = h(nu_i; theta) with the rest: a whole state dict of the client's network."""
+    return model_of(turn.config, turn.world, state, client)
+
+
+def model_of(c: Hyper, world: World, state: State, client: str) -> dict[str, Tensor]:
+    """phi_i = h(nu_i; theta) with the rest: a whole state dict of the client's network; empty for a site that does not train."""
+    if client not in state.clients:
+        return {}
     # A copy of the row: how a tensor lies in memory changes the last digits of what is made of it.
-    c, row = turn.config, state.theta[NU][state.clients.index(client)].clone()
+    row = state.theta[NU][state.clients.index(client)].clone()
     made = hypernetwork.generate if c.heads == LINEAR else hypernetwork.generate_chunked
-    return {**made(state.theta, trunk(state.theta, row), generated(c, turn.world)), **state.rest}
+    return {**made(state.theta, trunk(state.theta, row), generated(c, world)), **state.rest}
 
 
 def to_learners(state: State, turn: Turn[Hyper]) -> Each[Model]:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from tideline import nets
 from tideline.algorithms.averaging import scored
-from tideline.algorithms.source_free import begun, method, source
+from tideline.algorithms.source_free import begun, known_too, method, source
 from tideline.algorithms.source_free.adapting import adapt, labelled, own_labels, seen
 from tideline.algorithms.source_free.family import Adapting, Mine, Model
 from tideline.algorithms.source_free.source import network
@@ -134,6 +134,11 @@ def own(state: State, turn: Turn[Config]) -> dict[ClientId, Model]:
     return {k: made[state.chosen[k]] if k in state.chosen else none for k in turn.members(Role.TARGET)}
 
 
+def model_of(state: State, site: str) -> Weights:
+    """f of the model that a site chose last; f_S for one that has not chosen."""
+    return state.models[state.chosen[site]] if site in state.chosen else state.f
+
+
 def fold(state: State, replies: Replies[Chosen], turn: Turn[Config]) -> Folded[State]:
     """theta_j: the plain mean of the replies that chose it, unchanged where none did; and who chose which, if that changed."""
     now: dict[str, int] = {k: place(reply.choice) for k, reply in replies.items()}
@@ -185,4 +190,5 @@ ifca_pl: Algorithm[Config, State, Mine] = method(
     begin=begin,
     sizes=sizes,
     claims=CLAIMS,
+    result=known_too(model_of),
 )

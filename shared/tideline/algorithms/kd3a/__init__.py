@@ -19,11 +19,11 @@ from tideline.algorithms.averaging.messages import counted
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.family import EndCounts, Mine, Model
 from tideline.algorithms.source_free.source import check_rows, network, parts
-from tideline.core.algorithm import Algorithm, InitialWeights
+from tideline.core.algorithm import Algorithm, InitialWeights, RunModel, SiteModels
 from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, to, to_all
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
-from tideline.core.run import Role
+from tideline.core.run import Role, World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
@@ -288,6 +288,11 @@ START: source.Start[KD3A, State] = source.Start(
 )
 
 
+def common(config: KD3A, world: World, state: State) -> Weights:
+    """The common model; none where each site has a classifier of its own."""
+    return {} if config.heads == LOCAL else {**state.f, **state.g}
+
+
 def plan(c: KD3A) -> Plan[KD3A, State]:
     """(train, distil) x R, scored; which classes are taken for which, if that is asked for."""
     # Counts leave a site only where they are used.
@@ -328,6 +333,7 @@ kd3a = Algorithm(
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     network="lenet_bn",
     keepsakes=source.keepsakes,
+    result=(RunModel(common), SiteModels(source.own_model, roles=(Role.SOURCE, Role.TARGET))),
     initial_weights=InitialWeights(START.begin_with, source.needs_one_target),
     claims=CLAIMS,
 )

@@ -19,8 +19,8 @@ from tideline import nets
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.ladd import client
 from tideline.algorithms.ladd.client import Lesson, Pupil, SharedStyle, Start, State, Style
+from tideline.algorithms.source_free import known_too, source
 from tideline.algorithms.source_free import method as family_method
-from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Local, Mine, Model, Taught
 from tideline.algorithms.source_free.source import members_of
 from tideline.core.algorithm import Algorithm
@@ -121,7 +121,7 @@ def take_source(state: State, replies: Replies[Taught], turn: Turn[Styled]) -> S
 # Rounds
 
 
-def own(state: State, k: ClientId) -> Weights:
+def own(state: State, k: str) -> Weights:
     """The model of a site's cluster; that of all for a site without one, and while clusters have none."""
     return state.models[state.members[k]] if state.models and k in state.members else state.f
 
@@ -261,6 +261,7 @@ def method(
         notes_with_weights=without_source,
         network="lenet",
         claims=CLAIMS,
+        result=known_too(own),
     )
 
 

@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from tideline import nets
 from tideline.algorithms.averaging import PRESETS, models_in, predict_by, scored
 from tideline.algorithms.averaging.messages import Models
-from tideline.core.algorithm import Algorithm
+from tideline.core.algorithm import Algorithm, SiteModels
 from tideline.core.errors import RosterRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, marked, to, unchanged
 from tideline.core.privacy import TO_BOTH, Exposure
@@ -115,6 +115,7 @@ local = Algorithm(
     prepare=prepare,
     fits=needs_labels,
     presets=PRESETS,
+    result=(SiteModels(lambda config, world, memory: memory.model, roles=(Role.SOURCE, Role.PEER)),),
 )
 
 

@@ -18,7 +18,7 @@ from tideline.algorithms.averaging import scored
 from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.hypernetworks import METRICS, Hyper, trained
 from tideline.algorithms.hypernetworks import State as Hypernetwork
-from tideline.core.algorithm import Algorithm, InitialWeights
+from tideline.core.algorithm import Algorithm, InitialWeights, SiteModels
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
@@ -160,4 +160,10 @@ pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
     claims=CLAIMS,
     initial_weights=InitialWeights(begin_from, hypernetworks.check_initial_weights),
     admins=True,
+    result=(
+        SiteModels(
+            known=lambda config, world, state, site: hypernetworks.model_of(config, world, state.hyper, site),
+            roles=(Role.SOURCE, Role.PEER),
+        ),
+    ),
 )

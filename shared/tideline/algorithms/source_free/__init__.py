@@ -17,9 +17,9 @@ from tideline.algorithms.averaging import scored
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_labels
 from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Mine, Model, Source, Taught, of_source
-from tideline.core.algorithm import Algorithm, InitialWeights
+from tideline.core.algorithm import Algorithm, InitialWeights, Result, RunModel, SiteModels
 from tideline.core.phase import Phase, Plan, Replies, Turn, to
-from tideline.core.record import Nothing, Record
+from tideline.core.record import Nothing, Record, Weights
 from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import Plain, Settings, setting
 from tideline.core.step import Outcome, Site, Step, step
@@ -100,6 +100,24 @@ def mean(state: Model, replies: Replies[Counted], turn: Turn[Source]) -> Model:
     return Model(weighted_sum((reply.samples / n, reply.f) for reply in replies.values()), state.g)
 
 
+# What a site's memory holds in the end: the model that it is scored with.
+OWN: tuple[SiteModels[Settings, object, Mine]] = (SiteModels(source.own_model),)
+# Of methods with one model, h, for all sites.
+COMMON: tuple[RunModel[Settings, Model], SiteModels[Settings, object, Mine]] = (
+    RunModel(lambda config, world, state: {**state.f, **state.g}),
+    *OWN,
+)
+
+
+def known_too(models: Callable[[S, str], Weights]) -> Result[C, S, M]:
+    """A site keeps its own model, and the coordinator knows it: models(state, site) is its f."""
+
+    def known(config: C, world: World, state: S, site: str) -> Weights:
+        return {**models(state, site), **state.g}  # type: ignore[attr-defined]
+
+    return (SiteModels(source.own_model, known),)  # type: ignore[arg-type]
+
+
 def method(
     name: str,
     paper: str,
@@ -119,8 +137,9 @@ def method(
     notes_with_weights: Callable[[C, World, Roster], tuple[str, ...]] = lambda config, world, roster: (),
     network: str = "lenet_bn",
     claims: tuple[str, ...] = (),
+    result: Result[C, S, M] = OWN,  # type: ignore[assignment]
 ) -> Algorithm[C, S, M]:
-    """A member of the family. Unless it is said otherwise, its coordinator knows one model, h, and a site keeps one."""
+    """A member of the family. Unless it is said otherwise, a site keeps its own model, which the coordinator does not know."""
     return Algorithm(
         name=name,
         paper=paper,
@@ -140,6 +159,7 @@ def method(
         notes=notes,
         claims=claims,
         initial_weights=InitialWeights(start.begin_with, source.with_check(source.needs_targets, check), notes_with_weights),
+        result=result,
     )
 
 
@@ -150,6 +170,7 @@ source_model: Algorithm[SourceOnly, Model, Mine] = method(
     SourceOnly,
     lambda c: (*begun(c, source.ALONE.take_source), source.score(Mine)),
     start=source.ALONE,
+    result=COMMON,
     presets={"tiny": of_source(TINY), "demo": of_source(DEMO)},
 )
 
@@ -169,6 +190,7 @@ fedavg_shot: Algorithm[Adapting, Model, Mine] = method(
     Adapting,
     averaged(),
     start=source.ALONE,
+    result=COMMON,
 )
 
 fedprox_pl: Algorithm[FedProx, Model, Mine] = method(
@@ -178,4 +200,5 @@ fedprox_pl: Algorithm[FedProx, Model, Mine] = method(
     FedProx,
     averaged(lambda c, order: near(c.mu, order.f)),
     start=source.ALONE,
+    result=COMMON,
 )

@@ -242,6 +242,11 @@ def end_counts(
     return (*(taken,) * c.confusion, *(shift,) * c.label_shift)
 
 
+def own_model(config: Settings, world: World, memory: Mine) -> Weights:
+    """The site's own model, once there is one."""
+    return {**memory.f, **memory.g} if memory.f else {}
+
+
 def keepsakes(config: Settings, memory: Mine) -> Mapping[str, Mapping[str, Tensor]]:
     """The site's own model as one state dict, once there is one."""
     return {"model": {**memory.f, **memory.g}} if memory.f else {}

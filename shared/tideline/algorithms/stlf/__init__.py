@@ -18,7 +18,7 @@ from tideline.algorithms.stlf.client import MAIN, OFFERS
 from tideline.algorithms.stlf.linking import formed, joules, numpy_rng, size_in_bits
 from tideline.algorithms.stlf.messages import Mine, State
 from tideline.algorithms.stlf.settings import PRESETS, STLF, fits, notes
-from tideline.core.algorithm import Algorithm
+from tideline.core.algorithm import Algorithm, SiteModels
 from tideline.core.phase import Phase, Plan, Turn, to, to_all
 from tideline.core.run import Role, Roster, World
 
@@ -90,6 +90,7 @@ stlf = Algorithm(
     presets=PRESETS,
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET, Role.TARGET),
     keepsakes=client.keepsakes,
+    result=(SiteModels(client.own_model, roles=tuple(Role)),),
     notes=notes,
     claims=(
         "A source's model is sealed to the targets of its links alone, once there are links; nobody else can open it.",

@@ -262,6 +262,11 @@ def score(rules: tuple[str, ...]) -> AnyStep:
     )
 
 
+def own_model(config: STLF, world: World, memory: Mine) -> Weights:
+    """The device's own model, or the mean of its sources', once it is known which of the two it has."""
+    return memory.models.get(MAIN, {})
+
+
 def keepsakes(config: STLF, memory: Mine) -> Mapping[str, Mapping[str, Tensor]]:
     """The device's model: its own, or the mean of its sources'."""
     return {"model": memory.models[MAIN]} if MAIN in memory.models else {}

@@ -9,9 +9,10 @@ from urllib.parse import quote
 import typer
 
 from tideline.cli.guard import code_of_run, group_of, output, print_json, print_line
-from tideline.cli.options import Connect, ExperimentFile, Json, Overrides, RunId, remote
+from tideline.cli.options import REGISTRY, Connect, ExperimentFile, Json, Methods, ModelFormat, Overrides, RunId, remote
 from tideline.client.answers import RunLine, RunResult
 from tideline.client.output import clean, warn
+from tideline.core.errors import ConfigRefused
 
 if TYPE_CHECKING:
     from tideline.client.http import Client
@@ -141,15 +142,35 @@ def change(connect: Connect, run: str, verb: str, as_json: bool) -> None:
 def export(
     connect: Connect,
     run: RunId,
-    out: Annotated[Path, typer.Option(metavar="FILE.safetensors", help="The file to write.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write: .safetensors, .pt or .onnx.")],
+    site: Annotated[str | None, typer.Option(metavar="NAME", help="The model of this site, if each has its own.")] = None,
+    kind: ModelFormat = None,
+    state: Annotated[
+        bool, typer.Option("--state", help="Write the coordinator's whole final state instead, which may be no model.")
+    ] = False,
+    methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
-    """Write a completed run's final state to a safetensors file."""
+    """Write the model that a completed run ended in, or say where it is."""
     from tideline.client.export import export_remote
 
+    if state:
+        if site or kind not in (None, "safetensors"):
+            raise ConfigRefused("--state goes with neither --site nor another format", "Leave one of them out", path="state")
+        with connect() as client:
+            exported = export_remote(client, quoted(run), out)
+        output(exported, as_json, f"Wrote {exported['tensors']} tensors, {exported['bytes']} bytes, to {exported['file']}")
+        return
+    from tideline.cli.models import show_model
+    from tideline.core.algorithm import load_methods
+    from tideline.experiments.results import remote_model
+    from tideline.learning.exporting import export_model, format_of
+
+    chosen = format_of(out, kind)
     with connect() as client:
-        exported = export_remote(client, quoted(run), out)
-    output(exported, as_json, f"Wrote {exported['tensors']} tensors, {exported['bytes']} bytes, to {exported['file']}")
+        model = remote_model(client, run, site, load_methods(methods))
+    export_model(model, out, chosen)
+    show_model(model, out, as_json)
 
 
 @app.command("report")

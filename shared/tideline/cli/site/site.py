@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tideline.cli.guard import output, print_json
-from tideline.cli.options import REGISTRY, Json, Methods
+from tideline.cli.options import REGISTRY, Json, Methods, ModelFormat
 from tideline.client.output import check_out, clean, counted, day, size
 from tideline.core.errors import ConfigRefused, NotFound, Refused
 from tideline.core.run import RunId
@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 Home = Annotated[Path, typer.Option("--home", metavar="DIR", help="The agent's home, as given to `tideline agent --home`.")]
 Run = Annotated[str, typer.Option("--run", metavar="ID", help="The run's id, see `tideline site list`.")]
-PICTURE = "picture"
+MODEL, PICTURE = "model", "picture"
 GO_ON = "Without its memory, a run that continues may stall with MemoryLost; say --unfinished if it is over"
 
 
@@ -56,17 +56,36 @@ def export_kept(
     home: Home,
     run: Run,
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to export, see `tideline site list --run ID`.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A .npz file to write.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="A .npz file to write; of `model` also .safetensors, .pt or .onnx.")
+    ],
+    kind: ModelFormat = None,
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
     """Write something that the site has learnt to a file."""
+    if name == MODEL and (kind is not None or out.suffix != ".npz"):
+        export_own(home, run, out, kind, methods, as_json)
+        return
     import numpy as np
 
     arrays = taken(home, run, name, methods)
     check_out(out, ".npz")
     np.savez_compressed(out, allow_pickle=False, **{key: value.numpy() for key, value in arrays.items()})
     show_written(out, arrays, as_json)
+
+
+def export_own(home: Path, run: str, out: Path, kind: str | None, methods: str, as_json: bool) -> None:
+    """Write the site's own model as a model's file."""
+    from tideline.cli.models import show_model
+    from tideline.learning.exporting import export_model, format_of
+    from tideline_agent.home.runs import own_model
+
+    check_home(home)
+    chosen = format_of(out, kind)
+    model = own_model(home, RunId(run), methods)
+    export_model(model, out, chosen)
+    show_model(model, out, as_json)
 
 
 @app.command("picture")

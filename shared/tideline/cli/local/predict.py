@@ -1,0 +1,48 @@
+"""The command that predicts the rows of a data folder with a model's file. It sends nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from tideline.cli.guard import output
+from tideline.cli.options import Json
+from tideline.client.output import check_out, clean
+
+if TYPE_CHECKING:
+    from tideline.core.settings import Plain
+
+
+def predict(
+    model: Annotated[
+        Path, typer.Option("--model", metavar="FILE", help="The model: a .safetensors file of `run export` or `site export`.")
+    ],
+    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="A data folder, as given to `tideline agent --data`.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The .csv file to write.")],
+    held_out: Annotated[bool, typer.Option("--held-out", help="Only the rows that are held out from training.")] = False,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, ... auto is a GPU if there is one.")] = "auto",
+    as_json: Json = False,
+) -> None:
+    """Predict every row of a data folder with a trained model; with labels, score it."""
+    check_out(out, ".csv")
+    from tideline.learning.prediction import load, predict_folder
+
+    found = predict_folder(load(model, device), data, out, held_out)
+    output(found, as_json, "\n".join(map(clean, lines(found))))
+
+
+def lines(found: dict[str, Plain]) -> list[str]:
+    """The scores in words."""
+    said = [f"Wrote {found['file']}: {found['rows']} rows, {found['labelled']} of them with a label"]
+    if "accuracy" in found:
+        said.append(f"accuracy {words(found['accuracy'])}")
+        said += [f"recall of {name} {words(each)}" for name, each in cast("dict[str, Plain]", found["recall"]).items()]
+    return said
+
+
+def words(share: Plain) -> str:
+    """A share with its interval."""
+    of = cast("dict[str, Any]", share)
+    return f"{of['value']:.1%} of {of['rows']} rows (95 % interval {of['low']:.1%} to {of['high']:.1%})"

@@ -1,0 +1,23 @@
+"""What commands say of a model that they have written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tideline.cli.guard import output
+from tideline.client.output import clean, warn
+from tideline.core.settings import plain
+
+if TYPE_CHECKING:
+    from tideline.learning.model_file import Model
+
+
+def show_model(model: Model, out: Path, as_json: bool) -> None:
+    """Print what was written; a note of the model goes to stderr."""
+    origin, count = model.origin, sum(w.numel() for w in model.weights.values())
+    whose = f"{origin.site}'s own model" if origin.site else "the model"
+    text = f"Wrote {out}: {whose} of run {origin.run}, {origin.method}, {model.world.model}, {count:,} numbers"
+    if origin.note:
+        warn(f"Note: {origin.note}")
+    output({"file": str(out), "form": model.form, "numbers": count, **plain(origin)}, as_json, clean(text))

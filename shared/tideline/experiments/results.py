@@ -1,0 +1,155 @@
+"""The models that a run ended in: of a coordinator's run, or of a simulation, by what its method declares."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from tideline.archive.checks import LAX
+from tideline.archive.folder import FolderParts
+from tideline.archive.layout import check_digest
+from tideline.archive.reader import decode
+from tideline.client.answers import RunResult
+from tideline.client.http import Client
+from tideline.core.algorithm import AnyAlgorithm, Methods, RunModel, SiteModels, resolve
+from tideline.core.errors import NotFound, Refused
+from tideline.core.record import Weights
+from tideline.core.run import Digest, World, world_in
+from tideline.core.settings import nearest
+from tideline.engine.model.runs import Status
+from tideline.learning.model_file import Model, Origin
+
+AT_SITE = "tideline site export --home HOME --run {run} model --out model.safetensors"
+SHOWN = 5  # sites in a sentence
+
+
+class Ended:
+    """A completed run, and what its method declares of its models. Raises Refused for a run that has not completed."""
+
+    def __init__(self, result: RunResult, methods: Methods) -> None:
+        self.result, self.run = result, result["run"]
+        if result["status"] != Status.COMPLETED:
+            what = f"Run {self.run} is {result['status']}, and only a completed run has a final model"
+            raise Refused(what, f"Wait for it: tideline run watch {self.run}", path="run")
+        self.method: AnyAlgorithm = resolve(methods, result["method"])
+        self.config = self.method.configure(result["config"])
+        self.world: World = world_in(result["world"])
+        self.roles = {client["name"]: client["role"] for client in result["clients"]}
+
+    def check(self, site: str | None) -> None:
+        """Raises Refused where no model could be in the final state, before it is fetched."""
+        if site is not None and site not in self.roles:
+            what = f"Run {self.run} has no site {site!r}"
+            raise NotFound(what, f"Its sites: {', '.join(self.roles)}{nearest(site, list(self.roles))}", path="site")
+        run, sites = self.method.run_model, self.method.site_models
+        if self.method.no_model:
+            raise NotFound(self.method.no_model, "See what it sends and keeps: `--state` writes the run's final state")
+        if (site is None and run is None) or (site is not None and sites is None):
+            raise self.elsewhere(site)
+        if site is not None and sites is not None and (sites.known is None or self.roles[site] not in sites.roles):
+            raise self.elsewhere(site)
+
+    def elsewhere(self, site: str | None) -> NotFound:
+        """The sentence that says where the models are."""
+        run, sites = self.method.run_model, self.method.site_models
+        name = self.method.name
+        if sites is None:
+            return NotFound(f"With {name} a run has one model, and no site has its own", "Leave --site out")
+        names = [each for each, role in self.roles.items() if role in sites.roles]
+        if site is not None and site not in names:
+            roles = " and ".join(f"{role.value}s" for role in sites.roles)
+            whole = "; leave --site out for the run's model" if run else ""
+            return NotFound(f"{site} is a {self.roles[site]}; with {name} {roles} have models", f"{named(names)}{whole}")
+        what = f"With {name} each site has a model of its own"
+        if sites.known is not None:
+            return NotFound(what, f"Name one: --site {' or '.join(names[:SHOWN])}", path="site")
+        there = f"at {site or named(names)}: {AT_SITE.format(run=self.run)}"
+        return NotFound(f"{what}, which the coordinator does not have", f"Its owner writes it {there}", path="site")
+
+    def chosen(self, state: object, site: str | None) -> Model:
+        """The run's model, or a site's that the coordinator knows. Raises NotFound where there is none."""
+        self.check(site)
+        model = self.of_run(state) if site is None else self.of_site(state, site)
+        if model is not None:
+            return model
+        if site is None and self.method.site_models is not None:
+            raise self.elsewhere(None)
+        raise NotFound(f"{site or 'The run'} has no model in run {self.run}", "It took no part in the training of one")
+
+    def of_run(self, state: object) -> Model | None:
+        """The run's model; None where it has none."""
+        run = self.method.run_model
+        if run is None:
+            return None
+        return self.made(run.of(self.config, self.world, state), run, self.origin(None, run.differs(self.config)))
+
+    def of_site(self, state: object, site: str) -> Model | None:
+        """A site's own model as the coordinator knows it; None where it knows none."""
+        sites = self.method.site_models
+        if sites is None or sites.known is None or self.roles[site] not in sites.roles:
+            return None
+        return self.made(sites.known(self.config, self.world, state, site), sites, self.origin(site))
+
+    def of_memory(self, memory: object, site: str) -> Model | None:
+        """A site's own model from its memory; None where that holds none."""
+        sites = self.method.site_models
+        if sites is None or sites.of is None or self.roles[site] not in sites.roles:
+            return None
+        return self.made(sites.of(self.config, self.world, memory), sites, self.origin(site))
+
+    def made(self, weights: Weights, by: RunModel[Any, Any] | SiteModels[Any, Any, Any], origin: Origin) -> Model | None:
+        if not weights:
+            return None
+        return Model(world=self.world, weights=weights, form=by.form, options=by.options(self.config), origin=origin)
+
+    def origin(self, site: str | None, note: str = "") -> Origin:
+        return Origin(
+            method=self.method.name,
+            run=self.run,
+            rounds=self.result["rounds"],
+            site=site or "",
+            state_digest=self.result["state_digest"] or "",
+            metrics=self.metrics(site),
+            note=note,
+        )
+
+    def metrics(self, site: str | None) -> Mapping[str, float]:
+        """A site's last metrics; of the run the mean accuracy over the sites that were scored."""
+        clients = self.result["clients"]
+        if site is not None:
+            return {k: v for c in clients if c["name"] == site for k, v in c.get("metrics", {}).items()}
+        known = [c["accuracy"] for c in clients if c["accuracy"] is not None]
+        return {"accuracy": sum(known) / len(known)} if known else {}
+
+
+def named(sites: list[str]) -> str:
+    more = f" and {len(sites) - SHOWN} more" if len(sites) > SHOWN else ""
+    return f"{', '.join(sites[:SHOWN])}{more}" if sites else "no site of this run"
+
+
+def remote_model(client: Client, run: str, site: str | None, methods: Methods) -> Model:
+    """The model of a coordinator's run, or of one of its sites. Raises Refused errors that say where it is."""
+    ended = Ended(client.run(quote(run, safe="")), methods)
+    ended.check(site)
+    with tempfile.TemporaryDirectory(prefix="tideline-") as folder:
+        parts = FolderParts(Path(folder), durable=False)
+        root = fetch(client, ended.run, parts)
+        model = ended.chosen(decode(ended.method.state, root, parts, LAX), site)
+        # The tensors are maps of files that go with the folder.
+        return replace(model, weights={name: w.clone() for name, w in model.weights.items()})
+
+
+def fetch(client: Client, run: str, parts: FolderParts) -> Digest:
+    """Every file of a final state, each checked against its digest; the root's."""
+    listed = client.get(f"/runs/{run}/files")
+    for digest, size in listed["files"]:
+        with contextlib.closing(parts.upload(Digest(check_digest(digest)), int(size))) as upload:
+            for chunk in client.download(f"/parts/{digest}?run={run}"):
+                upload.write(chunk)
+            upload.commit()
+    return Digest(check_digest(listed["root"]))

@@ -1,0 +1,114 @@
+"""A model as an ONNX file: by torch's exporter, with a dynamic batch, and compared with the model before it is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tideline.core.errors import ConfigRefused, Refused
+from tideline.learning.model_file import Model
+from tideline.nets import forms
+
+APART = 1e-4  # of a probability, between the two
+SIZES = (1, 3)  # of the batches that are compared
+INPUT, OUTPUTS = "x", ("logits", "probabilities")
+MISSING = "Install the extra: pip install 'tideline[onnx]'"
+
+
+class Both(nn.Module):
+    """Logits and probabilities of rows x (n, *inputs)."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self.net(x)
+        return logits, logits.softmax(1)
+
+
+def save_onnx(model: Model, path: Path) -> None:
+    """Write a model as ONNX: x (n, *inputs) float32 -> logits and probabilities (n, classes); its classes in the metadata.
+
+    Raises ConfigRefused without the extra; Refused for an operator that cannot be exported, or a file that predicts otherwise.
+    """
+    check_installed()
+    net = Both(forms.loaded(model.form, model.world, model.weights, model.options)).eval()
+    example = torch.randn(SIZES[-1], *model.world.inputs, generator=torch.Generator().manual_seed(0))
+    try:
+        with quiet():
+            made = torch.onnx.export(
+                net,
+                (example,),
+                dynamo=True,
+                input_names=[INPUT],
+                output_names=list(OUTPUTS),
+                dynamic_shapes={INPUT: {0: torch.export.Dim("n")}},
+                verbose=False,
+            )
+    except Exception as error:
+        what = f"The network {model.world.model} cannot be exported to ONNX: {reason(error)}"
+        raise Refused(what, "Use --format safetensors or torch, or write the network without this operator") from error
+    assert made is not None
+    proto = made.model_proto
+    about = {"class_names": list(model.world.class_names), "classes": model.world.classes, "method": model.origin.method}
+    entry = proto.metadata_props.add()
+    entry.key, entry.value = "tideline", json.dumps(about, ensure_ascii=False)
+    data = proto.SerializeToString()
+    compare(data, net, model)
+    path.write_bytes(data)
+
+
+def reason(error: BaseException) -> str:
+    """The first line of what lies at the bottom of an error: the exporter wraps it in advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:300]
+
+
+def check_installed() -> None:
+    """Raises ConfigRefused unless the extra is there."""
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ConfigRefused(f"ONNX needs the package {error.name}", MISSING, path="format") from None
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without the exporter's own words on the way."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def compare(data: bytes, net: nn.Module, model: Model) -> None:
+    """Raises Refused unless onnxruntime predicts as torch does, for batches of several sizes."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    for n in SIZES:
+        x = torch.randn(n, *model.world.inputs, generator=torch.Generator().manual_seed(n))
+        with torch.no_grad():
+            expected = net(x)[1].numpy()
+        found = session.run([OUTPUTS[1]], {INPUT: x.numpy()})[0]
+        apart = float(np.abs(found - expected).max())
+        if not apart <= APART:
+            what = f"The ONNX file of {model.world.model} predicts otherwise than the network, by {apart:.2g}"
+            raise Refused(what, "Use --format safetensors or torch")

@@ -1,0 +1,164 @@
+"""A model that predicts: rows in memory, and all rows of a data folder."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+import torch
+from torch import Tensor, nn
+
+from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.settings import Plain
+from tideline.learning.formats.scan import Part, scan
+from tideline.learning.formats.transforms import times
+from tideline.learning.model_file import Model, read_model
+from tideline.nets import forms, rows_of
+
+AUTO = "auto"
+Z = 1.959963984540054  # of a standard normal, of which 95 % lie within
+DIGITS = 9  # of a probability that is written: what float32 holds
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says of n rows.
+
+    classes        (n,) int64, numbers of the likeliest classes
+    names          their names; their numbers in words where the classes have none
+    probabilities  (n, classes) float32, each row of sum 1
+    """
+
+    classes: Tensor
+    names: tuple[str, ...]
+    probabilities: Tensor
+
+
+class Classifier(nn.Module):
+    """A model that is ready to predict. `network` is what was trained; `class_names` are texts, one for each class."""
+
+    def __init__(self, model: Model, device: str = "cpu") -> None:
+        super().__init__()
+        self.model, self.world, self.device = model, model.world, device
+        self.network = forms.loaded(model.form, model.world, model.weights, model.options, device)
+        self.class_names = model.world.class_names or tuple(map(str, range(model.world.classes)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits, or logarithms of probabilities: x (n, *inputs) -> (n, classes)."""
+        logits: Tensor = self.network(x)
+        return logits
+
+    def predict(self, x: Tensor) -> Predictions:
+        """Classes and probabilities of rows x (n, *inputs), in evaluation mode. Raises DataRefused for rows of another shape."""
+        if tuple(x.shape[1:]) != self.world.inputs:
+            what = f"A row is {times(x.shape[1:])}; the model takes {times(self.world.inputs)}"
+            raise DataRefused(what, "Give rows of this shape, as the first axis")
+        p = torch.cat([self.outputs(part) for part in torch.split(x.float(), rows_of(x))]) if len(x) else self.none()
+        classes = p.argmax(1)
+        return Predictions(classes, tuple(self.class_names[i] for i in classes.tolist()), p)
+
+    def outputs(self, x: Tensor) -> Tensor:
+        self.eval()
+        device = next((w.device for w in self.network.state_dict().values()), torch.device(self.device))
+        with torch.no_grad():
+            logits: Tensor = self(x.to(device))
+            return logits.softmax(1).cpu()
+
+    def none(self) -> Tensor:
+        return torch.zeros(0, self.world.classes)
+
+
+def load(path: Path | str, device: str = "cpu") -> Classifier:
+    """The model of a file as a module, ready to predict. Raises DataRefused for a file that is none."""
+    return Classifier(read_model(path), device_of(device))
+
+
+def device_of(name: str) -> str:
+    """Where to compute; `auto`: a GPU if there is one. Raises ConfigRefused for a device that is not there."""
+    if name == AUTO:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise ConfigRefused(f"There is no device {name!r} here", "Use --device cpu, or auto", path="device") from None
+    return name
+
+
+@dataclass
+class Tally:
+    """Predictions counted against labels."""
+
+    classes: int
+    rows: int = 0
+    counts: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = torch.zeros(self.classes, self.classes, dtype=torch.int64)  # by label and prediction
+
+    def add(self, y: Tensor, predicted: Tensor) -> None:
+        """Count rows. y (b,), -1 without a label; predicted (b,)."""
+        known = y >= 0
+        self.rows += len(y)
+        places = y[known] * self.classes + predicted[known]
+        self.counts += torch.bincount(places, minlength=self.classes**2).view(self.classes, self.classes)
+
+    def scores(self, names: Sequence[str]) -> dict[str, Plain]:
+        """Rows, those with a label, and if there are any the accuracy and each class's recall, with intervals."""
+        right, of = self.counts.diagonal().tolist(), self.counts.sum(1).tolist()
+        scored: dict[str, Plain] = {"rows": self.rows, "labelled": sum(of)}
+        if not sum(of):
+            return scored
+        recall: dict[str, Plain] = {name: share(a, n) for name, a, n in zip(names, right, of, strict=True) if n}
+        return {**scored, "accuracy": share(sum(right), sum(of)), "recall": recall}
+
+
+def share(right: int, of: int) -> dict[str, Plain]:
+    """A share with its rows and Wilson's 95 % interval."""
+    low, high = wilson(right, of)
+    return {"value": right / of, "rows": of, "low": low, "high": high}
+
+
+def wilson(right: int, of: int) -> tuple[float, float]:
+    """The 95 % score interval of a share (Wilson, "Probable Inference, the Law of Succession", JASA 1927)."""
+    p, n = right / of, float(of)
+    middle = p + Z**2 / (2 * n)
+    half = Z * math.sqrt(p * (1 - p) / n + (Z / (2 * n)) ** 2)
+    low, high = ((middle + sign * half) / (1 + Z**2 / n) for sign in (-1, 1))
+    return max(low, 0.0), min(high, 1.0)
+
+
+def predict_folder(model: Classifier, folder: Path, out: Path, held_out: bool = False) -> dict[str, Plain]:
+    """Predict a folder's rows into a CSV file, which appears whole or not at all; the scores, where rows have labels.
+
+    The columns: domain, row, class, and a probability for each class. held_out: only those rows. Raises DataRefused.
+    """
+    temporary = out.with_name(f".{out.name}.tmp")
+    tally = Tally(model.world.classes)
+    try:
+        with temporary.open("w", encoding="utf-8", newline="") as file:
+            for part, found in predicted(model, folder, held_out, file):
+                tally.add(torch.from_numpy(part.y[part.held]) if held_out else torch.from_numpy(part.y), found.classes)
+        if not tally.rows:
+            raise DataRefused(
+                f"{folder} holds no row to predict", "Leave --held-out out, or correct the folder", path=str(folder)
+            )
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return {"file": str(out), **tally.scores(model.class_names)}
+
+
+def predicted(model: Classifier, folder: Path, held_out: bool, file: TextIO) -> Iterator[tuple[Part, Predictions]]:
+    """Each part of a folder with its predictions, which are then in the file."""
+    lines = csv.writer(file, lineterminator="\n")
+    lines.writerow(["domain", "row", "class", *(f"p({name})" for name in model.class_names)])
+    for part in scan(folder, model.world):
+        wanted = [i for i in range(len(part.y)) if part.held[i] or not held_out]
+        found = model.predict(part.x[wanted])
+        for i, name, p in zip(wanted, found.names, found.probabilities.tolist(), strict=True):
+            lines.writerow([part.domain, part.names[i], name, *(f"{each:.{DIGITS}g}" for each in p)])
+        yield part, found

@@ -1,0 +1,106 @@
+"""Rows of every kind of folder, predicted in order; shares with their intervals."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tideline import nets
+from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.run import World
+from tideline.learning.model_file import Model
+from tideline.learning.prediction import Classifier, Tally, device_of, predict_folder, wilson
+
+FEATURES = World(inputs=(4,), classes=2, model="linear", class_names=("no", "yes"))
+
+
+def model(world: World = FEATURES) -> Classifier:
+    torch.manual_seed(0)
+    return Classifier(Model(world, nets.weights_of(nets.build(world))))
+
+
+def lines(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_table_whose_rows_are_partly_labelled(tmp_path: Path) -> None:
+    """Every row is predicted, with a label or without, and those with one are scored; held-out ones alone, if asked for."""
+    rows = ["a,b,c,d,label", *(f"{i},1,2,3,{('no', 'yes', '')[i % 3]}" for i in range(15))]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "ward.csv").write_text("\n".join(rows) + "\n")
+    made = model()
+    found = predict_folder(made, tmp_path / "in", tmp_path / "out.csv")
+    assert (found["rows"], found["labelled"]) == (15, 10)
+    read = lines(tmp_path / "out.csv")
+    assert [(row["domain"], row["row"]) for row in read] == [("ward", str(i)) for i in range(15)]
+    x = torch.tensor([[float(i), 1, 2, 3] for i in range(15)])
+    assert [row["class"] for row in read] == list(made.predict(x).names)
+    assert np.allclose([float(row["p(yes)"]) for row in read], made.predict(x).probabilities[:, 1])
+    held = predict_folder(made, tmp_path / "in", tmp_path / "held.csv", held_out=True)
+    assert held["rows"] == 3 and {row["row"] for row in lines(tmp_path / "held.csv")} < {row["row"] for row in read}
+
+
+def test_images_have_the_names_of_their_files(tmp_path: Path) -> None:
+    """In folders of their classes, and without any."""
+    world = World(inputs=(1, 8, 8), classes=2, model="lenet", class_names=("no", "yes"))
+    for i in range(4):
+        place = tmp_path / "in" / "scans" / ("no", "yes")[i % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8), 40 * i, np.uint8)).save(place / f"{i}.png")
+    found = predict_folder(model(world), tmp_path / "in", tmp_path / "out.csv")
+    assert (found["rows"], found["labelled"]) == (4, 4)
+    assert [row["row"] for row in lines(tmp_path / "out.csv")] == ["no/0.png", "no/2.png", "yes/1.png", "yes/3.png"]
+
+
+def test_a_targets_folder_with_strange_training_labels(tmp_path: Path) -> None:
+    """As an agent does for a target: held-out labels are all that is read."""
+    (tmp_path / "in").mkdir()
+    y = np.array([9] * 8 + [0, 1])
+    np.savez(tmp_path / "in" / "a.npz", x=np.zeros((10, 4), np.float32), y=y, test_idx=np.array([8, 9]))
+    found = predict_folder(model(), tmp_path / "in", tmp_path / "out.csv")
+    assert (found["rows"], found["labelled"]) == (10, 2)
+
+
+def test_a_folder_that_breaks_midway_leaves_nothing(tmp_path: Path) -> None:
+    """A value that is not finite is refused by its row, and no half file stays."""
+    (tmp_path / "in").mkdir()
+    x = np.zeros((10, 4), np.float32)
+    x[7, 1] = np.nan
+    np.savez(tmp_path / "in" / "a.npz", x=x)
+    with pytest.raises(DataRefused, match=r"a\.npz"):
+        predict_folder(model(), tmp_path / "in", tmp_path / "out.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_classes_of_the_folder_must_be_the_models(tmp_path: Path) -> None:
+    """Names in classes.txt that are others are refused."""
+    (tmp_path / "in").mkdir()
+    np.savez(tmp_path / "in" / "a.npz", x=np.zeros((10, 4), np.float32))
+    (tmp_path / "in" / "classes.txt").write_text("yes\nno\n")
+    with pytest.raises(DataRefused, match="names class 0 'yes'; the world names it 'no'"):
+        predict_folder(model(), tmp_path / "in", tmp_path / "out.csv")
+
+
+def test_shares_and_intervals() -> None:
+    """Wilson's interval: 8 of 10 is 0.490 to 0.943, as his formula gives it; none and all stay within 0 and 1."""
+    assert wilson(8, 10) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
+    assert wilson(0, 5)[0] == 0.0 and wilson(5, 5)[1] == 1.0
+    tally = Tally(3)
+    tally.add(torch.tensor([0, 0, 1, -1]), torch.tensor([0, 1, 1, 2]))
+    scores = tally.scores(("a", "b", "c"))
+    assert (scores["rows"], scores["labelled"]) == (4, 3)
+    assert scores["accuracy"]["value"] == pytest.approx(2 / 3)  # type: ignore[call-overload,index]
+    assert scores["recall"].keys() == {"a", "b"}  # type: ignore[union-attr]
+
+
+def test_devices() -> None:
+    """A word that is no device is refused; auto is one that is there."""
+    assert device_of("cpu") == "cpu" and device_of("auto") in ("cpu", "cuda")
+    with pytest.raises(ConfigRefused, match="There is no device 'warp'"):
+        device_of("warp")
