@@ -139,7 +139,9 @@ class Task:
 
 
 # In the place of a brief that a process knows: nothing in it is a view of a mapping, which cannot be sent.
-BARE = Brief(method="", config={}, world=World(sizes={}), threads=1, keeps=False, contract=(), role=Role.PEER, peers={})
+BARE = Brief(
+    method="", config={}, world=World(sizes={}, options={}), threads=1, keeps=False, contract=(), role=Role.PEER, peers={}
+)
 
 
 def bare(job: Job) -> Job:
