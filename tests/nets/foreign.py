@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -42,7 +43,7 @@ def sequence(world: World, *, hidden: tuple[int, ...] = (6,), act: Literal["relu
     """All in one Sequential; the head is its last."""
     sizes = [math.prod(world.inputs), *hidden]
     kind = {"relu": nn.ReLU, "tanh": nn.Tanh}[act]
-    layers = [each for a, b in zip(sizes, sizes[1:], strict=False) for each in (nn.Linear(a, b), nn.BatchNorm1d(b), kind())]
+    layers = [each for a, b in pairwise(sizes) for each in (nn.Linear(a, b), nn.BatchNorm1d(b), kind())]
     return nn.Sequential(nn.Flatten(), *layers, nn.Dropout(0.1), nn.Linear(sizes[-1], world.classes))
 
 

@@ -16,9 +16,8 @@ from tideline.nets.foreign import DRAWING, Key, key_of
 from tideline.nets.options import chosen_options
 from tideline.nets.prototypes import Prototype
 from tideline.nets.registry import NETS
-from tideline.nets.small import Net
 
-__all__ = ["DRAWING", "NETS"]
+__all__ = ["DRAWING", "NETS", "Key", "key_of"]
 Build = Callable[[World], nn.Module]
 ROWS = 512  # rows that pass through a network at once, at most
 SEVERAL = 64  # worlds whose sizes are remembered
@@ -105,9 +104,9 @@ def known_prototype(key: Key) -> Prototype:
 
 def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu", made: Build = build) -> nn.Module:
     """The world's network with these weights, built by `made` without storage and then filled, so that no model is held twice."""
-    if made is build and registry.is_built_in(world.model):
-        if (net := known_prototype(key_of(world)).filled(weights, device)) is not None:
-            return net
+    copies = made is build and registry.is_built_in(world.model)
+    if copies and (net := known_prototype(key_of(world)).filled(weights, device)) is not None:
+        return net
     with torch.device("meta"):
         empty = made(world)
     # What has storage already has numbers that no state dict brings.

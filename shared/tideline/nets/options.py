@@ -10,7 +10,7 @@ from typing import Any
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
-from tideline.core.settings import SCALARS, nearest, read, refuse
+from tideline.core.settings import SCALARS, nearest, read, read_tuple, refuse
 
 PATH = "world.model.options"
 LISTS = (list, Sequence)
@@ -56,7 +56,7 @@ def parameters(build: Callable[..., object], world: World) -> tuple[dict[str, in
 def hints_of(build: Callable[..., object]) -> Mapping[str, Any]:
     """The types that a builder's signature says; none where they cannot be worked out."""
     try:
-        return typing.get_type_hints(build.__init__ if inspect.isclass(build) else build)  # type: ignore[misc]
+        return typing.get_type_hints(build.__init__ if inspect.isclass(build) else build)
     except (NameError, TypeError, AttributeError):
         return {}
 
@@ -81,7 +81,7 @@ def option(hint: Any, value: Any, path: str) -> Any:
             raise refuse(path, value, f"should be one of {', '.join(map(str, args))}")
         return value
     if origin in LISTS:
-        return list(read(tuple[args[0], ...], value, path))
+        return list(read_tuple((*args, ...), value, path, {}))
     return read(hint, value, path)
 
 

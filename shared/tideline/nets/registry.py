@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from torch import nn
 
@@ -67,9 +68,8 @@ def places() -> tuple[str, ...]:
 def builders_at(place: str) -> Mapping[str, Build]:
     """The builders that "module:name" names. Raises ConfigRefused."""
     import_from_here()
-    found = attribute(place, OPTION, OPTION, WRITE)
-    if not isinstance(found, Mapping):
-        found = {place.rpartition(":")[2].rpartition(".")[2]: found}
+    named = attribute(place, OPTION, OPTION, WRITE)
+    found = dict(named) if isinstance(named, Mapping) else {place.rpartition(":")[2]: named}
     if not found:
         raise ConfigRefused(f"{OPTION} {place} is an empty mapping", WRITE, path=OPTION)
     for name, build in found.items():
@@ -78,7 +78,7 @@ def builders_at(place: str) -> Mapping[str, Build]:
         if not callable(build) or isinstance(build, nn.Module):
             words = "a module that is built already" if isinstance(build, nn.Module) else f"a {type(build).__name__}"
             raise ConfigRefused(f"{OPTION} {place}: {name!r} is {words}, not a function that builds one", WRITE, path=OPTION)
-    return found
+    return cast("Mapping[str, Build]", found)
 
 
 def is_built_in(name: str) -> bool:
