@@ -52,7 +52,14 @@ class Key:
 def key_of(world: World) -> Key:
     """Raises ConfigRefused for a network that is not known."""
     options, sizes = (json.dumps(plain(each), sort_keys=True) for each in (world.options, world.sizes))
-    return Key(registry.builder(world.model), world.model, world.inputs, world.classes, options, sizes)
+    return Key(
+        build=registry.builder(world.model),
+        model=world.model,
+        inputs=world.inputs,
+        classes=world.classes,
+        options=options,
+        sizes=sizes,
+    )
 
 
 def foreign(world: World) -> Tried:

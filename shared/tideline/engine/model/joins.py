@@ -19,20 +19,20 @@ TOLERANCE = 1e-3  # of the largest output: other processors round otherwise
 def check_join(spec: RunSpec, reply: Reply) -> None:
     """Raises Undeclared for more than a join tells, NetworkDiffers where the site's network is not the coordinator's."""
     facts = dict(reply.facts)
-    told = facts.pop(NETWORK, None) if spec.network else None
+    given = facts.pop(NETWORK, None) if spec.network else None
     if reply.files or reply.sealed or set(facts) != {LABELLED} or not isinstance(facts[LABELLED], bool):
         raise Undeclared("The answer to a join holds more than whether the site has labels")
     if spec.network:
-        check_network(spec, spec.network, told)
+        check_network(spec, spec.network, given)
 
 
-def check_network(spec: RunSpec, ours: NetworkPrint, told: Plain) -> None:
+def check_network(spec: RunSpec, ours: NetworkPrint, given: Plain) -> None:
     """Raises NetworkDiffers, with the first difference, and Undeclared for what is no account of a network."""
     todo = "Install the same code and versions at both ends: what --networks names, torch, and the packages that it uses"
-    if told is None:
+    if given is None:
         raise NetworkDiffers(f"The site does not say what its network {spec.world.model} is", "Upgrade its agent")
     try:
-        theirs = parse(NetworkPrint, told if isinstance(told, Mapping) else {}, NETWORK)
+        theirs = parse(NetworkPrint, given if isinstance(given, Mapping) else {}, NETWORK)
     except ConfigRefused as error:
         raise Undeclared(f"The answer to a join tells of its network what cannot be: {error.what}") from None
     if differs := difference(ours, theirs):

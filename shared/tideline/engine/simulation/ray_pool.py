@@ -100,7 +100,14 @@ class RayPool:
         self._at_work: dict[OrderId, tuple[Job, Parts]] = {}
         self._tasks = RayTasks(step, cluster or Cluster(cpus=jobs or cores()))
         try:
-            start = Start(uuid.uuid4().hex, methods, dict(sources), device, versions(), networks.places())
+            start = Start(
+                name=uuid.uuid4().hex,
+                methods=methods,
+                sources=dict(sources),
+                device=device,
+                versions=versions(),
+                networks=networks.places(),
+            )
             self._name, self._start = start.name, self._tasks.put(start)
         except FederationError:
             self.close()
