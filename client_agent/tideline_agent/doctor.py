@@ -273,6 +273,18 @@ def data(patient: Patient) -> Iterator[Finding]:
         yield Finding("data", State.OK, summary)
 
 
+def code(patient: Patient) -> Iterator[Finding]:
+    """Methods and networks that the owner adds can be loaded."""
+    from tideline.core.algorithm import REGISTRY, load_methods
+    from tideline.nets import registry
+
+    methods = load_methods(patient.settings.methods)
+    networks = registry.use(patient.settings.networks)
+    added = len(methods) - len(load_methods(REGISTRY))
+    more = [f"{added} more"] * bool(added) + [f"the networks {', '.join(networks)}"] * bool(networks)
+    yield Finding("code", State.OK, " and ".join(["the built-in methods", *more]))
+
+
 def device(patient: Patient) -> Iterator[Finding]:
     """Steps can compute where the owner wants them to."""
     from tideline_agent.trainer import chosen, present
@@ -308,6 +320,7 @@ CHECKS: tuple[tuple[str, Callable[[Patient], Iterator[Finding]], tuple[str, ...]
     ("sign-in", sign_in, ("settings", "name", "line", "tls", "version")),
     ("parts", parts, ("settings", "name", "line", "tls", "version", "sign-in")),
     ("data", data, ()),
+    ("code", code, ()),
     ("device", device, ()),
     ("disk", disk, ()),
 )

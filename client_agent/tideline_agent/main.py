@@ -16,6 +16,7 @@ from typing import TypeVar
 import structlog
 
 from tideline import __version__
+from tideline.core.algorithm import REGISTRY
 from tideline.core.errors import FederationError, IdentityRefused, TooMany, Unreachable
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.core.tokens import read_token
@@ -76,7 +77,9 @@ def run_agent(settings: AgentSettings) -> None:
         notes = NoteQueue(link.send_notes, stop, settings.notes and policy.notes)
         witness = Witness(notes.put, settings.folder)
         command = (vault.folder, settings.data, settings.methods, settings.device)
-        pool = TrainerPool(*command, settings.trainer_idle, died=witness.died)
+        pool = TrainerPool(*command, settings.trainer_idle, died=witness.died, networks=settings.networks)
+        if settings.networks or settings.methods != REGISTRY:  # what is wrong with them is said here, not at the first run
+            checked(pool)
         if not admission(link, settings, keys, partial(note, settings, endpoints)):
             return
         notes.start()
@@ -103,6 +106,15 @@ def run_agent(settings: AgentSettings) -> None:
                 heard=metrics.heard,
                 at_work=partial(at_work, settings.folder),
             ).run()
+
+
+def checked(pool: TrainerPool) -> None:
+    """Have a trainer load the methods and networks that the owner adds. Raises ConfigRefused, and then no trainer is left."""
+    try:
+        pool.check()
+    except BaseException:
+        pool.close()
+        raise
 
 
 def away(error: BaseException | None) -> None:

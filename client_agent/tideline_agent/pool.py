@@ -17,6 +17,8 @@ from tideline.engine.ports.site import Done, Job
 from tideline.engine.process.pipe import Child, ChildDied, done_in
 
 log = structlog.get_logger()
+CHECK = "check"  # the call that loads methods and networks, and runs nothing
+NOBODYS = RunId("")
 SPAWN_AFTER_SECONDS = 10.0  # how long a run waits for another's trainer before it gets one of its own
 TRIES = 3  # a step whose trainer died is run again, at most twice
 PATIENCE_SECONDS = 1800.0  # a step that has ticked and then is silent for so long is hung
@@ -53,12 +55,23 @@ class TrainerPool:
         idle: float = 60.0,
         patience: float = PATIENCE_SECONDS,
         died: Callable[[RunId, int], None] = lambda run, tries_left: None,
+        networks: tuple[str, ...] = (),
     ) -> None:
         self._died, self._idle, self._patience = died, idle, patience
-        self._command = [sys.executable, "-m", "tideline_agent.trainer", str(vault), str(data), methods, device]
+        self._command = [sys.executable, "-m", "tideline_agent.trainer", str(vault), str(data), methods, device, *networks]
         self._trainers: list[Trainer] = []
         self._freed = threading.Condition()
         self._closed = False
+
+    def check(self) -> None:
+        """Start a trainer ahead of the first step. Raises ConfigRefused for methods and networks that it cannot load."""
+        trainer = self._take(NOBODYS)
+        try:
+            trainer.child.call(CHECK, {})
+        finally:
+            with self._freed:
+                trainer.run, trainer.used = None, time.monotonic()
+                self._freed.notify()
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         trainer = self._take(job.run)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tideline.core.algorithm import REGISTRY
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
 from tideline.core.run import Role
@@ -41,7 +42,8 @@ class AgentSettings:
     home: Path | None = setting(None, doc="Folder of the agent's keys and memory. [default: ~/.tideline/agents/NAME]")
     policy: Path | None = setting(None, doc="File (TOML) that says what may leave this site.")
     device: str = setting("auto", doc="Where steps compute: auto, cpu, cuda, ...")
-    methods: str = setting("tideline.algorithms:METHODS", doc="Registry of methods, MODULE:TUPLE.")
+    methods: str = setting(REGISTRY, doc="Methods beside the built-in ones, MODULE:TUPLE.")
+    networks: tuple[str, ...] = setting((), doc="Networks beside the built-in ones, MODULE:NAME. Repeatable.")
     ca: Path | None = setting(None, doc="CA certificate (PEM) that signed the coordinator's. [default: the token's]")
     tls_cert: Path | None = setting(None, doc="The agent's own certificate (PEM), if the coordinator asks for one.")
     tls_key: Path | None = setting(None, doc="Private key (PEM) of that certificate.")

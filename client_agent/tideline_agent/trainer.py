@@ -1,6 +1,6 @@
 """The trainer: a program of its own that runs steps for one run. Started by exec; reads and writes files; sends nothing anywhere.
 
-python -m tideline_agent.trainer VAULT DATA METHODS DEVICE
+python -m tideline_agent.trainer VAULT DATA METHODS DEVICE NETWORK...
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from tideline.core.algorithm import load_methods
+from tideline.core.algorithm import Methods, load_methods
 from tideline.core.errors import DeviceMissing
 from tideline.core.run import Role, World
 from tideline.core.settings import Plain, plain
@@ -20,6 +20,8 @@ from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.ports.site import SiteData
 from tideline.engine.process.pipe import Tick, job_in, serve
 from tideline.learning.formats.folder import read_folder
+from tideline.nets import registry
+from tideline_agent.pool import CHECK
 from tideline_agent.vault import FolderVault
 
 Files = tuple[tuple[str, int, int], ...]
@@ -31,18 +33,26 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)  # outside a step there are only checks; a second thread would spin for longer than it helps
-    vault, data, methods, device = sys.argv[1:]
+    vault, data, methods, device, *networks = sys.argv[1:]
 
     def open_site_data(world: World, role: Role) -> SiteData:
         return read_folder(Path(data), world, role)
 
-    registry, parts_of, where = load_methods(methods), FolderVault(Path(vault)).parts, chosen(device)
+    parts_of, where = FolderVault(Path(vault)).parts, chosen(device)
+
+    @lru_cache(maxsize=1)
+    def loaded() -> Methods:
+        """At the first call, so that what is wrong with methods or networks is an answer. Raises ConfigRefused."""
+        registry.use(networks)
+        return load_methods(methods)
 
     @lru_cache(maxsize=1)
     def step_runner(files: Files) -> StepRunner:
-        return StepRunner(registry, parts_of, open_site_data, where)
+        return StepRunner(loaded(), parts_of, open_site_data, where)
 
     def handle(name: str, payload: Mapping[str, Plain], tick: Tick) -> Mapping[str, Plain]:
+        if name == CHECK:
+            return {"methods": len(loaded())}
         present(where)
         return plain(step_runner(files_of(Path(data))).run(job_in(payload), tick))
 

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import structlog
 
 from tideline import __version__
+from tideline.core.algorithm import REGISTRY
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.tokens import Trust
 from tideline.engine.coordinator.agent_service import AgentService
@@ -183,8 +184,10 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
         report=lambda why: log.warning("parts_not_collected", reason=why),
     )
     part_store.own(settings.place[0])
-    compute = ProcessCompute(settings.place, settings.methods)
+    compute = ProcessCompute(settings.place, settings.methods, settings.networks)
     compute.start()
+    if settings.networks or settings.methods != REGISTRY:  # what is wrong with them is said here, not at the first run
+        await asyncio.to_thread(checked, compute)
     planner, syncers = ProcessPlanner(), ThreadPoolExecutor(SYNCERS, "sync")
     run_service = RunService(journal=journal, compute=compute, bell=bell, clock=clock, here=parts.has)
     agent_service = AgentService(
@@ -237,6 +240,15 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
         servicer=servicer,
         services=services,
     )
+
+
+def checked(compute: ProcessCompute) -> None:
+    """Have the worker load what an operator adds. Raises ConfigRefused, and then the worker has ended."""
+    try:
+        compute.methods()
+    except ConfigRefused:
+        compute.end()
+        raise
 
 
 def scheduling_of(

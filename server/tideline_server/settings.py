@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tideline.core.algorithm import REGISTRY
 from tideline.core.settings import setting
 from tideline.core.tokens import split_address
 
@@ -42,7 +43,8 @@ class CoordinatorSettings:
     rate_wrong_keys: int = setting(30, low=0, doc="HTTP requests a minute from one address without a valid key. 0: no limit.")
     rate_enrol: int = setting(1200, low=0, doc="Enrolments a minute from one address. 0: no limit.")
     weights_limit: float = setting(4.0, low=1e-6, doc="GB that an uploaded file of initial weights may have.")
-    methods: str = setting("tideline.algorithms:METHODS", doc="Registry of methods, MODULE:TUPLE.")
+    methods: str = setting(REGISTRY, doc="Methods beside the built-in ones, MODULE:TUPLE.")
+    networks: tuple[str, ...] = setting((), doc="Networks beside the built-in ones, MODULE:NAME. Repeatable.")
 
     @property
     def folder(self) -> Path:

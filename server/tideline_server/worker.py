@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from tideline.core.errors import Cancelled, FederationError, StepFailed, StorageFull, Unreachable
+from tideline.core.errors import Cancelled, ConfigRefused, FederationError, StepFailed, StorageFull, Unreachable
 from tideline.core.run import RunSpec
 from tideline.core.settings import Plain, plain
 from tideline.engine.ports.compute import (
@@ -64,10 +64,16 @@ class ProcessCompute:
     """
 
     def __init__(
-        self, place: tuple[str, Path, float], methods: str, silence: float = SILENT_SECONDS, patience: float = QUERY_SECONDS
+        self,
+        place: tuple[str, Path, float],
+        methods: str,
+        networks: tuple[str, ...] = (),
+        silence: float = SILENT_SECONDS,
+        patience: float = QUERY_SECONDS,
     ) -> None:
         self._closed, self._patience = False, patience
-        self._child = Child([sys.executable, "-m", "tideline_server.worker", *map(str, place), methods], silence=silence)
+        command = [sys.executable, "-m", "tideline_server.worker", *map(str, place), methods, *networks]
+        self._child = Child(command, silence=silence)
 
     @property
     def pid(self) -> int | None:
@@ -149,18 +155,27 @@ def machines(error: BaseException) -> FederationError | None:
 
 
 def main() -> None:
-    """The worker's process: PARTS HOME CACHE METHODS."""
+    """The worker's process: PARTS HOME CACHE METHODS NETWORK..."""
     import torch
 
     from tideline.core.algorithm import load_methods
     from tideline.engine.compute.inline import InlineCompute
+    from tideline.nets import registry
     from tideline_server.parts import open_parts
 
     torch.set_num_threads(1)  # outside a turn there are only checks; a second thread would spin for longer than it helps
-    where, home, cache, methods = sys.argv[1:]
-    compute = InlineCompute(open_parts(where, Path(home), float(cache)), load_methods(methods))
+    where, home, cache, methods, *networks = sys.argv[1:]
+
+    parts, broken = open_parts(where, Path(home), float(cache)), None
+    try:
+        registry.use(networks)
+        compute = InlineCompute(parts, load_methods(methods))
+    except ConfigRefused as error:  # is the answer to every call
+        broken = error
 
     def handle(name: str, payload: Mapping[str, Plain], tick: Tick) -> Mapping[str, Plain]:
+        if broken is not None:
+            raise broken
         try:
             return answered(compute, name, payload)
         except FederationError:

@@ -22,7 +22,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "tideline.planning": ("tideline.core", "tideline.numerics"),
     "tideline.engine": ("tideline.core", "tideline.archive"),
     # The wall: torch, and what networks are, are known to this room of the engine alone.
-    "tideline.engine.compute": ("tideline.core", "tideline.archive", "tideline.engine", "tideline.learning"),
+    "tideline.engine.compute": ("tideline.core", "tideline.archive", "tideline.engine", "tideline.learning", "tideline.nets"),
     "tideline.engine.simulation": ("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute"),
     # What commands share, the lowest first: a client of the HTTP API and the types of its answers, reports of results, experiment
     # files and their simulation, grids of simulations.
@@ -74,6 +74,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "ot": ("tideline.numerics.transport.optimal_transport",),
     "cvxpy": ("tideline.numerics.links.signomial",),
     "torchvision": ("tideline.learning.datasets", "tideline.nets"),
+    "timm": ("tideline.nets.families",),
     "safetensors": ("tideline.learning.weights", "tideline.learning.model_file"),
     "onnx": ("tideline.learning.onnx_file",),
     "onnxruntime": ("tideline.learning.onnx_file",),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tideline.algorithms import METHODS as BUILT_IN
 from tideline.core.algorithm import Algorithm, casting, contract, load_methods, resolve, round_of
 from tideline.core.errors import ConfigRefused, NotFound
 from tideline.core.phase import Phase, Plan, Replies, unchanged
@@ -155,6 +156,8 @@ def test_a_method_is_found_by_name() -> None:
             resolve(METHODS, name)
 
 
+REPLACING = (("fedavg", f"{__name__}:TOY"),)
+AGAIN = BUILT_IN[:2]  # the same rows are the same methods
 PLACES = {
     "": "Empty module name",
     ":METHODS": "Empty module name",
@@ -168,6 +171,7 @@ PLACES = {
     f"{__name__}:NOT_ROWS": "not a tuple",
     f"{__name__}:TRIPLE": "not a tuple",
     f"{__name__}:TWICE": "names 'toy' twice",
+    f"{__name__}:REPLACING": "adds 'fedavg', and there is such a method: methods are added, never replaced",
 }
 
 
@@ -177,4 +181,5 @@ def test_an_operators_registry_is_checked(place: str, reason: str) -> None:
     with pytest.raises(ConfigRefused, match=reason) as seen:
         load_methods(place)
     assert "--methods" in str(seen.value)
-    assert load_methods(f"{__name__}:METHODS") == METHODS
+    assert load_methods(f"{__name__}:METHODS") == (*BUILT_IN, *METHODS)
+    assert load_methods(f"{__name__}:AGAIN") == load_methods() == BUILT_IN

@@ -114,7 +114,7 @@ def test_the_order_of_a_mapping_does_not_matter(names: list[str], which: str) ->
 
 def test_a_group_of_layers() -> None:
     """The beginning of a name, whole steps of it: `layer1` is not `layer10`, nor half a word."""
-    w = {f"features.{name}.weight": torch.full((1, 2), i) for i, name in enumerate(("layer1.0", "layer1.1", "layer10.0"))}
+    w = {f"features.{name}.weight": torch.full((1, 2), float(i)) for i, name in enumerate(("layer1.0", "layer1.1", "layer10.0"))}
     assert layer(w, "features.layer1").tolist() == [0, 0, 1, 1]
     with pytest.raises(ConfigRefused):
         layer(w, "features.lay")

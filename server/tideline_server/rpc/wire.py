@@ -28,7 +28,7 @@ MOST_NOTES = 32  # of one call
 MOST_METRICS = 1000  # of a reply
 MOST_FILES = LIMITS.parts + 1  # of a reply: its root, and the parts that a root may name
 MOST_KEYS = 5000  # sealed keys of a reply, of each value one for each of its readers; with their signatures about a megabyte
-MOST_FACTS = 4096  # characters: a truth value and its name
+MOST_FACTS = 1 << 20  # characters: a truth value and its name, and a network's tensors in words
 MOST_PROBED = 256 << 10  # bytes of a part that is only tried
 # Of a message, looked at before it is parsed: what is parsed takes many times its bytes. One that names MOST_FILES has 700 KB.
 MOST_BYTES: Mapping[type[Any], int] = {

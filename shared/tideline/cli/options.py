@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 import typer
 
 from tideline.cli.guard import JSON_WANTED
+from tideline.core.algorithm import REGISTRY as REGISTRY
 from tideline.core.settings import Settings, hints_of, read
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Options = Mapping[str, Any]  # values as typer converts them, by the names of a command's parameters
 Connect = Callable[[], "Client"]
-REGISTRY = "tideline.algorithms:METHODS"
 LEAST, MOST = 2, 64  # agents of a demonstration: one to learn from, one to learn for
 SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -51,7 +51,11 @@ ModelFormat = Annotated[
     str | None,
     typer.Option("--format", metavar="FORMAT", help="safetensors, torch or onnx. [default: by the file's suffix]"),
 ]
-Methods = Annotated[str, typer.Option("--methods", metavar="MODULE:TUPLE", help="The registry of methods.")]
+Methods = Annotated[str, typer.Option("--methods", metavar="MODULE:TUPLE", help="Methods beside the built-in ones.")]
+Networks = Annotated[
+    list[str] | None,
+    typer.Option("--networks", metavar="MODULE:NAME", help="Networks beside the built-in ones. Repeatable."),
+]
 Url = Annotated[str | None, typer.Option("--url", envvar="TIDELINE_URL", help="The coordinator's HTTP address.")]
 ApiKey = Annotated[str | None, typer.Option("--api-key", envvar="TIDELINE_API_KEY", help="Your API key for the coordinator.")]
 Home = Annotated[
@@ -119,13 +123,15 @@ def settings_options(kind: type[Settings], environment: str = "", **defaults: ob
             continue
         hint, default = base_of(kind, field.name), defaults.get(field.name, field.default)
         if environment:
-            fixed = "" if default in (None, False) else f"default: {default:g}; " if hint is float else f"default: {default}; "
+            fixed = (
+                "" if default in (None, False, ()) else f"default: {default:g}; " if hint is float else f"default: {default}; "
+            )
             doc, default = f"{doc} [{fixed}env: {environment}{field.name.upper()}]", None
         if get_origin(hint) is tuple or issubclass(hint, Enum):
             hint = list[str] if get_origin(hint) is tuple else str
         if default is dataclasses.MISSING:
             default = inspect.Parameter.empty
-        option = typer.Option(option_of(field.name), help=doc, show_default=default not in ("", None, False))
+        option = typer.Option(option_of(field.name), help=doc, show_default=default not in ("", None, False, ()))
         made.append(parameter(field.name, Annotated[hint | None if default is None else hint, option], default))
     return made
 
@@ -138,7 +144,9 @@ def settings_given(kind: type[Settings], options: Options, environment: str = ""
         value, variable = options.get(field.name), f"{environment}{field.name.upper()}"
         if value is None and environment and variable in os.environ:
             value, place = from_text(hint, os.environ[variable]), variable
-        if value is not None:
+        if get_origin(hint) is tuple:
+            values |= {field.name: tuple(value)} if value else {}
+        elif value is not None:
             values[field.name] = read(hint, value, place, field.metadata) if hint in (int, float, str, bool) else hint(value)
     return values
 
@@ -150,11 +158,15 @@ def option_of(name: str) -> str:
 def base_of(kind: type[Settings], name: str) -> Any:
     """The type of a field where it is not None."""
     hint = hints_of(kind)[name]
+    if get_origin(hint) is tuple:
+        return hint
     return next((each for each in get_args(hint) if each is not type(None)), hint)
 
 
-def from_text(hint: type, text: str) -> bool | float | str:
-    """A variable's text as the type of its field; as it is, if it cannot be that."""
+def from_text(hint: type, text: str) -> bool | float | str | list[str]:
+    """A variable's text as the type of its field, a list's with commas; as it is, if it cannot be that."""
+    if get_origin(hint) is tuple:
+        return [each.strip() for each in text.split(",") if each.strip()]
     try:
         value: bool | float | str = SWITCH.get(text.lower(), text) if hint is bool else text
         value = hint(text) if hint in (int, float) else value

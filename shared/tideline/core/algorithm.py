@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from tideline.core.errors import ConfigRefused, NotFound
@@ -215,17 +217,42 @@ def resolve(methods: Methods, name: str) -> AnyAlgorithm:
     return found
 
 
-def attribute(place: str, whose: str) -> object:
+def attribute(place: str, whose: str, path: str = "method", todo: str = "Write it as MODULE:NAME, importable here") -> object:
     """What stands at "module:attribute". Raises ConfigRefused with the reason."""
     module, _, name = place.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError, TypeError) as cause:
-        raise ConfigRefused(f"{whose}: {place}: {cause}", "Write it as MODULE:NAME, importable here", path="method") from cause
+        raise ConfigRefused(f"{whose}: {place}: {cause}", todo, path=path) from cause
+    except Exception as cause:
+        what = f"{whose}: {place}: the module raises {type(cause).__name__}: {cause}"
+        raise ConfigRefused(what, "Correct the module", path=path) from cause
 
 
-def load_methods(place: str) -> Methods:
-    """A registry tuple that an operator chose with `--methods MODULE:TUPLE`. Raises ConfigRefused."""
+def import_from_here() -> None:
+    """Have this process find modules in the current folder, whichever command started it."""
+    if not {"", str(Path.cwd())} & set(sys.path):
+        sys.path.insert(0, str(Path.cwd()))
+
+
+REGISTRY = "tideline.algorithms:METHODS"  # the built-in methods
+
+
+def load_methods(place: str = REGISTRY) -> Methods:
+    """The built-in methods, and those of a tuple that an operator adds with `--methods MODULE:TUPLE`. Raises ConfigRefused."""
+    known = rows_at(REGISTRY)
+    if place == REGISTRY:
+        return known
+    import_from_here()
+    added = tuple(row for row in rows_at(place) if row not in known)
+    if taken := sorted(dict(known).keys() & dict(added).keys()):
+        what = f"--methods {place} adds {taken[0]!r}, and there is such a method: methods are added, never replaced"
+        raise ConfigRefused(what, "Give it a name of its own")
+    return (*known, *added)
+
+
+def rows_at(place: str) -> Methods:
+    """The rows of a registry tuple. Raises ConfigRefused."""
     found = attribute(place, "--methods")
     shape = (tuple, str, str)  # of a row
     if not isinstance(found, tuple) or any((type(row), *map(type, row)) != shape for row in found):

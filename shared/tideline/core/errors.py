@@ -80,6 +80,10 @@ class Malformed(FederationError):
     """Bytes that contradict their declaration. Each way of being malformed is a subclass."""
 
 
+class NetworkDiffers(Malformed):
+    """A site's network is not the one that the coordinator has under that name."""
+
+
 class StepFailed(FederationError):
     """A client's step raised. The round may go on without it; the reason is recorded."""
 

@@ -27,12 +27,32 @@ EMPTY: Mapping[Any, Any] = MappingProxyType({})
 MOST_INPUTS, MOST_CLASSES, MOST_THREADS = 1 << 26, 1 << 20, 1024
 
 
+@dataclass(frozen=True)
+class NetworkPrint:
+    """What a network is at one place, so that another can tell whether it has the same. No data of a site enter.
+
+    lines: an option or a tensor each, in words. outputs: numbers that it gives for fixed rows with fixed weights; none where they
+    are not finite.
+    """
+
+    lines: tuple[str, ...] = ()
+    outputs: tuple[float, ...] = ()
+
+
 class Role(StrEnum):
     """What a member does in a run. A target's training labels are never loaded."""
 
     SOURCE = "source"
     TARGET = "target"
     PEER = "peer"
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network with options of its own."""
+
+    name: str = setting(doc="name of the network")
+    options: Mapping[str, Plain] = setting(EMPTY, doc="options of the network")
 
 
 @dataclass(frozen=True)
@@ -46,6 +66,21 @@ class World:
     model: str = setting("lenet", doc="name of the network")
     sizes: Mapping[str, int] = setting(EMPTY, low=1, doc="named dimensions that every message is held to, such as d")
     class_names: tuple[str, ...] = setting((), doc="names of the classes in the order of their numbers, for sites that name them")
+    options: Mapping[str, Plain] = setting(EMPTY, doc="options of the network, as `model: {name: ..., options: ...}` says them")
+
+    def __post_init__(self) -> None:
+        """Lists in options become tuples, so that equal worlds are equal wherever they were read."""
+        if any(isinstance(value, list) for value in self.options.values()):
+            object.__setattr__(self, "options", {name: frozen(value) for name, value in self.options.items()})
+
+    @classmethod
+    def unfolded(cls, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+        """A world as people write it, its network as a name or as `{name: ..., options: ...}`, with a field for each."""
+        network = given.get("model")
+        if not isinstance(network, Mapping):
+            return given
+        chosen = parse(Network, network, f"{where}.model" if where else "model")
+        return {**given, "model": chosen.name, "options": chosen.options}
 
 
 def world_in(given: Mapping[str, Plain]) -> World:
@@ -64,8 +99,14 @@ def checked_world(world: World) -> World:
 
 
 def plain_world(world: World) -> dict[str, Plain]:
-    """The inverse of `world_in`, without class names where there are none."""
-    return {name: value for name, value in plain(world).items() if name != "class_names" or world.class_names}
+    """The inverse of `world_in`, without class names and options where there are none."""
+    made = {name: value for name, value in plain(world).items() if name != "options" and (name != "class_names" or value)}
+    return {**made, "model": {"name": world.model, "options": plain(world.options)}} if world.options else made
+
+
+def frozen(value: Plain) -> Plain:
+    """A value whose lists, and theirs, are tuples."""
+    return tuple(map(frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 def check_names(names: tuple[str, ...], classes: int) -> None:
@@ -150,6 +191,7 @@ class RunSpec:
     admins         whether its final state is for admins alone
     initial_weights    the file that the user gave, and its bytes; None: the method makes its own
     sampling       which part of the sites an exchange asks; None: all that the method names
+    network        what the network is at the coordinator, which sites must have alike; None: it is built in
     """
 
     id: RunId
@@ -168,3 +210,4 @@ class RunSpec:
     initial_weights: Digest | None = None
     initial_weights_bytes: int = 0
     sampling: Sampling | None = None
+    network: NetworkPrint | None = None

@@ -65,6 +65,8 @@ def parse(kind: type[T], given: Mapping[str, Any], where: str = "") -> T:
     """`kind` built from plain data. Raises ConfigRefused with `context["path"]`, the dotted place of what is wrong."""
     if not isinstance(given, Mapping):
         raise refuse(where, given, "should be a mapping of settings")
+    if unfolded := getattr(kind, "unfolded", None):  # what people write in a shorter form
+        given = unfolded(given, where)
     hints = hints_of(typing.cast(Hashable, kind))
     fields = {f.name: f for f in dataclasses.fields(kind) if f.init}  # type: ignore[arg-type]
     for key in given:

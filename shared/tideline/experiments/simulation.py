@@ -42,6 +42,7 @@ from tideline.learning.formats.holdings import Holdings
 from tideline.learning.model_file import Model
 from tideline.learning.model_file import packed as packed_model
 from tideline.learning.partition.folders import Sites, read_dealt, rule_in, sites_of
+from tideline.nets import registry
 from tideline.report.maps import last_groups
 
 JOURNAL = "journal"  # the folder of a simulation's journal, in that of --out
@@ -197,6 +198,7 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
         own = [folder.folder for folder in experiment.data.values()] + ([experiment.deal.folder] if experiment.deal else [])
         read = {name: printed(text.folder(name, "data")) for name in own if name}
         about = {**placed.value, "data files": read, "methods": [list(each) for each in methods]}
+        about |= {"networks": list(registry.places())} if registry.places() else {}
         with contextlib.closing(home_in(out, Path(scratch), about, place, placed)) as home:
             made = Federation(methods=methods, sites=sites, home=home, device=place.device, open_pool=place.open_pool)
             with contextlib.closing(made) as federation:

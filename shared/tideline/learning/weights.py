@@ -7,7 +7,7 @@ Tensors are checked, compared with the world's network by names and shapes, and 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import TypeGuard
 
@@ -129,7 +129,17 @@ def save_torch(weights: Mapping[str, Tensor], path: Path) -> None:
 
 def differences(world: World, weights: Mapping[str, Tensor]) -> tuple[str, ...]:
     """A sentence for each name that is missing, misshapen or unknown, in the network's order. ConfigRefused for no network."""
-    return tuple(compare(nets.template(world), weights, f"this world has {world.classes} classes"))
+    template, names = nets.template(world), names_used(world, weights)
+    head = frozenset(names[name] for name in template if name.startswith(CLASSIFIER))
+    named = {names[name]: like for name, like in template.items()}
+    return tuple(compare(named, weights, f"this world has {world.classes} classes", head))
+
+
+def names_used(world: World, weights: Mapping[str, Tensor]) -> Mapping[str, str]:
+    """Each name of the network's state dict with the one that weights have for it: the network's own, if more of theirs are."""
+    own = nets.own_names(world)
+    known = sum(name in own for name in weights)
+    return own if sum(name in weights for name in own.values()) > known else {name: name for name in own}
 
 
 def fitted(world: World, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -140,8 +150,9 @@ def fitted(world: World, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def each_fitted(world: World, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     """The same tensors one by one, so that no copy of all is needed. Raises ConfigRefused, before the first if they differ."""
     check_fit(world, weights)
+    names = names_used(world, weights)
     for name, like in nets.template(world).items():
-        yield name, cast(name, weights[name], like)
+        yield name, cast(names[name], weights[names[name]], like)
 
 
 def check_fit(world: World, weights: Mapping[str, Tensor]) -> None:
@@ -181,13 +192,15 @@ def fresh(world: World, seed: int | None) -> dict[str, Tensor]:
         return nets.weights_of(nets.build(world))
 
 
-def compare(template: Mapping[str, Tensor], weights: Mapping[str, Tensor], why: str = "") -> Iterator[str]:
-    """The differences from a template. `why`: the reason for another shape of the classifier."""
+def compare(
+    template: Mapping[str, Tensor], weights: Mapping[str, Tensor], why: str = "", head: Set[str] = frozenset()
+) -> Iterator[str]:
+    """The differences from a template. `why`: the reason for another shape of the head, whose names these are."""
     for name, like in template.items():
         if name not in weights:
             yield f"{name} is missing, which is {times(like.shape)}"
         elif weights[name].shape != like.shape:
-            reason = why if name.startswith(CLASSIFIER) else "the network has"
+            reason = why if name in head else "the network has"
             yield f"{name} is {times(weights[name].shape)}; {reason}: {times(like.shape)}"
     yield from (f"{name} is not in the network" for name in weights if name not in template)
 

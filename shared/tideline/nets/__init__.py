@@ -12,34 +12,27 @@ from torch import Tensor, nn
 from tideline.core.errors import ConfigRefused
 from tideline.core.rows import PART, Rows, as_rows, part_size
 from tideline.core.run import World
-from tideline.core.settings import nearest
 from tideline.learning.rows import scratch
-from tideline.nets.bottleneck import KINDS, LeNetBN, ResNet
+from tideline.nets import foreign, registry
+from tideline.nets.apart import Apart
+from tideline.nets.foreign import DRAWING, Key, key_of
+from tideline.nets.options import chosen_options
 from tideline.nets.prototypes import Prototype
-from tideline.nets.small import MLP, ConvNet, Digits, InceptionNet, LeNet
+from tideline.nets.registry import NETS
 
+__all__ = ["DRAWING", "NETS", "Key", "key_of"]
 Build = Callable[[World], nn.Module]
 ROWS = PART
 SEVERAL = 64  # worlds whose sizes are remembered
-NETS: Mapping[str, Build] = {
-    "lenet": LeNet.of,
-    "mlp": MLP.of,
-    "linear": MLP.linear,
-    "lenet_bn": LeNetBN.of,
-    "convnet": ConvNet.of,
-    "fada_digits": Digits.whole,
-    "fada_small": Digits.small,
-    "inception": InceptionNet.of,
-    **dict.fromkeys(KINDS, ResNet.of),
-}
 
 
 def build(world: World) -> nn.Module:
     """The world's network, initialised from torch's global generator. Raises ConfigRefused."""
-    if world.model not in NETS:
-        known, what = sorted(NETS), f"world.model is {world.model!r}; there is no such network"
-        raise ConfigRefused(what, f"Use one of: {', '.join(known)}{nearest(world.model, known)}", path="world.model")
-    return NETS[world.model](world)
+    if not registry.is_built_in(world.model):
+        # Where no numbers are wanted, a copy has what of the network is no weight.
+        return foreign.copied(world) if torch.empty(0).is_meta else foreign.build(world)
+    made = NETS[world.model]
+    return made(world, **chosen_options(made, world))
 
 
 def check(world: World, made: Build = build) -> None:
@@ -51,7 +44,7 @@ def template(world: World, made: Build = build) -> dict[str, Tensor]:
     """What `weights_of` gives for the world's network, built without storage: names, shapes, dtypes. Raises ConfigRefused."""
     try:
         with torch.device("meta"):
-            return dict(made(world).state_dict())
+            return {name: each.detach().to("meta") for name, each in made(world).state_dict().items()}
     except (RuntimeError, TypeError, OverflowError) as cause:
         what = f"world.inputs {list(world.inputs)} and {world.classes} classes are more than {world.model} can be built for"
         todo = "Write the shape of one sample, such as [1, 28, 28]"
@@ -93,38 +86,48 @@ def rows_of(x: Tensor | Rows) -> int:
 
 def width(world: World) -> int:
     """The number of features d that the network's encoder gives. Costs no memory. Raises ConfigRefused."""
-    return measured_width(world.inputs, world.classes, world.model)
+    return measured_width(key_of(world))
 
 
 @lru_cache(maxsize=SEVERAL)
-def measured_width(inputs: tuple[int, ...], classes: int, model: str) -> int:
+def measured_width(key: Key) -> int:
     """d, by a pass without numbers: it takes longer than small steps do, and every message is held to it."""
+    if not registry.is_built_in(key.model):
+        return foreign.foreign(key.world).width
     with torch.device("meta"), torch.no_grad():
-        net = build(World(inputs=inputs, classes=classes, model=model))
-        return int(net.get_submodule("features")(torch.empty(2, *inputs)).shape[1])
+        return int(build(key.world).get_submodule("features")(torch.empty(2, *key.inputs)).shape[1])
 
 
-def prototype(world: World) -> Prototype:
-    return known_prototype(world.inputs, world.classes, world.model, tuple(world.sizes.items()))
+def own_names(world: World) -> dict[str, str]:
+    """The names in the network's state dict, each with the one that the network itself has for it. Raises ConfigRefused."""
+    pairs = () if registry.is_built_in(world.model) else foreign.foreign(world).net.own
+    return {name: renamed(name, pairs) for name in template(world)}
+
+
+def renamed(name: str, pairs: tuple[tuple[str, str], ...]) -> str:
+    """A name with another beginning, if it has one of these."""
+    return next((own + name.removeprefix(ours) for ours, own in pairs if name.startswith(ours)), name)
+
+
+def is_apart(net: nn.Module) -> bool:
+    """Whether a network was found apart, so that nothing is known of what makes its features."""
+    return isinstance(net, Apart)
 
 
 @lru_cache(maxsize=SEVERAL)
-def known_prototype(inputs: tuple[int, ...], classes: int, model: str, sizes: tuple[tuple[str, int], ...]) -> Prototype:
+def known_prototype(key: Key) -> Prototype:
     with torch.device("meta"):
-        return Prototype(build(World(inputs=inputs, classes=classes, model=model, sizes=dict(sizes))))
+        return Prototype(build(key.world))
 
 
 def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu", made: Build = build) -> nn.Module:
     """The world's network with these weights, built by `made` without storage and then filled, so that no model is held twice."""
-    if made is build and (net := prototype(world).filled(weights, device)) is not None:
+    copies = made is build and registry.is_built_in(world.model)
+    if copies and (net := known_prototype(key_of(world)).filled(weights, device)) is not None:
         return net
     with torch.device("meta"):
         empty = made(world)
-    net = empty.to_empty(device=device)
+    # What has storage already has numbers that no state dict brings.
+    net = empty.to_empty(device=device) if all(each.is_meta for _, each in foreign.tensors(empty)) else empty.to(device)
     net.load_state_dict(dict(weights))
     return net
-
-
-def own_names(world: World) -> dict[str, str]:
-    """The network's own name of each of its tensors, by the name that it has here. Raises ConfigRefused."""
-    return {name: name for name in template(world)}

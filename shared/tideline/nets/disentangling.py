@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from tideline import nets
 from tideline.core.run import World
+from tideline.nets import registry
 from tideline.nets.small import narrowing
 
 SLOPE = 0.2  # of LeakyReLU below zero
@@ -25,23 +26,25 @@ SMALL = 128  # features up to which hidden layers are those of the small network
 def parted(net: nn.Module) -> tuple[nn.Module, nn.Module]:
     """body (n, *inputs) -> f_conv (n, q), and head f_conv -> f (n, d)."""
     features = net.get_submodule("features")
-    names = {name for name, _ in features.named_children()}
-    if {"body", "head"} <= names:
+    names = [name for name, _ in features.named_children()]
+    if isinstance(features, nn.Sequential) and names == ["body", "head"]:
         return features.get_submodule("body"), features.get_submodule("head")
     return features, nn.Identity()
 
 
 def sizes(world: World) -> tuple[int, int]:
     """q and d of the world's network. Costs no memory. Raises ConfigRefused."""
-    return measured_sizes(world.inputs, world.classes, world.model)
+    return measured_sizes(nets.key_of(world))
 
 
 @lru_cache(maxsize=nets.SEVERAL)
-def measured_sizes(inputs: tuple[int, ...], classes: int, model: str) -> tuple[int, int]:
+def measured_sizes(key: nets.Key) -> tuple[int, int]:
     """q and d, by a pass without numbers; as in `nets.measured_width`."""
+    if not registry.is_built_in(key.model):
+        return nets.measured_width(key), nets.measured_width(key)
     with torch.device("meta"), torch.no_grad():
-        body, head = parted(nets.build(World(inputs=inputs, classes=classes, model=model)))
-        f_conv = body(torch.empty(2, *inputs))
+        body, head = parted(nets.build(key.world))
+        f_conv = body(torch.empty(2, *key.inputs))
         return int(f_conv.shape[1]), int(head(f_conv).shape[1])
 
 

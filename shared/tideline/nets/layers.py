@@ -84,8 +84,13 @@ def known_layers(weights: Mapping[str, Tensor]) -> list[str]:
 
 
 def parameters(weights: Mapping[str, Tensor]) -> list[str]:
-    """The names of what is trained, in their order."""
-    return sorted((name for name in weights if name.rpartition(".")[2] not in BUFFERS), key=steps)
+    """The names of what is trained, in their order. Whole numbers, such as a table of positions, are not."""
+    return sorted((name for name, w in weights.items() if w.is_floating_point() and not is_buffer(name)), key=steps)
+
+
+def is_buffer(name: str) -> bool:
+    """Whether a name is that of something which batch norm measures."""
+    return name.rpartition(".")[2] in BUFFERS
 
 
 def trained(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

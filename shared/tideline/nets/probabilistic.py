@@ -29,6 +29,13 @@ LEAST = 1e-6  # of a deviation, so that its logarithm is finite
 def build(world: World, times: int = 2) -> nn.Module:
     """The network, initialised from torch's global generator. Raises ConfigRefused for one without a layer to widen."""
     net = nets.build(world)
+    if nets.is_apart(net):
+        raise ConfigRefused(
+            f"world.model is {world.model}, and of a network that is not built in it is not known which layer could emit a mean"
+            " and a scale",
+            "Use a network with a bottleneck, such as model: {name: torchvision/resnet18, options: {bottleneck: 256}}, or lenet",
+            path="world.model",
+        )
     features = net.get_submodule("features")
     inside = [name for name, module in features.named_modules() if isinstance(module, nn.Linear)]
     parent, _, last = inside[-1].rpartition(".") if inside else ("", "", "")
@@ -68,7 +75,10 @@ def means(world: World, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def width(world: World) -> int:
     """m, the size of a representation. Costs no memory. Raises ConfigRefused."""
     with torch.device("meta"), torch.no_grad():
-        return int(build(world).get_submodule("features")(torch.empty(2, *world.inputs)).shape[1]) // 2
+        features = build(world).get_submodule("features").eval()
+    device = next((each.device for each in features.parameters()), torch.device("meta"))
+    with torch.no_grad():
+        return int(features(torch.zeros(2, *world.inputs, device=device)).shape[1]) // 2
 
 
 def encoded(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -46,7 +46,12 @@ def image_shape(world: World, least: int, todo: str, channels: int | None = None
 
 
 class Net(nn.Module):
-    """A network h = g o f: features f, then the classifier g. x: (n, *inputs) -> logits (n, classes)."""
+    """A network h = g o f: features f, then the classifier g. x: (n, *inputs) -> logits (n, classes).
+
+    own: where names in the state dict are not those that the network itself has: beginnings of names, and what stands for them.
+    """
+
+    own: tuple[tuple[str, str], ...] = ()
 
     def __init__(self, features: nn.Module, classifier: nn.Module) -> None:
         super().__init__()

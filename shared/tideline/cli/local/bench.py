@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tideline.cli.guard import DONE, ENDED_BADLY, print_json
-from tideline.cli.options import REGISTRY, Address, Device, Gpus, Json, Methods, SitePolicyFile
+from tideline.cli.options import REGISTRY, Address, Device, Gpus, Json, Methods, Networks, SitePolicyFile
 from tideline.client.output import clean, make_folder, warn
 from tideline.core.errors import ConfigRefused, Refused
 
@@ -37,6 +37,7 @@ def bench(
     policy: SitePolicyFile = None,
     device: Device = "cpu",
     methods: Methods = REGISTRY,
+    networks: Networks = None,
     as_json: Json = False,
 ) -> None:
     """Compare methods over left-out domains, domains per client and seeds: every run of a grid, and tables of the results.
@@ -56,12 +57,14 @@ def bench(
     from tideline.bench.scores import read_cell
     from tideline.core.algorithm import load_methods
     from tideline.engine.process.ray_tasks import RAY, Cluster
+    from tideline.nets import registry
     from tideline_agent.settings import read_policy
 
     with text.located():
         folder = text.folder(grid.folder, "folder").resolve()
     allowed = read_policy(policy).allowed
     check_pool(pool, address, gpus, device)
+    registry.use(networks or ())
     sizes = check_grid(text, grid, folder, load_methods(methods))
     if not dry_run:
         if out.resolve().is_relative_to(folder):  # where pictures would look like a domain
@@ -79,12 +82,20 @@ def bench(
             from tideline.bench.ray_cells import Common, opened
 
             common = Common(
-                data=folder, digest=digest, name=named, methods=methods, policy=allowed, device=device, keep_states=keep_states
+                data=folder,
+                digest=digest,
+                name=named,
+                methods=methods,
+                policy=allowed,
+                device=device,
+                keep_states=keep_states,
+                networks=registry.places(),
             )
             with opened(Cluster(address, jobs or cores(), gpus), common) as workplace:
                 scores = run_cells(all_cells, how(jobs=jobs or workplace.tasks.slots, workplace=workplace), warn)
         else:
             passed = (("--policy", str(policy.resolve())) if policy else ()) + ("--device", device, "--methods", methods)
+            passed += tuple(word for place in registry.places() for word in ("--networks", place))
             scores = run_cells(all_cells, how(jobs=jobs or cores(), workplace=Children(passed)), warn)
     if dry_run:
         show_plan(scores, as_json)

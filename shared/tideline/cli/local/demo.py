@@ -36,6 +36,20 @@ POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
+class Code:
+    """Methods and networks beside the built-in ones, and the network to train; None: the method's own for demonstrations."""
+
+    methods: str = REGISTRY
+    networks: tuple[str, ...] = ()
+    network: str | None = None
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The same for each child."""
+        return "--methods", self.methods, *(word for place in self.networks for word in ("--networks", place))
+
+
+@dataclass(frozen=True)
 class DemoOptions:
     """What to show. rounds: None: as in the method's preset; policy: a file that says what may leave every site."""
 
@@ -44,6 +58,7 @@ class DemoOptions:
     rounds: int | None = None
     seed: int = 0
     policy: Path | None = None
+    code: Code = Code()
 
 
 class MethodFacts(TypedDict):
@@ -93,11 +108,11 @@ def run_demo(options: DemoOptions, out: Path | None, as_json: bool) -> int:
     check(options)
     make_room(where)
     say: Callable[[str], None] = (lambda line: None) if as_json else console
-    with terminable(), folder() as temporary, federation(temporary, say) as (children, client):
+    with terminable(), folder() as temporary, federation(temporary, say, options.code) as (children, client):
         say(f"coordinator ready at {client.base_url}")
         facts: MethodFacts = client.get(f"/algorithms/{options.method}")
         sites = write_sites(temporary, casting(facts["cast"], options.agents))
-        start_agents(children, client, sites, temporary, options.policy)
+        start_agents(children, client, sites, temporary, options)
         say(f"{len(sites)} agents started: " + ", ".join(f"{s.name} ({s.domain}, {s.role})" for s in sites))
         run = client.post("/runs", experiment(options, facts, sites))["run"]
         watch(children, client, run, as_json)
@@ -120,10 +135,13 @@ def check(options: DemoOptions) -> None:
     if not LEAST <= options.agents <= MOST:
         what = f"--agents is {options.agents}; it should be between {LEAST} and {MOST}"
         raise ConfigRefused(what, "Correct the number", path="agents")
-    known = load_methods(REGISTRY)
+    known = load_methods(options.code.methods)
     if options.method not in dict(known):
         resolve(known, options.method)  # refuses; a method that is known is not loaded here
     read_policy(options.policy)
+
+
+CODE = Code()
 
 
 @contextlib.contextmanager
@@ -137,7 +155,7 @@ def folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def federation(home: Path, say: Callable[[str], None]) -> Iterator[tuple[Children, Client]]:
+def federation(home: Path, say: Callable[[str], None], code: Code = CODE) -> Iterator[tuple[Children, Client]]:
     """A coordinator on free loopback ports, and a client of its HTTP API."""
     from tideline.client.http import Client, Endpoint
 
@@ -145,7 +163,7 @@ def federation(home: Path, say: Callable[[str], None]) -> Iterator[tuple[Childre
     try:
         say("starting a coordinator")
         own = home / "coordinator"
-        children.start("coordinator", "coordinator", "--home", str(own), "--grpc-port", "0", "--http-port", "0")
+        children.start("coordinator", "coordinator", "--home", str(own), "--grpc-port", "0", "--http-port", "0", *code.options)
         wait_for(children, own / "coordinator.json")
         with Client.of(Endpoint(home=own)) as client:
             yield children, client
@@ -177,7 +195,7 @@ def write_sites(home: Path, roles: Sequence[str]) -> list[DemoSite]:
     return sites
 
 
-def start_agents(children: Children, client: Client, sites: list[DemoSite], home: Path, policy: Path | None) -> None:
+def start_agents(children: Children, client: Client, sites: list[DemoSite], home: Path, options: DemoOptions) -> None:
     address = json.loads((home / "coordinator" / "coordinator.json").read_text())["grpc"]
     for site in sites:
         token = client.post("/invites", {"name": site.name, "ttl_seconds": 600})["token"]
@@ -185,7 +203,8 @@ def start_agents(children: Children, client: Client, sites: list[DemoSite], home
             site.name,
             *("agent", "--coordinator", address, "--token", token, "--name", site.name, "--role", site.role),
             *("--data", str(site.folder), "--home", str(home / f"home-{site.name}"), "--device", "cpu"),
-            *(("--policy", str(policy)) if policy else ()),
+            *(("--policy", str(options.policy)) if options.policy else ()),
+            *options.code.options,
         )
 
 
@@ -196,7 +215,7 @@ def experiment(options: DemoOptions, facts: MethodFacts, sites: list[DemoSite]) 
         "method": options.method,
         "preset": "demo" if "demo" in facts["presets"] else None,
         "config": {} if options.rounds is None else {"rounds": options.rounds},
-        "world": {"model": facts["network"], "inputs": list(SHAPE), "classes": 10},
+        "world": {"model": options.code.network or facts["network"], "inputs": list(SHAPE), "classes": 10},
         "roster": {site.name: site.role for site in sites},
         "seed": options.seed,
         "waiting": {"deadline": 600},

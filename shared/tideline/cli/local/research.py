@@ -18,6 +18,7 @@ from tideline.cli.options import (
     Gpus,
     Json,
     Methods,
+    Networks,
     Overrides,
     SitePolicyFile,
 )
@@ -85,6 +86,7 @@ def simulate(
     address: Address = None,
     gpus: Gpus = 0.0,
     methods: Methods = REGISTRY,
+    networks: Networks = None,
     as_json: Json = False,
 ) -> None:
     """Run an experiment on this machine, with the sites of its `data:` or `deal:` section."""
@@ -96,6 +98,7 @@ def simulate(
     from tideline.core.algorithm import load_methods
     from tideline.engine.process.ray_tasks import RAY
     from tideline.experiments.simulation import Place, simulate_text
+    from tideline.nets import registry
     from tideline_agent.settings import read_policy
     from tideline_agent.trainer import present
 
@@ -103,6 +106,7 @@ def simulate(
     place = Place(policy=allowed, device=device, pool=pool, jobs=jobs, address=address, gpus=gpus)
     if pool != RAY:  # whose workers look for the device themselves: it may be on their machines alone
         present(device)
+    registry.use(networks or ())
     result = simulate_text(text, load_methods(methods), out, place)
     if as_json:
         print_json(result)
@@ -120,6 +124,9 @@ def demo(
     rounds: Annotated[int | None, typer.Option(min=0, help="Rounds. [default: as in the method's preset for demos]")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed. The same seed gives the same bytes.")] = 0,
     policy: SitePolicyFile = None,
+    network: Annotated[str | None, typer.Option(metavar="NAME", help="Network. [default: the method's own for demos]")] = None,
+    methods: Methods = REGISTRY,
+    networks: Networks = None,
     out: Out = None,
     as_json: Json = False,
 ) -> None:
@@ -127,9 +134,10 @@ def demo(
 
     The demo starts a coordinator and agents, learns digits of four styles, and shows the result.
     """
-    from tideline.cli.local.demo import DemoOptions, run_demo
+    from tideline.cli.local.demo import Code, DemoOptions, run_demo
 
-    options = DemoOptions(method=method, agents=agents, rounds=rounds, seed=seed, policy=policy)
+    code = Code(methods, tuple(networks or ()), network)
+    options = DemoOptions(method=method, agents=agents, rounds=rounds, seed=seed, policy=policy, code=code)
     raise typer.Exit(run_demo(options, out, as_json))
 
 

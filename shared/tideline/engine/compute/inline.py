@@ -33,6 +33,8 @@ from tideline.engine.model.orders import Purpose, seed_for
 from tideline.engine.model.runs import PhaseFact
 from tideline.engine.ports import compute
 from tideline.learning.weights import SAVE, check_fit, checked, each_fitted, fitted, state_dict_in
+from tideline.nets import DRAWING
+from tideline.nets.fingerprint import print_of
 
 
 @dataclass(frozen=True)
@@ -178,11 +180,11 @@ def named(half: str) -> Iterator[None]:
 def reproducible(seed: int, threads: int, device: str = "cpu") -> Iterator[torch.Generator]:
     """A fresh generator, torch's global ones forked and seeded alike, and a fixed number of threads (both change last digits).
 
-    On the CPU no other device is asked: that would load and probe its driver, at every turn.
+    On the CPU no other device is asked: that would load and probe its driver, at every turn. No other thread draws meanwhile.
     """
     before = torch.get_num_threads()
     on_cpu = device == "cpu"
-    with torch.random.fork_rng(() if on_cpu else range(torch.cuda.device_count())):
+    with DRAWING, torch.random.fork_rng(() if on_cpu else range(torch.cuda.device_count())):
         seed_all = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
         seed_all(seed)
         torch.set_num_threads(threads)
@@ -257,6 +259,7 @@ class InlineCompute:
             initial_weights_bytes=check_initial_weights(self.parts, world, Digest(asked.initial_weights))
             if asked.initial_weights
             else 0,
+            network=print_of(world),
         )
 
     def sampled_methods(self) -> list[str]:

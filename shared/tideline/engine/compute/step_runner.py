@@ -26,6 +26,7 @@ from tideline.engine.compute.inline import reproducible
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import Done, Job, OpenSiteData, SiteData
+from tideline.nets.fingerprint import print_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,10 +75,11 @@ class StepRunner:
             return self.step(algorithm, step, job, site, Maker(job.client, phase.name, job.round))
 
     def join(self, algorithm: AnyAlgorithm, job: Job, site: Site[Settings], clauses: Contract) -> Done:
-        """Before the first phase: the first memory, whether the site has labels, and the contract as this site derives it."""
+        """Before the first phase: the first memory, whether there are labels, and contract and network as this site has them."""
+        network = print_of(site.world)
         memory = guarded("prepare", algorithm.prepare, site.config, site)
         kept = encode(memory, self.parts_of(job.run), LAX).files
-        return Done((), kept, labelled=site.data.labelled, contract=clauses)
+        return Done((), kept, labelled=site.data.labelled, contract=clauses, network=network)
 
     def step(self, algorithm: AnyAlgorithm, step: AnyStep, job: Job, site: Site[Settings], maker: Maker) -> Done:
         assert job.message is not None

@@ -19,6 +19,7 @@ from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.model.brief import brief_of, with_peers
+from tideline.engine.model.joins import check_join, kept
 from tideline.engine.model.orders import Arrivals, Envelope, Failure, Order, OrderRow, OrderStatus, Receipt, Reply
 from tideline.engine.model.runs import FINAL, JOIN, RunRow
 from tideline.engine.peers.relay import check_envelopes, for_one, seals
@@ -173,7 +174,7 @@ class AgentService:
             if self.overtaken(row, reply):
                 return self.judge(self.own(row.client, row.id), reply)
             return self.refuse(row, reply, error)
-        return self.close(row, reply, OrderStatus.ANSWERED)
+        return self.close(row, kept(reply), OrderStatus.ANSWERED)
 
     def missing(self, row: OrderRow, reply: Reply) -> tuple[tuple[Digest, int], ...]:
         return self.part_store.missing(tuple(dict.fromkeys((*reply.files, *ciphers(reply.sealed)))), row.run, row.client)
@@ -194,9 +195,7 @@ class AgentService:
         """The reply names exactly the files of its root, its root keeps the contract, and nothing else comes with it."""
         self.check_metrics(row, reply)
         if row.cursor == JOIN:
-            more = reply.files or reply.sealed
-            if more or set(reply.facts) != {"labelled"} or not isinstance(reply.facts["labelled"], bool):
-                raise Undeclared("The answer to a join holds more than whether the site has labels")
+            check_join(self.run(row).spec, reply)
             return
         if reply.facts:
             raise Undeclared("The reply to a step holds facts; they belong to the join")

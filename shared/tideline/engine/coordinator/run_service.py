@@ -254,6 +254,7 @@ def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
         initial_weights=made.initial_weights,
         initial_weights_bytes=made.initial_weights_bytes,
         sampling=experiment.sampling,
+        network=made.network,
     )
 
 

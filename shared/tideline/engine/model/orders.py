@@ -50,7 +50,7 @@ class Failure:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OrderRow:
     """One order and, once it is answered, its reply. sealed: the values of others that its message names."""
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from tideline.core.handle import AnyHandle
 from tideline.core.phase import Table
 from tideline.core.privacy import Contract
-from tideline.core.run import EMPTY, ClientId, Digest, Role, Roster, RunSpec, Sampling, World
+from tideline.core.run import EMPTY, ClientId, Digest, NetworkPrint, Role, Roster, RunSpec, Sampling, World
 from tideline.core.settings import Plain
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import PhaseFact
@@ -88,6 +88,7 @@ class Draft:
     admins: bool
     initial_weights: Digest | None = None
     initial_weights_bytes: int = 0
+    network: NetworkPrint | None = None
 
 
 @dataclass(frozen=True)

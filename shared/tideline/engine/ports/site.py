@@ -9,7 +9,7 @@ from typing import Protocol
 from tideline.archive.parts import Parts
 from tideline.core.handle import AnyHandle
 from tideline.core.privacy import Contract
-from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Role, RunId, World
+from tideline.core.run import EMPTY, ClientId, Digest, NetworkPrint, OrderId, Role, RunId, World
 from tideline.core.settings import Plain
 from tideline.core.step import Data, Transfers, View
 from tideline.engine.model.brief import Brief
@@ -36,7 +36,8 @@ class Done:
     """A finished step: files of message and memory, metrics. Of the join: whether the site has labels, and the contract as the
     site's own code derives it.
 
-    handles: the values for peers that the message names; their files lie beside the message's.
+    handles: the values for peers that the message names; their files lie beside the message's. network: of the join, what the
+    run's network is at the site, unless it is built in.
     """
 
     message: Files
@@ -45,6 +46,7 @@ class Done:
     labelled: bool | None = None
     contract: Contract | None = None
     handles: tuple[AnyHandle, ...] = ()
+    network: NetworkPrint | None = None
 
 
 class Pool(Protocol):

@@ -33,6 +33,7 @@ from tideline.core.errors import ConfigRefused, FederationError, StepFailed
 from tideline.core.run import ClientId, Digest, OrderId, Role, RunId, World
 from tideline.core.settings import Plain, plain, read
 from tideline.core.step import no_tick
+from tideline.engine.compute import networks
 from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.model.brief import Brief
 from tideline.engine.ports.site import Done, Job, OpenSiteData
@@ -139,7 +140,8 @@ class Task:
 
 
 # In the place of a brief that a process knows: nothing in it is a view of a mapping, which cannot be sent.
-BARE = Brief(method="", config={}, world=World(sizes={}), threads=1, keeps=False, contract=(), role=Role.PEER, peers={})
+NOWHERE = World(sizes={}, options={})
+BARE = Brief(method="", config={}, world=NOWHERE, threads=1, keeps=False, contract=(), role=Role.PEER, peers={})
 
 
 def bare(job: Job) -> Job:
@@ -178,7 +180,7 @@ class ProcessPool:
         self._shared = FolderParts(Path(self._folder.name), durable=False)
         self._lent: Counter[Digest] = Counter()
         self._large = large
-        self._start = (methods, dict(sources), device, Path(self._folder.name), large)
+        self._start = (methods, dict(sources), device, Path(self._folder.name), large, networks.places())
         self._homes = {name: i % jobs for i, name in enumerate(sorted(sources))}
         self._briefs: list[Brief] = []
         self._failed: list[Answer] = []
@@ -349,9 +351,12 @@ class TaskParts(MemoryParts):
         return {digest: bytes_of(self._held[digest]) for digest in digests if digest in self._held}
 
 
-def work(line: Connection, methods: Methods, sources: Sources, device: str, folder: Path, large: int) -> None:
+def work(
+    line: Connection, methods: Methods, sources: Sources, device: str, folder: Path, large: int, added: tuple[str, ...]
+) -> None:
     """A process of a pool: step after step, until the other end of the line closes. Ctrl-C is for that end to hear."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    networks.same_here(added)
     shared, runners = FolderParts(folder, durable=False), Runners(methods, sources, device)
     tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
     # What comes is taken up at once: two that wait for each other to read would wait for ever.

@@ -23,6 +23,7 @@ from tideline.core.algorithm import Methods
 from tideline.core.errors import FederationError
 from tideline.core.run import Digest, OrderId
 from tideline.core.settings import Plain, plain, read
+from tideline.engine.compute import networks
 from tideline.engine.compute.workers import check_worker, versions
 from tideline.engine.model.brief import Brief
 from tideline.engine.ports.site import Done, Job
@@ -56,6 +57,7 @@ class Start:
     sources: Sources
     device: str
     versions: Mapping[str, str]
+    networks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,14 @@ class RayPool:
         self._at_work: dict[OrderId, tuple[Job, Parts]] = {}
         self._tasks = RayTasks(step, cluster or Cluster(cpus=jobs or cores()))
         try:
-            start = Start(name=uuid.uuid4().hex, methods=methods, sources=dict(sources), device=device, versions=versions())
+            start = Start(
+                name=uuid.uuid4().hex,
+                methods=methods,
+                sources=dict(sources),
+                device=device,
+                versions=versions(),
+                networks=networks.places(),
+            )
             self._name, self._start = start.name, self._tasks.put(start)
         except FederationError:
             self.close()
@@ -201,6 +210,7 @@ def step(pool: str, boxes: Boxes, task: Task, digests: tuple[Digest, ...], *mapp
 
 
 def opened(start: Start) -> Home:
-    """Raises ConfigRefused for other versions than the pool's; DeviceMissing."""
+    """Raises ConfigRefused for other versions than the pool's, and for networks that are not there; DeviceMissing."""
     check_worker(start.versions, start.device)
+    networks.same_here(start.networks)
     return Home(start.name, Runners(start.methods, start.sources, start.device))

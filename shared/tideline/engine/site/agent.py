@@ -15,9 +15,10 @@ from tideline.core import errors
 from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, refused
 from tideline.core.recent import Recent
 from tideline.core.run import EMPTY, ClientId, Digest, Role, RunId
-from tideline.core.settings import Plain
+from tideline.core.settings import Plain, plain
 from tideline.core.step import Moved, Transfers, no_tick
 from tideline.engine.model.brief import DISTRUST, Brief, brief_in
+from tideline.engine.model.joins import NETWORK
 from tideline.engine.model.orders import Failure, Files, Order, Receipt, Reply
 from tideline.engine.model.runs import JOIN
 from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, fresh
@@ -186,7 +187,7 @@ class Agent:
             return EMPTY
         assert done.contract is not None, "a join gives the contract"
         self.permit(done.contract)
-        return {"labelled": bool(done.labelled)}
+        return {"labelled": bool(done.labelled), **({} if done.network is None else {NETWORK: plain(done.network)})}
 
     def allow(self, role: Role) -> None:
         """Hold the run's role to those that the owner allows: the coordinator checks it too, but the labels lie here."""

@@ -1,0 +1,60 @@
+"""What a site answers to a join: whether it has labels, and of a network that is not built in what it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import zip_longest
+
+from tideline.archive.errors import Undeclared
+from tideline.core.errors import ConfigRefused, NetworkDiffers
+from tideline.core.run import NetworkPrint, RunSpec
+from tideline.core.settings import Plain, parse
+from tideline.engine.model.orders import Reply
+
+LABELLED, NETWORK = "labelled", "network"
+TOLERANCE = 1e-3  # of the largest output: other processors round otherwise
+
+
+def check_join(spec: RunSpec, reply: Reply) -> None:
+    """Raises Undeclared for more than a join tells, NetworkDiffers where the site's network is not the coordinator's."""
+    facts = dict(reply.facts)
+    given = facts.pop(NETWORK, None) if spec.network else None
+    if reply.files or reply.sealed or set(facts) != {LABELLED} or not isinstance(facts[LABELLED], bool):
+        raise Undeclared("The answer to a join holds more than whether the site has labels")
+    if spec.network:
+        check_network(spec, spec.network, given)
+
+
+def check_network(spec: RunSpec, ours: NetworkPrint, given: Plain) -> None:
+    """Raises NetworkDiffers, with the first difference, and Undeclared for what is no account of a network."""
+    todo = "Install the same code and versions at both ends: what --networks names, torch, and the packages that it uses"
+    if given is None:
+        raise NetworkDiffers(f"The site does not say what its network {spec.world.model} is", "Upgrade its agent")
+    try:
+        theirs = parse(NetworkPrint, given if isinstance(given, Mapping) else {}, NETWORK)
+    except ConfigRefused as error:
+        raise Undeclared(f"The answer to a join tells of its network what cannot be: {error.what}") from None
+    if differs := difference(ours, theirs):
+        raise NetworkDiffers(f"The site builds another {spec.world.model} than the coordinator: {differs}", todo)
+
+
+def difference(ours: NetworkPrint, theirs: NetworkPrint) -> str:
+    """The first difference in words, with what is there and what is here; nothing if there is none."""
+    for here, there in zip_longest(ours.lines, theirs.lines):
+        if here != there:
+            return f"it has {there or 'nothing'} where the coordinator has {here or 'nothing'}"
+    if len(ours.outputs) != len(theirs.outputs):
+        return f"it gives {len(theirs.outputs)} finite outputs where the coordinator has {len(ours.outputs)}"
+    allowed = TOLERANCE * max(map(abs, ours.outputs), default=0.0)
+    for mine, its in zip(ours.outputs, theirs.outputs, strict=True):
+        if abs(mine - its) > allowed:
+            return f"with the same weights it gives {its:.6g} where the coordinator has {mine:.6g}"
+    return ""
+
+
+def kept(reply: Reply) -> Reply:
+    """A join's answer as it is written down: what was compared is not."""
+    if NETWORK not in reply.facts:
+        return reply
+    return replace(reply, facts={name: value for name, value in reply.facts.items() if name != NETWORK})

@@ -1,0 +1,100 @@
+"""Networks by name: the built-in ones, families of installed packages, and those that an operator adds to this process.
+
+What an operator adds with `--networks MODULE:NAME` is set once, at the start of each process; no code travels. NAME is a function
+`build(world, **options) -> nn.Module`, or a mapping of names to such functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from torch import nn
+
+from tideline.core.algorithm import attribute, import_from_here
+from tideline.core.errors import ConfigRefused
+from tideline.core.settings import nearest
+from tideline.nets.bottleneck import KINDS, LeNetBN, ResNet
+from tideline.nets.families import timm_network, torchvision_network
+from tideline.nets.small import MLP, ConvNet, Digits, InceptionNet, LeNet
+
+Build = Callable[..., nn.Module]
+NETS: Mapping[str, Build] = {
+    "lenet": LeNet.of,
+    "mlp": MLP.of,
+    "linear": MLP.linear,
+    "lenet_bn": LeNetBN.of,
+    "convnet": ConvNet.of,
+    "fada_digits": Digits.whole,
+    "fada_small": Digits.small,
+    "inception": InceptionNet.of,
+    **dict.fromkeys(KINDS, ResNet.of),
+}
+FAMILIES: Mapping[str, Callable[[str], Build]] = {"torchvision": torchvision_network, "timm": timm_network}
+OPTION = "--networks"
+WRITE = "Write it as MODULE:NAME, where NAME is a function build(world, **options), or a mapping of names to such functions"
+
+
+@dataclass(frozen=True)
+class Added:
+    """What this process adds to the built-in networks, and where it found them."""
+
+    places: tuple[str, ...] = ()
+    builders: tuple[tuple[str, Build], ...] = ()
+
+
+HERE: list[Added] = [Added()]  # of this process: one
+
+
+def use(places: Iterable[str]) -> tuple[str, ...]:
+    """Have this process know these networks beside the built-in ones, and no others; their names. Raises ConfigRefused."""
+    wanted, made = tuple(dict.fromkeys(places)), dict[str, Build]()
+    for place in wanted:
+        for name, build in builders_at(place).items():
+            if name in NETS or name in made or name.partition("/")[0] in FAMILIES:
+                what = f"{OPTION} {place} adds {name!r}, and there is such a network: networks are added, never replaced"
+                raise ConfigRefused(what, "Give it a name of its own", path=OPTION)
+            made[name] = build
+    HERE[:] = [Added(wanted, tuple(made.items()))]
+    return tuple(made)
+
+
+def places() -> tuple[str, ...]:
+    """Where this process found what it adds, for processes that it starts."""
+    return HERE[0].places
+
+
+def builders_at(place: str) -> Mapping[str, Build]:
+    """The builders that "module:name" names. Raises ConfigRefused."""
+    import_from_here()
+    named = attribute(place, OPTION, OPTION, WRITE)
+    found = dict(named) if isinstance(named, Mapping) else {place.rpartition(":")[2]: named}
+    if not found:
+        raise ConfigRefused(f"{OPTION} {place} is an empty mapping", WRITE, path=OPTION)
+    for name, build in found.items():
+        if not isinstance(name, str) or not name.isprintable() or not name.strip():
+            raise ConfigRefused(f"{OPTION} {place}: {name!r} cannot name a network", WRITE, path=OPTION)
+        if not callable(build) or isinstance(build, nn.Module):
+            words = "a module that is built already" if isinstance(build, nn.Module) else f"a {type(build).__name__}"
+            raise ConfigRefused(f"{OPTION} {place}: {name!r} is {words}, not a function that builds one", WRITE, path=OPTION)
+    return cast("Mapping[str, Build]", found)
+
+
+def is_built_in(name: str) -> bool:
+    """Whether a network is one of the project's own, which are the same wherever this version is installed."""
+    return name in NETS
+
+
+def builder(name: str) -> Build:
+    """The function that builds a network. The same name gives the same object. Raises ConfigRefused for an unknown one."""
+    added = dict(HERE[0].builders)
+    if name in NETS or name in added:
+        return NETS[name] if name in NETS else added[name]
+    family, slash, member = name.partition("/")
+    if slash and family in FAMILIES:
+        return FAMILIES[family](member)
+    known = sorted({*NETS, *added})
+    todo = f"Use one of: {', '.join(known)}, torchvision/NAME, timm/NAME{nearest(name, known)}"
+    more = f". One of your own is added with {OPTION} MODULE:NAME: here, at the coordinator and at each agent"
+    raise ConfigRefused(f"world.model is {name!r}; there is no such network here", todo + more, path="world.model")
