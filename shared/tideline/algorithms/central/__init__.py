@@ -24,8 +24,9 @@ from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import Data, Outcome, Site, step
-from tideline.learning.evaluate import Histogram, evaluate
+from tideline.learning.evaluate import evaluate
 from tideline.learning.fit import cross_entropy, fit, optimiser
+from tideline.learning.telling import Histogram
 
 Scored: TypeAlias = "Callable[[State, Replies[Histogram], Turn[Central]], State | Folded[State]]"
 LEAST = 2  # rows in all, so that a batch has a variance, which batch norm needs
