@@ -109,12 +109,12 @@ def plan_of(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE
         return plan
     last = {phase.name: at for at, phase in enumerate(plan)}
 
-    def told(at: int, phase: Phase[C, S]) -> Phase[C, S]:
+    def reports(at: int, phase: Phase[C, S]) -> Phase[C, S]:
         whole = scoring.scores is Scores.EVERY or (scoring.scores is Scores.LAST and last[phase.name] == at)
         more = whole or scoring.selection is not Selection.NONE
-        return phase if phase.tell is None or not more else phase.tell(phase, whole, scoring.selection)
+        return phase if phase.report is None or not more else phase.report(phase, whole, scoring.selection)
 
-    return tuple(told(at, phase) for at, phase in enumerate(plan))
+    return tuple(reports(at, phase) for at, phase in enumerate(plan))
 
 
 def contract(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE) -> Contract:

@@ -165,7 +165,7 @@ class Phase(Generic[C_contra, S]):
     waiting rules say, and `needs` says for users what needs so many. With a floor of 0 it can work with none, where those rules
     have `min_replies`: a phase that asks one client at a time. `sampled`: a run may ask only some of those that
     `ask` names, `floor` of them or more: the fold works with their replies, and the others can be left out of that round.
-    tell(phase, all, selection): of a scoring, the same phase that tells all scores, or a score of validation rows.
+    report(phase, all, selection): of a scoring, the same phase that tells all scores, or a score of validation rows.
     """
 
     name: str
@@ -176,7 +176,7 @@ class Phase(Generic[C_contra, S]):
     needs: str = ""
     skip: Callable[[S], bool] = lambda state: False
     sampled: bool = False
-    tell: Callable[[AnyPhase, bool, Selection], AnyPhase] | None = None
+    report: Callable[[AnyPhase, bool, Selection], AnyPhase] | None = None
 
 
 Plan: TypeAlias = tuple[Phase[C_contra, S], ...]

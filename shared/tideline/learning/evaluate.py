@@ -77,17 +77,17 @@ def evaluate(
         found = sum((tallied(predict, one, mine, site) for one in each(order)), nothing())
         return Outcome(Histogram(found.right, found.wrong), mine, metrics_of(found, metrics))
 
-    def tell(scoring: Phase[C, S], whole: bool, selection: Selection) -> Phase[C, S]:
+    def report(scoring: Phase[C, S], whole: bool, selection: Selection) -> Phase[C, S]:
         asked = Asked(metrics, confidence, whole, selection)
 
         def score_all(order: T, memory: M, site: Site[C]) -> Outcome[Record, M]:
             mine = kept(order, memory, site)
             found = [together(predict, one, mine, site) for one in each(order)]
             bins = telling.bins_of(found) if whole or confidence else nothing()
-            told = telling.metrics_of(asked, found, bins, telling.seeds(site))
+            reports = telling.metrics_of(asked, found, bins, telling.seeds(site))
             if selection is not Selection.NONE and site.validation is not None:
-                told |= validated(selection, predict, each(order), mine, telling.on(site, site.validation))
-            return Outcome(telling.message(asked, found, bins), mine, told)
+                reports |= validated(selection, predict, each(order), mine, telling.on(site, site.validation))
+            return Outcome(telling.message(asked, found, bins), mine, reports)
 
         return telling.telling(scoring, score_all, asked)
 
@@ -103,7 +103,7 @@ def evaluate(
     )
     fold = histograms if confidence else unchanged
     # A baseline that is scored under another name is no result to select by, or to tell more of.
-    return Phase(phase or name, step, ask=offer, fold=fold, sampled=True, tell=tell if "accuracy" in metrics else None)
+    return Phase(phase or name, step, ask=offer, fold=fold, sampled=True, report=report if "accuracy" in metrics else None)
 
 
 def metrics_of(found: Tally, metrics: tuple[str, ...]) -> dict[str, float]:

@@ -102,14 +102,14 @@ def with_room(given: Folded[S], more: Mapping[str, Table]) -> Folded[S]:
 
 
 def of_sites(
-    counts: Mapping[str, SiteCounts], told: Mapping[str, Mapping[str, Score]], world: World, seed: int
+    counts: Mapping[str, SiteCounts], reports: Mapping[str, Mapping[str, Score]], world: World, seed: int
 ) -> dict[str, Table]:
     """All tables of a scoring: scores of each site, recalls, confusions. told: scores that sites have themselves.
 
     Scores that follow from counts are worked out here, where there is room for those of all sites.
     """
     few = len(counts) * len(SCORE_COLUMNS) * len(SCORE_NAMES) <= MOST_VALUES
-    scores = {site: {**(own.scores(seed) if few else {}), **told.get(site, {})} for site, own in counts.items()}
+    scores = {site: {**(own.scores(seed) if few else {}), **reports.get(site, {})} for site, own in counts.items()}
     recalls = recall_table(counts.values(), world)
     matrices = {site: own.matrix.double() for site, own in counts.items() if own.matrix is not None}
     return {

@@ -28,8 +28,8 @@ S = TypeVar("S")
 M = TypeVar("M")
 Outputs: TypeAlias = tuple[Tensor, Tensor | None]  # of some rows: outputs (n, classes), labels (n,)
 MOST_MATRIX = 100  # classes; with more, rows are counted by class alone
-TOLD = ("auroc", "ece")  # scores that a site tells itself, each with its interval
-NAMES = tuple(f"{name}{end}" for name in TOLD for end in ("", "_low", "_high"))
+OF_SITES = ("auroc", "ece")  # scores that a site tells itself, each with its interval
+NAMES = tuple(f"{name}{end}" for name in OF_SITES for end in ("", "_low", "_high"))
 
 
 @record
@@ -57,14 +57,14 @@ class Histogram:
 
 
 @record
-class Told:
+class Scored:
     """What follows from a site's predictions on held-out rows."""
 
     counts: Counts
 
 
 @record
-class ToldInBins(Histogram):
+class ScoredInBins(Histogram):
     """The same beside the confidences."""
 
     counts: Counts
@@ -81,7 +81,7 @@ class Asked:
 
     @property
     def gives(self) -> type[Any]:
-        return (ToldInBins if self.confidence else Told) if self.whole else (Histogram if self.confidence else Nothing)
+        return (ScoredInBins if self.confidence else Scored) if self.whole else (Histogram if self.confidence else Nothing)
 
     @property
     def reported(self) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def message(asked: Asked, found: Sequence[Outputs], bins: Tally) -> Any:
     counts = counted(found) if asked.whole else None
     if counts is None:
         return Histogram(bins.right, bins.wrong) if asked.confidence else Nothing()
-    return ToldInBins(bins.right, bins.wrong, counts) if asked.confidence else Told(counts)
+    return ScoredInBins(bins.right, bins.wrong, counts) if asked.confidence else Scored(counts)
 
 
 def counted(found: Sequence[Outputs]) -> Counts:
@@ -120,15 +120,15 @@ def metrics_of(asked: Asked, found: Sequence[Outputs], bins: Tally, seed: Callab
     if not judged:
         return {}
     values = [int((out.argmax(1) == y).sum()) / len(y) for out, y in judged]
-    told: dict[str, float] = dict.fromkeys(asked.metrics, sum(values) / len(values))
+    reports: dict[str, float] = dict.fromkeys(asked.metrics, sum(values) / len(values))
     calibration = scores.calibration_score(bins, seed()) if asked.whole else None
     if asked.confidence and not asked.whole:
-        told["ece"] = calibration_error(bins)
+        reports["ece"] = calibration_error(bins)
     if calibration is not None:
-        told |= flat("ece", replace(calibration, rows=0))
+        reports |= flat("ece", replace(calibration, rows=0))
         areas = [area for out, y in judged if (area := scores.auroc_score(scores.probabilities(out), y, seed())) is not None]
-        told |= flat("auroc", mean_of(areas)) if areas else {}
-    return told
+        reports |= flat("auroc", mean_of(areas)) if areas else {}
+    return reports
 
 
 def flat(name: str, score: Score) -> dict[str, float]:
@@ -161,33 +161,33 @@ def telling(phase: Phase[C, S], run: Callable[..., Any], asked: Asked) -> Phase[
     step = replace(phase.step, run=run, gives=asked.gives, metrics=asked.reported)
     before = phase.fold
 
-    def fold(state: S, replies: Replies[Any], turn: Turn[C]) -> S | Folded[S]:
+    def tabulated(state: S, replies: Replies[Any], turn: Turn[C]) -> S | Folded[S]:
         given = before(state, replies, turn)
         more = {**validations(asked, replies), **(tables(replies, turn) if asked.whole else {})}
         return with_room(folded(given), more) if more else given
 
-    return replace(phase, step=step, fold=fold)
+    return replace(phase, step=step, fold=tabulated)
 
 
 def validations(asked: Asked, replies: Replies[Any]) -> dict[str, Table]:
     """The score of validation rows of each site that told one."""
     name = validation_name(asked.selection)
-    told = {site: replies.metrics[site][name] for site in replies if name in replies.metrics.get(site, {})}
-    return {VALIDATION: Table(tuple(told), (asked.selection.value,), tuple((v,) for v in told.values()))} if told else {}
+    reports = {site: replies.metrics[site][name] for site in replies if name in replies.metrics.get(site, {})}
+    return {VALIDATION: Table(tuple(reports), (asked.selection.value,), tuple((v,) for v in reports.values()))} if reports else {}
 
 
-def tables(replies: Replies[Told | ToldInBins], turn: Turn[C]) -> dict[str, Table]:
+def tables(replies: Replies[Scored | ScoredInBins], turn: Turn[C]) -> dict[str, Table]:
     """Scores, recalls and confusions of sites that had rows to score. Counts of other shapes than the world's are left out."""
     K = turn.world.classes
-    counts, told = dict[str, SiteCounts](), dict[str, dict[str, Score]]()
+    counts, reports = dict[str, SiteCounts](), dict[str, dict[str, Score]]()
     for site, reply in replies.items():
         c = reply.counts.matrix if reply.counts.matrix is not None else reply.counts.by_class
         if c is None or c.shape not in ((K, K), (3, K)) or not int(c.sum()) or reply.counts.models < 1:
             continue
         own = SiteCounts(c, whole_rows(c, reply.counts.models))
-        counts[site], told[site] = own, told_of(replies.metrics.get(site, {}), own.rows)
+        counts[site], reports[site] = own, reports_of(replies.metrics.get(site, {}), own.rows)
     seed = int(torch.randint(2**31, (), generator=turn.rng)) if counts else 0
-    return of_sites(counts, told, turn.world, seed) if counts else {}
+    return of_sites(counts, reports, turn.world, seed) if counts else {}
 
 
 def whole_rows(counts: Tensor, models: int) -> int:
@@ -195,8 +195,8 @@ def whole_rows(counts: Tensor, models: int) -> int:
     return max(int(of.sum()) // models, 1)
 
 
-def told_of(metrics: Mapping[str, float], rows: int) -> dict[str, Score]:
-    ends: Iterable[str] = (name for name in TOLD if {name, f"{name}_low", f"{name}_high"} <= metrics.keys())
+def reports_of(metrics: Mapping[str, float], rows: int) -> dict[str, Score]:
+    ends: Iterable[str] = (name for name in OF_SITES if {name, f"{name}_low", f"{name}_high"} <= metrics.keys())
     return {name: Score(metrics[name], metrics[f"{name}_low"], metrics[f"{name}_high"], rows) for name in ends}
 
 

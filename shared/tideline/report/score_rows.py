@@ -35,8 +35,8 @@ def in_words(score: ScoreData | None) -> str:
 
 def score_heads(result: RunResult) -> list[str]:
     """The names of the scores that some site has."""
-    told = {name for of in (result.get("scores") or {}).values() for name in of}
-    return [name for name in SCORE_NAMES if name in told]
+    reports = {name for of in (result.get("scores") or {}).values() for name in of}
+    return [name for name in SCORE_NAMES if name in reports]
 
 
 def site_rows(result: RunResult) -> Iterator[ScoreRow]:

@@ -51,7 +51,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
     totals = journal.round_totals(run.id)
     closed = phases(rounds, totals, admins)
     selected = selection_in(rounds, run.spec.scoring.selection, run.roster)
-    told = (*notes({"phases": closed, "clients": clients}), *selection_notes(selected, run.status is Status.COMPLETED))
+    reports = (*notes({"phases": closed, "clients": clients}), *selection_notes(selected, run.status is Status.COMPLETED))
     return {
         "run": run.id,
         "name": run.name,
@@ -62,7 +62,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "weights": run.spec.initial_weights,
         "sample": plain(run.spec.sampling),
         "rounds": run.spec.config.get("rounds"),
-        "notes": [*run.spec.notes, *told],
+        "notes": [*run.spec.notes, *reports],
         "status": run.status.value,
         "cause": run.cause,
         "waits_for": waits(run, now_open, now) or (sibling_waits(journal, sibling, now) if sibling else ""),

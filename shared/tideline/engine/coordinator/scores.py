@@ -45,8 +45,8 @@ def scores_in(rounds: Iterable[RoundRow]) -> dict[str, dict[str, Numbers]]:
 
 def recalls_in(rounds: Iterable[RoundRow]) -> dict[str, Numbers]:
     """The recall of each class over all sites, from the newest scoring that told all scores."""
-    told = [closed.tables[RECALLS] for closed in rounds if RECALLS in closed.tables]
-    return numbers_in(told[-1]) if told else {}
+    reports = [closed.tables[RECALLS] for closed in rounds if RECALLS in closed.tables]
+    return numbers_in(reports[-1]) if reports else {}
 
 
 def validated(closed: RoundRow, selection: Selection, roster: Mapping[ClientId, Role]) -> Validated | None:
@@ -54,10 +54,11 @@ def validated(closed: RoundRow, selection: Selection, roster: Mapping[ClientId, 
     table = closed.tables.get(VALIDATION)
     if selection is Selection.NONE or table is None or table.columns != (selection.value,):
         return None
-    told = {ClientId(site): value for site, (value,) in zip(table.rows, table.values, strict=True)}
-    targets = {site: value for site, value in told.items() if roster.get(site) is Role.TARGET}
-    values = list((targets if targets and not selection.labels else told).values())
-    return Validated(closed.phase, closed.round, closed.cursor, sum(values) / len(values), len(values))
+    reports = {ClientId(site): value for site, (value,) in zip(table.rows, table.values, strict=True)}
+    targets = {site: value for site, value in reports.items() if roster.get(site) is Role.TARGET}
+    values = list((targets if targets and not selection.labels else reports).values())
+    mean, n = sum(values) / len(values), len(values)
+    return Validated(phase=closed.phase, round=closed.round, cursor=closed.cursor, value=mean, sites=n)
 
 
 def better(one: Validated, other: Validated, selection: Selection) -> bool:
