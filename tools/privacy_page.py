@@ -11,6 +11,7 @@ from tideline.algorithms import METHODS
 from tideline.core.algorithm import Algorithm, Methods, contract, resolve
 from tideline.core.notes import KINDS
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Clause, Exposure, contract_digest
+from tideline.core.run import Scoring
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "privacy.md"
 MEANINGS = {
@@ -179,7 +180,7 @@ def exposures() -> Iterator[str]:
 
 def method(algorithm: Algorithm) -> Iterator[str]:
     """A method's clauses."""
-    clauses = contract(algorithm, algorithm.config())
+    clauses = contract(algorithm, algorithm.config(), Scoring())
     yield f"### {algorithm.name}"
     yield ""
     yield f"{algorithm.summary}. [Its page](methods/{algorithm.name}.md)."

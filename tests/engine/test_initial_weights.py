@@ -119,11 +119,11 @@ def test_an_experiment_as_plain_data_names_the_weights() -> None:
 
 
 def test_sites_are_told_nothing_of_it(federation: Federation) -> None:
-    """An order's brief has the keys that it always had: older agents read it."""
+    """An order's brief has no key of its own for them."""
     run = federation.start(experiment("fedavg", ROSTER) | {"weights": bring(federation, save(weights()))})
     (order,) = federation.agent_service.orders("anna")  # type: ignore[arg-type]
     assert order.run == run
-    assert set(order.brief) == {"method", "config", "world", "threads", "keeps", "contract", "role", "version"}
+    assert set(order.brief) == {"method", "config", "world", "threads", "keeps", "contract", "role", "version", "scoring"}
     assert "weights" not in order.brief["world"]
 
 

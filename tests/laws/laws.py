@@ -23,12 +23,12 @@ from tests.laws.values import leaves, like, raw, repeated, seen, survives
 from tests.synthetic import CLASSES, TRAIN, Rows, rows
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
-from tideline.core.algorithm import NoModel, contract
+from tideline.core.algorithm import NoModel, contract, plan_of
 from tideline.core.errors import Refused
 from tideline.core.privacy import Audience, Clause, Exposure
 from tideline.core.record import leaves as declared_leaves
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role, RunId, World
+from tideline.core.run import ClientId, Role, RunId, Scoring, World
 from tideline.core.step import Data, View
 from tideline.engine.model.orders import Order, OrderRow
 from tideline.engine.model.runs import JOIN, Status
@@ -70,7 +70,7 @@ def archive_keeps_all(case: Case) -> None:
 
 def files_hold_records(case: Case, stage: Stage, run: RunId) -> None:
     """Every recorded file is one of its declared type, and survives too."""
-    plan = case.algorithm.plan(case.config)
+    plan = plan_of(case.algorithm, case.config, Scoring())
     for order in stage.journal.orders(run):
         if order.cursor != JOIN:
             step = plan[order.cursor].step
@@ -237,7 +237,7 @@ def site_data_stay(case: Case) -> None:
     assert stage.row(run).status is Status.COMPLETED, stage.row(run).cause
     wire = stage.wire.all()
     assert len(wire) > 0
-    exposed = {c.exposure for c in contract(case.algorithm, case.config)} & {Exposure.FEATURES, Exposure.SAMPLES}
+    exposed = {c.exposure for c in contract(case.algorithm, case.config, Scoring())} & {Exposure.FEATURES, Exposure.SAMPLES}
     open_rows = case.name in SENDS_ROWS
     assert open_rows == bool(exposed), "a method that declares rows or features has a line in SENDS_ROWS, and no other has"
     assert not among(() if open_rows else canaries(case), wire)
@@ -292,7 +292,7 @@ def windows(tensor: Tensor) -> Iterator[bytes]:
 
 def memory_tensors(case: Case, stage: Stage, run: RunId) -> Iterator[tuple[str, Tensor]]:
     """Every tensor that any site ever kept, outside the fields that the method also sends."""
-    known = {c.field.split(".")[0] for c in contract(case.algorithm, case.config)}
+    known = {c.field.split(".")[0] for c in contract(case.algorithm, case.config, Scoring())}
     for vault in stage.vaults.values():
         for head in vault.past:
             if not vault.parts(run).has(head.memory[0][0]):
@@ -324,7 +324,7 @@ def reply_tensors(case: Case, stage: Stage, run: RunId) -> Iterator[tuple[Any, s
 def peers_see_what_is_declared(case: Case) -> None:
     """One site's own value reaches no other site's order, unless its clause says so."""
     stage, run = case.played()
-    plan = case.algorithm.plan(case.config)
+    plan = plan_of(case.algorithm, case.config, Scoring())
     wire = stage.wire
     for order, path, tensor in reply_tensors(case, stage, run):
         step = plan[order.cursor].step
@@ -342,7 +342,7 @@ def peers_see_what_is_declared(case: Case) -> None:
 
 def reply_of(case: Case, stage: Stage, order: OrderRow) -> Any:
     """A recorded reply; what it must be like stands in the order, the first state or the site's memory."""
-    step = case.algorithm.plan(case.config)[order.cursor].step
+    step = plan_of(case.algorithm, case.config, Scoring())[order.cursor].step
     assert step is not None
     parts = stage.parts
     asked_for = decode(step.takes, order.files[0][0], parts, LAX)
@@ -430,7 +430,7 @@ def one_site_in_all(case: Case) -> None:
 
 def every_clause_can_be_forbidden(case: Case) -> None:
     """A site whose owner forbids any one clause joins no run: the run stalls before any step and names the clause."""
-    for clause in contract(case.algorithm, case.config):
+    for clause in contract(case.algorithm, case.config, Scoring()):
         for audience in clause.audience:
             forbidding(case, clause, audience)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, JsonValue, WithJsonSchema
 
@@ -96,6 +96,13 @@ class RunResult(BaseModel):
     reference: str | None
     reference_status: str | None
     clients: list[Facts] = Field(description="per site: role, samples, accuracy, source_only, bytes, failures")
+    scores: dict[str, dict[str, dict[str, float]]] = Field(
+        default_factory=dict, description="by site and score: value, low, high, rows"
+    )
+    recall: dict[str, dict[str, float]] = Field(
+        default_factory=dict, description="by class, over all sites: value, low, high, rows"
+    )
+    selection: dict[str, Any] | None = Field(None, description="the best and the last round by the score that selects")
     generalization: Generalization | None = Field(
         description="null where no target is unseen, such as where targets adapt, or no labelled site was scored"
     )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Without a terminal, nothing is cut to a window's width.
 WIDTH_WITHOUT_TERMINAL = 200
 NOTHING = "–"
+MOST_CLASSES = 30  # whose recalls are shown
 
 
 class Stdout(Console):
@@ -47,11 +48,12 @@ def show_item(text: str) -> None:
 
 def result_tables(result: RunResult) -> Iterator[Table]:
     """A run's result: its sites, what its folds did with them, and their groups."""
-    tables = (result_table(result), marks_table(result), groups_table(result))
+    tables = (result_table(result), *intervals_tables(result), marks_table(result), groups_table(result))
     return (each for each in tables if each is not None)
 
 
 def result_table(result: RunResult) -> Table:
+    from tideline.report.score_rows import selected
     from tideline.report.summary import generalized
 
     columns = ["site", "domain", "role", "samples", "source-only", "result", "bytes up", "bytes down", "failures"]
@@ -59,8 +61,9 @@ def result_table(result: RunResult) -> Table:
     if all(client["domain"] is None for client in result["clients"]):  # a coordinator does not know domains
         columns, *rows = ([first, *rest] for first, _, *rest in (columns, *rows))
     made = table(title(result), columns, rows, right=range(len(columns) - 6, len(columns) - 1))
-    if unseen := [f"{what}: {share(accuracy)}" for what, accuracy in generalized(result)]:
-        made.caption = Text("\n".join(unseen))
+    captions = [f"{what}: {share(accuracy)}" for what, accuracy in generalized(result)]
+    if captions := [*captions, *filter(None, [selected(result)])]:
+        made.caption = Text("\n".join(captions))
     return made
 
 
@@ -101,6 +104,18 @@ def scores_table(result: RunResult) -> Table | None:
     rows += [["mean", "targets", *map(share, found.means)]] if found.means else []
     columns = ["site", "role", *(m.removeprefix("accuracy_") for m in found.metrics)]
     return table("Accuracies on held-out rows", columns, rows, right=range(2, len(columns)))
+
+
+def intervals_tables(result: RunResult) -> Iterator[Table]:
+    """Scores of sites, and recalls of classes where there are few, with 95 % intervals; none where no scoring told them."""
+    from tideline.report.score_rows import TITLES, class_rows, score_heads, site_rows
+
+    if sites := [[each.name, each.role, str(each.rows), *each.cells] for each in site_rows(result)]:
+        columns = ["site", "role", "rows", *(TITLES[name] for name in score_heads(result))]
+        yield table("Scores on held-out rows, with 95 % intervals", columns, sites, right=range(2, len(columns)))
+    classes = [[each.name, str(each.rows), *each.cells] for each in class_rows(result)]
+    if 0 < len(classes) <= MOST_CLASSES:
+        yield table("Recall of each class, all sites together", ["class", "rows", "recall"], classes, right=(1, 2))
 
 
 def marks_table(result: RunResult) -> Table | None:

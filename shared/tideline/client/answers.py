@@ -88,6 +88,34 @@ class Mean(TypedDict):
     sites: int
 
 
+class ScoreData(TypedDict):
+    """A score, its 95 % interval, and the number of held-out rows that it is of."""
+
+    value: float
+    low: float
+    high: float
+    rows: int
+
+
+class ValidatedData(TypedDict):
+    """One scoring's mean over `sites` of a score of their validation rows."""
+
+    phase: str
+    round: int
+    cursor: int
+    value: float
+    sites: int
+
+
+class SelectionData(TypedDict):
+    """By which score a run selects, whether the least is best, and its best and last scoring; None before the first."""
+
+    score: str
+    least: bool
+    best: ValidatedData | None
+    last: ValidatedData | None
+
+
 class Generalization(TypedDict):
     """In-distribution and out-of-distribution accuracy."""
 
@@ -144,6 +172,9 @@ class RunResult(TypedDict):
     reference_status: str | None
     clients: list[SiteResult]
     generalization: NotRequired[Generalization | None]
+    scores: NotRequired[dict[str, dict[str, ScoreData]]]
+    recall: NotRequired[dict[str, ScoreData]]
+    selection: NotRequired[SelectionData | None]
     phases: list[ClosedRound]
     groups: NotRequired[Groups | None]
     curve: list[Point]
@@ -165,6 +196,7 @@ class EventData(TypedDict, total=False):
     asked: int
     marks: dict[str, list[str]]
     without: dict[str, str]
+    best: ValidatedData
     metrics: dict[str, float]
     cause: str
     why: str

@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tideline.client.answers import ClosedRound, Event, EventData, RunResult
 from tideline.client.events import ANSWERED, happening
@@ -106,7 +106,9 @@ class Tally:
         self.last, self.fresh = f"{phase} {number}" if phase != "join" else "sites gathered", {}
         scores = f", accuracy {accuracy}" if accuracy else ""
         marks = "".join(f"; {word} {', '.join(names)}" for word, names in (closed.get("marks") or {}).items())
-        yield f"{self.last}: {counted(replies, 'reply', 'replies')}{without(closed.get('without', {}))}{scores}{marks}"
+        found = cast(EventData, closed).get("best")
+        best = f"; best so far, {found['value']:.3f} on validation rows" if found else ""
+        yield f"{self.last}: {counted(replies, 'reply', 'replies')}{without(closed.get('without', {}))}{scores}{best}{marks}"
 
     def turn(self, status: str, cause: str) -> Iterator[str]:
         before, self.status = self.status, status

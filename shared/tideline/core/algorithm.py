@@ -15,7 +15,7 @@ from tideline.core.errors import ConfigRefused, NotFound
 from tideline.core.phase import Phase, Plan
 from tideline.core.privacy import TO_COORDINATOR, Clause, Contract, Exposure
 from tideline.core.record import Nothing, Weights, leaves
-from tideline.core.run import EMPTY, Role, Roster, World
+from tideline.core.run import EMPTY, NO_MORE, Role, Roster, Scores, Scoring, Selection, World
 from tideline.core.settings import Plain, nearest, parse
 from tideline.core.step import Site
 
@@ -172,9 +172,24 @@ def casting(cast: Sequence[R], n: int) -> tuple[R, ...]:
 AnyAlgorithm: TypeAlias = Algorithm[Any, Any, Any]
 
 
-def contract(algorithm: Algorithm[C, S, M], config: C) -> Contract:
+def plan_of(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE) -> Plan[C, S]:
+    """The method's plan, in which scorings tell what the run asks of them: of each phase's name the last one, or every one."""
+    plan = algorithm.plan(config)
+    if scoring == NO_MORE:
+        return plan
+    last = {phase.name: at for at, phase in enumerate(plan)}
+
+    def reports(at: int, phase: Phase[C, S]) -> Phase[C, S]:
+        whole = scoring.scores is Scores.EVERY or (scoring.scores is Scores.LAST and last[phase.name] == at)
+        more = whole or scoring.selection is not Selection.NONE
+        return phase if phase.report is None or not more else phase.report(phase, whole, scoring.selection)
+
+    return tuple(reports(at, phase) for at, phase in enumerate(plan))
+
+
+def contract(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE) -> Contract:
     """Every field and metric that any phase's replies hold, in the order of the plan, without repeats."""
-    return tuple(dict.fromkeys(itertools.chain.from_iterable(map(clauses, algorithm.plan(config)))))
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(map(clauses, plan_of(algorithm, config, scoring)))))
 
 
 def clauses(phase: Phase[C, S]) -> Iterator[Clause]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from tideline.core.record import is_record, specs
-from tideline.core.run import EMPTY, ClientId, Role, Roster, World
+from tideline.core.run import EMPTY, ClientId, Role, Roster, Selection, World
 from tideline.core.settings import setting
 from tideline.core.step import AnyStep
 
@@ -25,6 +25,11 @@ MOST_TABLES, MOST_VALUES = 32, 10_000  # that are kept of one round, so that no 
 # The two tables of a scoring that tells confidences: a row for each site, a column for each of the bins of equal width over
 # [0, 1], held-out rows in the cells. Whoever reads results knows them by these names.
 RIGHT, WRONG = "confidence of right predictions", "confidence of wrong predictions"
+# The tables of a scoring that tells all scores: one for each score, with a row for each site; and one with a row for each class,
+# of all sites together. And that of validation rows: a row for each site.
+SCORE_NAMES = ("accuracy", "balanced_accuracy", "macro_f1", "auroc", "ece")
+SCORE_COLUMNS = ("value", "low", "high", "rows")  # a score, its 95 % interval, and the number of rows
+SCORE, RECALLS, VALIDATION = "score: ", "recall of each class", "validation"
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,7 @@ class Phase(Generic[C_contra, S]):
     waiting rules say, and `needs` says for users what needs so many. With a floor of 0 it can work with none, where those rules
     have `min_replies`: a phase that asks one client at a time. `sampled`: a run may ask only some of those that
     `ask` names, `floor` of them or more: the fold works with their replies, and the others can be left out of that round.
+    report(phase, all, selection): of a scoring, the same phase that tells all scores, or a score of validation rows.
     """
 
     name: str
@@ -170,6 +176,7 @@ class Phase(Generic[C_contra, S]):
     needs: str = ""
     skip: Callable[[S], bool] = lambda state: False
     sampled: bool = False
+    report: Callable[[AnyPhase, bool, Selection], AnyPhase] | None = None
 
 
 Plan: TypeAlias = tuple[Phase[C_contra, S], ...]

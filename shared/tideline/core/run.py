@@ -179,6 +179,52 @@ class Sampling:
         return min(max(share, least), named)
 
 
+class Scores(StrEnum):
+    """Which scorings tell more than an accuracy."""
+
+    LAST = "last"
+    EVERY = "every"
+    ACCURACY = "accuracy"
+
+
+class Selection(StrEnum):
+    """The score by which a run's best round is found. All but the last two need labels."""
+
+    NONE = "none"
+    ACCURACY = "accuracy"
+    BALANCED_ACCURACY = "balanced_accuracy"
+    MACRO_F1 = "macro_f1"
+    AUROC = "auroc"
+    ECE = "ece"
+    ENTROPY = "entropy"
+    INFORMATION = "information"
+
+    @property
+    def labels(self) -> bool:
+        """Whether it is of rows whose labels are known."""
+        return self not in (Selection.NONE, Selection.ENTROPY, Selection.INFORMATION)
+
+    @property
+    def least(self) -> bool:
+        """Whether the least value is the best."""
+        return self in (Selection.ECE, Selection.ENTROPY)
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What a run asks of its scorings.
+
+    scores     which of them tell all scores; the others tell an accuracy
+    selection  the score of validation rows that each tells beside; such a run does not train on these rows
+    """
+
+    scores: Scores = setting(Scores.LAST, doc="which scorings tell all scores")
+    selection: Selection = setting(Selection.NONE, doc="the score of validation rows by which the best round is found")
+
+
+NO_MORE = Scoring(scores=Scores.ACCURACY)  # also of a run that was recorded before there was a choice
+
+
 @dataclass(frozen=True)
 class RunSpec:
     """A run as it was asked for, once it has been checked. It never changes.
@@ -192,6 +238,7 @@ class RunSpec:
     initial_weights    the file that the user gave, and its bytes; None: the method makes its own
     sampling       which part of the sites an exchange asks; None: all that the method names
     network        what the network is at the coordinator, which sites must have alike; None: it is built in
+    scoring        what scorings tell, and whether one score finds the best round
     """
 
     id: RunId
@@ -211,3 +258,4 @@ class RunSpec:
     initial_weights_bytes: int = 0
     sampling: Sampling | None = None
     network: NetworkPrint | None = None
+    scoring: Scoring = NO_MORE

@@ -20,9 +20,17 @@ if TYPE_CHECKING:
 
 
 class View(StrEnum):
-    """Which rows of a site a step sees. The owner's side splits before anything is masked."""
+    """Which rows of a site a step sees. The owner's side splits before anything is masked.
+
+    TRAIN       rows to train on, those for validation among them
+    LEARN       the same without those for validation: what TRAIN comes to in a run that selects its best round
+    VALIDATION  rows to select by
+    HELD_OUT    rows to test on, of which no other view has any
+    """
 
     TRAIN = "train"
+    LEARN = "learn"
+    VALIDATION = "validation"
     HELD_OUT = "held_out"
 
 
@@ -105,7 +113,8 @@ class Transfers:
 class Site(Generic[C_co]):
     """What a step sees of the place where it runs.
 
-    `data` holds the rows of the step's view; on a target its `y` is None while training. `rng` is seeded from the order.
+    `data` holds the rows of the step's view; on a target its `y` is None while training. `validation` is there for steps that
+    score, in runs that select their best round; a target's has no labels. `rng` is seeded from the order.
     `tick(progress in [0, 1])` reports progress; long steps call it. `round` counts this phase's earlier exchanges from 1.
     `fetch(handle, like)` gives the value of a handle of the order; `like` is the record that its fields declared as `like NAME`
     are held to. One value is mapped at a time, if the step holds no more.
@@ -122,6 +131,7 @@ class Site(Generic[C_co]):
     fetch: Fetch = no_fetch
     tick: Callable[[float], None] = no_tick
     transfers: Transfers = Transfers()
+    validation: Data | None = None
 
 
 @dataclass(frozen=True)

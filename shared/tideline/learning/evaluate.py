@@ -13,12 +13,15 @@ from typing import TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from tideline.core.phase import MOST_TABLES, MOST_VALUES, RIGHT, WRONG, Folded, Phase, Replies, Table, Turn, unchanged
+from tideline.core.phase import MOST_VALUES, RIGHT, WRONG, Folded, Phase, Replies, Table, Turn, unchanged
 from tideline.core.privacy import Exposure
-from tideline.core.record import Nothing, field, record
+from tideline.core.record import Nothing, Record, field, record
 from tideline.core.rows import Rows, as_rows
-from tideline.core.run import ClientId, Role, World
-from tideline.core.step import Outcome, Site, Step, View
+from tideline.core.run import ClientId, Role, Selection
+from tideline.core.step import AnyStep, Outcome, Site, Step, View
+from tideline.learning import telling
+from tideline.learning.score_tables import CONFUSION_NAME, class_names, confusions
+from tideline.learning.telling import Asked, Histogram
 from tideline.numerics.labels.confidence import BINS, Tally, calibration_error, nothing, tally
 
 C = TypeVar("C")  # settings
@@ -29,24 +32,14 @@ Q = TypeVar("Q")  # what it predicts with: what is sent, or one of several thing
 
 Offer: TypeAlias = Callable[[S, Turn[C]], Mapping[ClientId, T]]
 Predict: TypeAlias = Callable[[Q, M, Site[C], Tensor], Tensor]
+Kept: TypeAlias = Callable[[T, M, Site[C]], M]
 Several: TypeAlias = Callable[[T], Sequence[Q]]
 ROWS = 512  # rows scored at once
 BIN_NAMES = tuple(f"{b / BINS:.2f} to {(b + 1) / BINS:.2f}" for b in range(BINS))
-CONFUSION_NAME = "confusion"
-OF_ALL = "confusion of all sites"
-LONGEST = 80  # letters of a class name; with longer ones classes have their numbers
 SHIFT_NAME = "label_shift"
 SHARES = "share of each class at each site"
 SHIFT = "label shift of each source (rows) and target"
 TOGETHER = "all sources"
-
-
-@record
-class Histogram:
-    """Confidences of a scoring: how many held-out rows of each bin were predicted right, and wrong."""
-
-    right: Tensor = field(f"{BINS}", Exposure.COUNT, low=0, doc="held-out rows predicted right, by confidence")
-    wrong: Tensor = field(f"{BINS}", Exposure.COUNT, low=0, doc="held-out rows predicted wrong, by confidence")
 
 
 def evaluate(
@@ -56,9 +49,11 @@ def evaluate(
     takes: type[T] = Nothing,  # type: ignore[assignment]
     keeps: type[M] = Nothing,  # type: ignore[assignment]
     name: str = "score",
+    phase: str = "",
     metrics: tuple[str, ...] = ("accuracy",),
     confidence: bool = False,
     each: Several[T, Q] = lambda order: (order,),  # type: ignore[assignment,return-value]
+    kept: Kept[T, M, C] = lambda order, memory, site: memory,
 ) -> Phase[C, S]:
     """A phase that scores each asked client's held-out rows.
 
@@ -66,24 +61,49 @@ def evaluate(
     probabilities or logits (b, classes). The accuracy in [0, 1] is reported under each of `metrics`; a site without labels
     reports nothing. With `confidence` the calibration error `ece` and the histogram of confidences are reported as well,
     from logits or logarithms of probabilities. If an order holds several models, `each` gives them, and their mean is reported.
-    It may be sampled: its fold takes what there is.
+    kept(order, memory, site): the memory that predicts and stays. phase: its name, if not the step's `name`.
+    It may be sampled: its fold takes what there is. A run may ask it for all scores, and for one of validation rows
+    (`learning.telling`).
     """
 
     def score(order: T, memory: M, site: Site[C]) -> Outcome[Nothing, M]:
-        values = [value for one in each(order) if (value := accuracy(predict, one, memory, site)) is not None]
+        mine = kept(order, memory, site)
+        values = [value for one in each(order) if (value := accuracy(predict, one, mine, site)) is not None]
         value = sum(values) / len(values) if values else None
-        return Outcome(Nothing(), memory, {} if value is None else dict.fromkeys(metrics, value))
+        return Outcome(Nothing(), mine, {} if value is None else dict.fromkeys(metrics, value))
 
     def score_in_bins(order: T, memory: M, site: Site[C]) -> Outcome[Histogram, M]:
-        found = sum((tallied(predict, one, memory, site) for one in each(order)), nothing())
-        return Outcome(Histogram(found.right, found.wrong), memory, metrics_of(found, metrics))
+        mine = kept(order, memory, site)
+        found = sum((tallied(predict, one, mine, site) for one in each(order)), nothing())
+        return Outcome(Histogram(found.right, found.wrong), mine, metrics_of(found, metrics))
 
-    if confidence:
-        run, reported = score_in_bins, (*metrics, "ece")
-        binned = Step(name=name, run=run, takes=takes, keeps=keeps, gives=Histogram, metrics=reported, view=View.HELD_OUT)
-        return Phase(name, binned, ask=offer, fold=histograms, sampled=True)
-    step = Step(name=name, run=score, takes=takes, keeps=keeps, gives=Nothing, metrics=metrics, view=View.HELD_OUT)
-    return Phase(name, step, ask=offer, fold=unchanged, sampled=True)
+    def report(scoring: Phase[C, S], whole: bool, selection: Selection) -> Phase[C, S]:
+        asked = Asked(metrics, confidence, whole, selection)
+
+        def score_all(order: T, memory: M, site: Site[C]) -> Outcome[Record, M]:
+            mine = kept(order, memory, site)
+            found = [together(predict, one, mine, site) for one in each(order)]
+            bins = telling.bins_of(found) if whole or confidence else nothing()
+            reports = telling.metrics_of(asked, found, bins, telling.seeds(site))
+            if selection is not Selection.NONE and site.validation is not None:
+                reports |= validated(selection, predict, each(order), mine, telling.on(site, site.validation))
+            return Outcome(telling.message(asked, found, bins), mine, reports)
+
+        return telling.telling(scoring, score_all, asked)
+
+    reported = (*metrics, "ece") if confidence else metrics
+    step: AnyStep = Step(
+        name=name,
+        run=score_in_bins if confidence else score,
+        takes=takes,
+        keeps=keeps,
+        gives=Histogram if confidence else Nothing,
+        metrics=reported,
+        view=View.HELD_OUT,
+    )
+    fold = histograms if confidence else unchanged
+    # A baseline that is scored under another name is no result to select by, or to tell more of.
+    return Phase(phase or name, step, ask=offer, fold=fold, sampled=True, report=report if "accuracy" in metrics else None)
 
 
 def metrics_of(found: Tally, metrics: tuple[str, ...]) -> dict[str, float]:
@@ -119,13 +139,33 @@ def accuracy(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> f
 
 def predicted(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> Iterator[tuple[Tensor, Tensor]]:
     """Outputs (b, classes) on the CPU and labels (b,) of held-out rows, ROWS at a time; none without labels."""
-    data = site.data
-    for at in range(0, len(data) if data.y is not None else 0, ROWS):
+    data, done = site.data, 0
+    for x in data.x.parts(ROWS) if data.y is not None and len(data) else ():
         assert data.y is not None
         with torch.no_grad():
-            out = predict(order, memory, site, data.x.batch(torch.arange(at, min(at + ROWS, len(data))))).cpu()
-        site.tick(min(at + ROWS, len(data)) / len(data))
-        yield out, data.y[at : at + ROWS]
+            out = predict(order, memory, site, x).cpu()
+        y, done = data.y[done : done + len(x)], done + len(x)
+        site.tick(done / len(data))
+        yield out, y
+
+
+def together(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> tuple[Tensor, Tensor | None]:
+    """Outputs (n, classes) and labels (n,) of all held-out rows; no row without labels."""
+    found = list(predicted(predict, order, memory, site))
+    if not found:
+        return torch.empty(0, site.world.classes), None
+    out, y = zip(*found, strict=True)
+    return torch.cat(out), torch.cat(y)
+
+
+def validated(selection: Selection, predict: Predict[Q, M, C], orders: Sequence[Q], memory: M, site: Site[C]) -> dict[str, float]:
+    """The score of the site's rows, those for validation, as the mean over the models; empty where there is none."""
+    data = site.data
+    if not len(data) or (selection.labels and data.y is None):
+        return {}
+    outs = [torch.cat([predict(one, memory, site, x).detach().cpu() for x in data.x.parts(ROWS)]) for one in orders]
+    values = [value for out in outs if (value := telling.validated(selection, out, data.y)) is not None]
+    return {telling.validation_name(selection): sum(values) / len(values)} if values else {}
 
 
 def outputs(net: nn.Module, x: Tensor | Rows, device: str) -> Tensor:
@@ -164,27 +204,8 @@ def confused(
 
 def fold_confusion(state: S, replies: Replies[Confusion], turn: Turn[C]) -> S | Folded[S]:
     """The state unchanged, and a table for each site that had rows and for all of them together."""
-    seen = {f"{CONFUSION_NAME} of {site}": r.counts.double() for site, r in replies.items() if int(r.counts.sum())}
-    tables = dict(seen) if fits(len(seen) + 1, turn.world) else {}
-    if len(seen) > 1 and fits(1, turn.world):
-        tables[OF_ALL] = torch.stack(list(seen.values())).sum(0)
-    return Folded(state, tables={name: table(counts, turn.world) for name, counts in tables.items()}) if tables else state
-
-
-def fits(count: int, world: World) -> bool:
-    return count <= MOST_TABLES and count * world.classes**2 <= MOST_VALUES
-
-
-def class_names(world: World) -> tuple[str, ...]:
-    known = world.class_names if all(len(name) <= LONGEST for name in world.class_names) else ()
-    return known or tuple(map(str, range(world.classes)))
-
-
-def table(counts: Tensor, world: World) -> Table:
-    """A row for each class, a column for each that its rows were taken for."""
-    names = class_names(world)
-    rows, columns = (tuple(f"{words} {name}" for name in names) for words in ("is", "taken for"))
-    return Table(rows, columns, tuple(map(tuple, counts.tolist())))
+    found = confusions({site: r.counts.double() for site, r in replies.items() if int(r.counts.sum())}, turn.world)
+    return Folded(state, tables=found) if found else state
 
 
 @record

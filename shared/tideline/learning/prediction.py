@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from tideline.learning.formats.scan import Part, scan
 from tideline.learning.formats.transforms import times
 from tideline.learning.model_file import Model, read_model
 from tideline.nets import forms, rows_of
+from tideline.numerics.labels.scores import wilson
 
 AUTO = "auto"
 Z = 1.959963984540054  # of a standard normal, of which 95 % lie within
@@ -120,15 +120,6 @@ def share(right: int, of: int) -> dict[str, Plain]:
     """A share with its rows and Wilson's 95 % interval."""
     low, high = wilson(right, of)
     return {"value": right / of, "rows": of, "low": low, "high": high}
-
-
-def wilson(right: int, of: int) -> tuple[float, float]:
-    """The 95 % score interval of a share (Wilson, "Probable Inference, the Law of Succession", JASA 1927)."""
-    p, n = right / of, float(of)
-    middle = p + Z**2 / (2 * n)
-    half = Z * math.sqrt(p * (1 - p) / n + (Z / (2 * n)) ** 2)
-    low, high = ((middle + sign * half) / (1 + Z**2 / n) for sign in (-1, 1))
-    return max(low, 0.0), min(high, 1.0)
 
 
 def predict_folder(model: Classifier, folder: Path, out: Path, held_out: bool = False) -> dict[str, Plain]:

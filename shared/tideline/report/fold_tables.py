@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tideline.client.answers import RunResult, TableData
+from tideline.core.phase import RECALLS, SCORE
 from tideline.report.charts import Curves, Line, label
 from tideline.report.confidences import histograms_in
 from tideline.report.graphs import LINKS, Graph, graphs, is_graph, shown_by_arrows
@@ -99,11 +100,12 @@ def table_charts(result: RunResult) -> list[tuple[str, tuple[Drawn, ...]]]:
 def tables_of(result: RunResult) -> dict[tuple[str, str], Rounds]:
     """(round, table) of each table, by phase and name, in the order of the rounds.
 
-    Confidences have charts of their own, and a table of links whose numbers stand beside arrows is not drawn again.
+    Confidences have charts of their own, scores tables. Links whose numbers stand beside arrows are not drawn again.
     """
     rounds: dict[tuple[str, str], list[tuple[int, TableData]]] = defaultdict(list)
     for closed in result.get("phases") or ():
-        apart = (*histograms_in(closed), *([LINKS] if shown_by_arrows(closed) else []))
+        own = [name for name in closed.get("tables") or () if name.startswith(SCORE) or name == RECALLS]
+        apart = (*histograms_in(closed), *own, *([LINKS] if shown_by_arrows(closed) else []))
         for name, table in (closed.get("tables") or {}).items():
             if name not in apart:
                 rounds[closed["name"], name].append((closed["round"], table))

@@ -22,6 +22,7 @@ from tideline.report.confidences import calibration, confidences
 from tideline.report.figures import Chart, png, write_figures
 from tideline.report.fold_tables import MOST_TABLES, table_charts, tables_of
 from tideline.report.maps import cluster_map
+from tideline.report.score_rows import TITLES, class_rows, score_heads, selected, site_rows
 from tideline.report.summary import generalized, marks, score_bars, scores, traffic
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ META = "<meta charset='utf-8'><meta name='viewport' content='width=device-width,
 RESULT, PAGE, FIGURES = "result.json", "report.html", "figures"
 AUDIENCES = {"coordinator": "the coordinator", "peers": "other sites"}
 # What the charts of a heading are.
+SCORES_NOTE = (
+    "On held-out rows, from the last scoring, with 95\u00a0% intervals: Wilson's for accuracies and recalls, of resampled rows"
+    " for the others. Balanced accuracy is the mean recall of the classes; AUROC is of each class against the rest; ECE is how"
+    " far confidences are from being right."
+)
 OVER_ROUNDS = "A chart for each metric that sites reported more than once and that changed."
 OVER_NUMBERS = "Metrics that differ by a number at their end, drawn over that number; each site's newest values."
 
@@ -60,7 +66,7 @@ class ReportFiles(TypedDict):
 def write_report(result: RunResult, path: Path, pictures: Mapping[str, Path] = EMPTY) -> None:
     """Write the report of a result (docs/result.md). pictures: PNG files of the sites' own, by their captions."""
     parts = (
-        *(heading(result), site_table(result), side_by_side(result), curve(result)),
+        *(heading(result), site_table(result), scored(result), side_by_side(result), curve(result)),
         charts("Other metrics over the rounds", OVER_ROUNDS, metric_charts(result)),
         charts("Families of metrics", OVER_NUMBERS, family_charts(result)),
         *(confidence(result), site_pictures(pictures), marked(result), grouped(result), tabled(result), traffic_table(result)),
@@ -264,6 +270,19 @@ def tabled(result: RunResult) -> str:
     )
     note += f" {more} more tables are in {RESULT}." if more > 0 else ""
     return section("Tables of the rounds", note, *(f"<h3>{escape(title)}</h3>{figures(each)}" for title, each in drawn))
+
+
+def scored(result: RunResult) -> str:
+    """Scores of sites and classes with their intervals, and the best round."""
+    best = f"<p>{escape(words[:1].upper() + words[1:])}.</p>" if (words := selected(result)) else ""
+    sites = [line_of(r.name, r.role, r.role, [f"{r.rows:,}", *r.cells]) for r in site_rows(result)]
+    classes = [line_of(r.name, "", "", [f"{r.rows:,}", *r.cells]) for r in class_rows(result)]
+    if not (best or sites or classes):
+        return ""
+    heads = [("site", ""), ("rows", "n"), *((TITLES[name], "n metric") for name in score_heads(result))]
+    of_classes = [("class", ""), ("rows", "n"), ("recall, all sites together", "n metric")]
+    tables = (wide_table(heads, sites) if sites else "", wide_table(of_classes, classes) if classes else "")
+    return section("Scores", SCORES_NOTE, best, *tables)
 
 
 def confidence(result: RunResult) -> str:

@@ -25,9 +25,10 @@ from tideline.core.rows import MemoryRows
 from tideline.core.run import Roster, World
 from tideline.core.settings import setting
 from tideline.core.step import Data, Outcome, Site, step
-from tideline.learning.evaluate import Histogram, evaluate
+from tideline.learning.evaluate import evaluate
 from tideline.learning.fit import fit
 from tideline.learning.local_training import criterion, optimiser_of
+from tideline.learning.telling import Histogram
 
 Scored: TypeAlias = "Callable[[State, Replies[Histogram], Turn[Central]], State | Folded[State]]"
 LEAST = 2  # rows in all, so that a batch has a variance, which batch norm needs

@@ -18,8 +18,8 @@ from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import Settings
-from tideline.core.step import AnyStep, Outcome, Site, Step, View
-from tideline.learning.evaluate import Offer, Predict, accuracy, confused, evaluate, label_shift, outputs
+from tideline.core.step import AnyStep, Outcome, Site, Step
+from tideline.learning.evaluate import Offer, Predict, confused, evaluate, label_shift, outputs
 from tideline.learning.fit import fit_at
 from tideline.learning.local_training import loss_at, optimiser, rate_at
 from tideline.nets import layers
@@ -216,13 +216,8 @@ def score(
     outputs, by that memory. name: of the step.
     """
 
-    def run(order: T, memory: M, site: Site[A]) -> Outcome[Nothing, M]:
-        mine = kept(order, memory, site)
-        value = accuracy(predict, order, mine, site)
-        return Outcome(Nothing(), mine, {} if value is None else {"accuracy": value})
-
-    step = Step(name=name, run=run, takes=takes, keeps=memory, gives=Nothing, metrics=("accuracy",), view=View.HELD_OUT)
-    return Phase("score", step, ask=offer or to(Role.TARGET, takes), sampled=True)
+    ask = offer or to(Role.TARGET, takes)
+    return evaluate(ask, predict, takes=takes, keeps=memory, name=name, phase="score", kept=kept)
 
 
 def end_counts(

@@ -7,24 +7,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, rounds_of
+from tideline.core.algorithm import AnyAlgorithm, Methods, contract, plan_of, resolve, rounds_of
 from tideline.core.phase import AnyPhase, AnyPlan
 from tideline.core.privacy import Contract
 from tideline.core.recent import Recent
+from tideline.core.run import NO_MORE, Scoring
 from tideline.core.settings import Plain, Settings
 from tideline.core.step import View
 
 
 @dataclass(frozen=True)
 class Configured:
-    """A method with its settings."""
+    """A method with its settings, and what a run asks of its scorings."""
 
     algorithm: AnyAlgorithm
     config: Settings
+    scoring: Scoring = NO_MORE
 
     @cached_property
     def plan(self) -> AnyPlan:
-        plan: AnyPlan = self.algorithm.plan(self.config)
+        plan: AnyPlan = plan_of(self.algorithm, self.config, self.scoring)
         return plan
 
     @cached_property
@@ -44,7 +46,7 @@ class Configured:
 
     @cached_property
     def contract(self) -> Contract:
-        return contract(self.algorithm, self.config)
+        return contract(self.algorithm, self.config, self.scoring)
 
 
 LATELY: Recent[Configured] = Recent(16)
@@ -55,12 +57,12 @@ def scores(phase: AnyPhase) -> bool:
     return phase.step is not None and phase.step.view is View.HELD_OUT
 
 
-def configured(methods: Methods, method: str, config: Mapping[str, Plain]) -> Configured:
+def configured(methods: Methods, method: str, config: Mapping[str, Plain], scoring: Scoring = NO_MORE) -> Configured:
     """A method with the settings of a run, made once for equal ones. Raises NotFound, ConfigRefused."""
-    return LATELY.of(config, lambda: known(methods, method, json.dumps(config, default=dict)), methods, method)
+    return LATELY.of(config, lambda: known(methods, method, json.dumps(config, default=dict), scoring), methods, method, scoring)
 
 
 @lru_cache(32)
-def known(methods: Methods, method: str, config: str) -> Configured:
+def known(methods: Methods, method: str, config: str, scoring: Scoring) -> Configured:
     algorithm = resolve(methods, method)
-    return Configured(algorithm, algorithm.configure(json.loads(config)))
+    return Configured(algorithm, algorithm.configure(json.loads(config)), scoring)

@@ -23,7 +23,7 @@ from tideline.core.handle import AnyHandle
 from tideline.core.phase import AnyPhase, AnyPlan, Each, Folded, Replies, Table, Turn, folded
 from tideline.core.privacy import contract_digest
 from tideline.core.record import Nothing, Record, Weights
-from tideline.core.run import EMPTY, ClientId, Digest, Last, Roster, RunSpec, Sampling, World, checked_world
+from tideline.core.run import EMPTY, ClientId, Digest, Last, Roster, RunSpec, Sampling, Scoring, World, checked_world
 from tideline.core.settings import Settings, plain
 from tideline.engine.compute.cohort import check_sampling, drawn, least_of, notes_of
 from tideline.engine.compute.configured import Configured, configured
@@ -215,7 +215,7 @@ class InlineCompute:
     def describe(self, method: str, preset: str | None = None) -> compute.MethodFacts:
         """One method's settings with their bounds, its presets, and the contract of its defaults or a preset."""
         algorithm = resolve(self._methods, method)
-        clauses = contract(algorithm, algorithm.configure({}, preset))
+        clauses = contract(algorithm, algorithm.configure({}, preset), Scoring())
         return compute.MethodFacts(
             name=algorithm.name,
             summary=algorithm.summary,
@@ -240,7 +240,7 @@ class InlineCompute:
         notes = algorithm.notes(settings, world)
         if asked.initial_weights and algorithm.initial_weights:
             notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
-        method = Configured(algorithm, settings)
+        method = Configured(algorithm, settings, asked.scoring)
         if asked.sampling:
             check_sampling(asked.sampling, method, roster, self.sampled_methods)
             notes = (*notes, *notes_of(asked.sampling, method.plan))
@@ -299,7 +299,7 @@ class InlineCompute:
         self._checked.check(gives, asked.reply, self.parts, rules)
 
     def game(self, spec: RunSpec, roster: Roster) -> Game:
-        method = configured(self._methods, spec.method, spec.config)
+        method = configured(self._methods, spec.method, spec.config, spec.scoring)
         return Game(method=method, world=spec.world, roster=roster, seed=spec.seed, threads=spec.threads, sampling=spec.sampling)
 
     def state_at(self, game: Game, asked: compute.CloseRequest) -> Record:

@@ -18,7 +18,7 @@ from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
 from tideline.core.record import Nothing, Record
-from tideline.core.run import Digest, Role, RunId, World
+from tideline.core.run import Digest, Role, RunId, Scoring, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
 from tideline.engine.compute.configured import Configured, configured
@@ -45,7 +45,7 @@ class StepRunner:
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words."""
-        method = configured(self.methods, job.brief.method, job.brief.config)
+        method = configured(self.methods, job.brief.method, job.brief.config, job.brief.scoring)
         algorithm, config = method.algorithm, method.config
         agree_on_contract(method, job.brief)
         agree_on_memory(algorithm, job.brief)
@@ -54,8 +54,9 @@ class StepRunner:
         phase = None if job.cursor == JOIN else placed(method, job)
         step = phase.step if phase else None
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
-            view = step.view if step else View.TRAIN
-            data = masked(guarded("that reads the data", site_data.view, view, role), view, role)
+            view = seen(step.view if step else View.TRAIN, job.brief.scoring)
+            data = self.rows(site_data, view, role)
+            selects = view is View.HELD_OUT and job.brief.scoring.selection is not Selection.NONE
             fetch = self.fetching(algorithm, config, world, job)
             site = Site(
                 config=config,
@@ -69,6 +70,7 @@ class StepRunner:
                 fetch=fetch,
                 tick=tick,
                 transfers=job.transfers,
+                validation=self.rows(site_data, View.VALIDATION, role) if selects else None,
             )
             if phase is None or step is None:
                 return self.join(algorithm, job, site, method.contract)
@@ -127,6 +129,9 @@ class StepRunner:
             what = "This site's memory of the run is no longer whole"
             raise MemoryLost(what, "Restore the agent's home directory, or begin the run again") from cause
 
+    def rows(self, site_data: SiteData, view: View, role: Role) -> Data:
+        return masked(guarded("that reads the data", site_data.view, view, role), view, role)
+
     def site_data(self, world: World, role: Role) -> SiteData:
         """The site's data for a world, read once. Those of another world are let go before: memory holds one set of them."""
         if self._site_data is None or self._site_data[:2] != (world, role):
@@ -152,12 +157,17 @@ def placed(method: Configured, job: Job) -> AnyPhase:
     return method.plan[job.cursor]
 
 
+def seen(view: View, scoring: Scoring) -> View:
+    """A run that selects its best round by validation rows does not train on them."""
+    return View.LEARN if view is View.TRAIN and scoring.selection is not Selection.NONE else view
+
+
 def masked(data: Data, view: View, role: Role) -> Data:
-    """A target's training labels are absent, even where its reader forgot to hide them.
+    """A target's training and validation labels are absent, even where its reader forgot to hide them.
 
     Raises DataRefused for rows with files or objects behind them that labels could be read from.
     """
-    if view is not View.TRAIN or role is not Role.TARGET:
+    if view is View.HELD_OUT or role is not Role.TARGET:
         return data
     if not all(rows.plain for rows in (data.x, data.bare) if rows is not None):
         what = "The training rows of a target are read from files or objects that may hold labels"

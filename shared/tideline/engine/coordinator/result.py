@@ -9,6 +9,7 @@ from tideline.core.privacy import Clause, Contract, Exposure, to_json
 from tideline.core.run import ClientId, Role, RunId, plain_world
 from tideline.core.settings import plain
 from tideline.engine.coordinator.scheduler import progress_of, waiting_of, waits_for
+from tideline.engine.coordinator.scores import recalls_in, scores_in, selection_in, selection_notes
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import JOIN, OPEN, RoundRow, RunRow, Status
 from tideline.engine.model.totals import (
@@ -49,6 +50,8 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
     clients = [client(run, c, own.get(c, UNASKED), theirs.get(c, UNASKED), failures.get(c, ())) for c in run.roster]
     totals = journal.round_totals(run.id)
     closed = phases(rounds, totals, admins)
+    selected = selection_in(rounds, run.spec.scoring.selection, run.roster)
+    reports = (*notes({"phases": closed, "clients": clients}), *selection_notes(selected, run.status is Status.COMPLETED))
     return {
         "run": run.id,
         "name": run.name,
@@ -59,7 +62,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "weights": run.spec.initial_weights,
         "sample": plain(run.spec.sampling),
         "rounds": run.spec.config.get("rounds"),
-        "notes": [*run.spec.notes, *notes({"phases": closed, "clients": clients})],
+        "notes": [*run.spec.notes, *reports],
         "status": run.status.value,
         "cause": run.cause,
         "waits_for": waits(run, now_open, now) or (sibling_waits(journal, sibling, now) if sibling else ""),
@@ -71,6 +74,9 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "reference_status": sibling.status.value if sibling else None,
         "clients": clients,
         "generalization": generalization(run, clients, Shares(run, rounds, now_open, own)),
+        "scores": scores_in(rounds),
+        "recall": recalls_in(rounds),
+        "selection": selected,
         "phases": closed,
         "groups": groups(closed),
         "curve": curve(journal, run, totals, now_open),

@@ -156,6 +156,7 @@ class RunService:
                 roster=assumed,
                 initial_weights=experiment.weights,
                 sampling=experiment.sampling,
+                scoring=experiment.scoring,
             )
         )
         if seals(made.contract):
@@ -255,6 +256,7 @@ def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
         initial_weights_bytes=made.initial_weights_bytes,
         sampling=experiment.sampling,
         network=made.network,
+        scoring=experiment.scoring,
     )
 
 

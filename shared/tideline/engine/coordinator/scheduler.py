@@ -9,8 +9,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tideline.core.errors import Diverged, FederationError, Overtaken, StepFailed, StorageFull, Unreachable
-from tideline.core.run import ClientId, Digest, Draw, Member, Roster, RunId, Waiting
+from tideline.core.phase import VALIDATION
+from tideline.core.run import ClientId, Digest, Draw, Member, Roster, RunId, Selection, Waiting
+from tideline.core.settings import Plain
 from tideline.engine.coordinator.part_store import PartStore
+from tideline.engine.coordinator.scores import news
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, new_order, seed_for
 from tideline.engine.model.runs import FINAL, JOIN, OPEN, Lease, RoundRow, RunRow, Status
@@ -192,13 +195,23 @@ class Scheduler:
                 )
             )
         closed = self.closed(run, answered, asked, made, self.clock.now())
-        step = replace(self.advance(run, (*rounds, closed), made, members), without=shut_out(asked), token=token)
+        step = replace(
+            self.advance(run, (*rounds, closed), made, members), without=shut_out(asked), token=token, best=self.best(run, closed)
+        )
         if self.journal.advance(step, self.part_store.parts.has):
             for order in step.orders:
                 self.bell.ring(f"client:{order.client}")
             self.bell.ring(f"run:{run.id}")
             self.meter.closed(run, step.closed)
         return step.status in FINAL
+
+    def best(self, run: RunRow, closed: RoundRow) -> dict[str, Plain] | None:
+        """The round's score, where it is the best so far: whoever keeps the best model keeps this one."""
+        selection = run.spec.scoring.selection
+        if VALIDATION not in closed.tables or selection is Selection.NONE:
+            return None
+        found = news(closed, self.journal.rounds(run.id), selection, run.roster)
+        return None if found is None else dict(vars(found))
 
     def available(self, run: RunRow) -> frozenset[ClientId]:
         """The members that were heard of lately, where cohorts are drawn by that."""

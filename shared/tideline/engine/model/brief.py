@@ -17,8 +17,8 @@ from typing import Any, TypedDict, cast
 from tideline.core.errors import Malformed, RosterRefused
 from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.recent import Recent
-from tideline.core.run import EMPTY, MOST_THREADS, ClientId, Role, World, plain_world, world_in
-from tideline.core.settings import Plain
+from tideline.core.run import EMPTY, MOST_THREADS, NO_MORE, ClientId, Role, Scoring, World, plain_world, world_in
+from tideline.core.settings import Plain, parse, plain
 from tideline.core.signing import KEY_BYTES
 from tideline.engine.model.accounts import NAME, Client, Handover, Keys, Peer
 from tideline.engine.model.orders import Order
@@ -34,6 +34,7 @@ class Brief:
     keeps     whether sites keep a memory
     version   of the coordinator
     peers     the run's sites and their keys, where they seal for each other
+    scoring   what the run asks of its scorings
     """
 
     method: str
@@ -45,6 +46,7 @@ class Brief:
     role: Role
     version: str = ""
     peers: Mapping[ClientId, Peer] = field(default_factory=lambda: EMPTY)
+    scoring: Scoring = NO_MORE
 
 
 DISTRUST = "The coordinator is of another version, or is not to be trusted"
@@ -107,6 +109,7 @@ def brief_of(run: RunRow, role: Role, version: str = "") -> Mapping[str, Plain]:
 
 
 def plain_brief(run: RunRow, role: Role, version: str) -> Mapping[str, Plain]:
+    scoring = run.spec.scoring
     return {
         "method": run.spec.method,
         "world": plain_world(run.spec.world),
@@ -116,6 +119,7 @@ def plain_brief(run: RunRow, role: Role, version: str) -> Mapping[str, Plain]:
         "contract": to_json(run.contract),
         "role": role.value,
         "version": version,
+        **({} if scoring == NO_MORE else {"scoring": plain(scoring)}),
     }
 
 
@@ -133,6 +137,10 @@ def read_brief(order: Order) -> Brief:
     brief = cast(PlainBrief, order.brief)
     if "threads" not in odd and not 1 <= brief["threads"] <= MOST_THREADS:
         odd.append("threads")
+    # A coordinator from before there were such settings asks for no more than an accuracy.
+    scoring = order.brief.get("scoring", plain(NO_MORE))
+    if not isinstance(scoring, dict):
+        odd.append("scoring")
     if order.cursor < JOIN:
         odd.append("place")
     if odd:
@@ -147,6 +155,7 @@ def read_brief(order: Order) -> Brief:
         role=Role(brief["role"]),
         version=str(order.brief.get("version", "?")),
         peers=peers_in(order.brief),
+        scoring=parse(Scoring, cast(Mapping[str, Plain], scoring), "scoring"),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import EMPTY, MOST_THREADS, ClientId, Role, RunId, Sampling, Waiting, World
+from tideline.core.run import EMPTY, MOST_THREADS, ClientId, Role, RunId, Sampling, Scores, Scoring, Selection, Waiting, World
 from tideline.core.settings import Plain, parse, setting
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN, RunRow
@@ -90,10 +90,16 @@ class Experiment:
     seed: int = setting(0, low=0, high=2**62, doc="same seed, same bytes")
     waiting: Waiting = field(default_factory=Waiting, metadata={"doc": "how long a round waits and for whom"})
     sample: float | int | Sampling | None = setting(None, doc="ask a part of the sites each round: how many, or a mapping")
+    scores: Scores = setting(Scores.LAST, doc="which scorings tell all scores with intervals: last, every, or accuracy for none")
+    selection: Selection = setting(Selection.NONE, doc="the score of validation rows by which the best round is found")
     reference: Reference | None = setting(None, doc="a run to compare with")
     checkpoint_every: int = setting(1, low=1, doc="closed rounds between kept states")
     threads: int = setting(1, low=1, high=MOST_THREADS, doc="torch threads of a step; changes last digits")
     weights: str = setting("", doc="begin from these weights: the SHA-256 of a file that was uploaded")
+
+    @property
+    def scoring(self) -> Scoring:
+        return Scoring(self.scores, self.selection)
 
     @property
     def sampling(self) -> Sampling | None:

@@ -90,6 +90,8 @@ def closed_event(step: Advance) -> dict[str, Plain]:
         more["marks"] = plain(closed.marks)
     if step.without:
         more["without"] = {str(name): kind for name, kind in step.without.items()}
+    if step.best is not None:
+        more["best"] = dict(step.best)
     return more | {
         "phase": closed.phase,
         "round": closed.round,

@@ -9,7 +9,19 @@ from typing import Protocol
 from tideline.core.handle import AnyHandle
 from tideline.core.phase import Table
 from tideline.core.privacy import Contract
-from tideline.core.run import EMPTY, ClientId, Digest, NetworkPrint, Role, Roster, RunSpec, Sampling, World
+from tideline.core.run import (
+    EMPTY,
+    NO_MORE,
+    ClientId,
+    Digest,
+    NetworkPrint,
+    Role,
+    Roster,
+    RunSpec,
+    Sampling,
+    Scoring,
+    World,
+)
 from tideline.core.settings import Plain
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import PhaseFact
@@ -71,6 +83,7 @@ class DraftRequest:
     roster: Roster
     initial_weights: str = ""
     sampling: Sampling | None = None
+    scoring: Scoring = NO_MORE
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Advance:
     """One closed round and what comes next, written in one transaction.
 
     sealed: the values for peers that the new state names, where it is kept. without: the sites whose failure is one of trust
-    (`shut_out`), with its kind.
+    (`shut_out`), with its kind. best: of a round that is the best so far by the run's selection, its score (`Validated`).
     """
 
     run: RunId
@@ -48,6 +48,7 @@ class Advance:
     token: int | None = None  # of the writer's lease; none: nobody else conducts
     sealed: tuple[AnyHandle, ...] = ()
     without: Mapping[ClientId, str] = field(default_factory=lambda: EMPTY)
+    best: Mapping[str, Plain] | None = None
 
     @property
     def digests(self) -> frozenset[Digest]:

@@ -48,7 +48,11 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         check_settings(place.transform, ("invert",), "an .npz file")
         x = heads["x"]
         check_kind(x.shape, x.dtype, world.inputs, place.transform)
-        rows = split_at(x.shape[0], read_array(path, "test_idx")) if "test_idx" in heads else split_rows(x.shape[0])
+        rows = (
+            split_at(x.shape[0], read_array(path, "test_idx"))
+            if "test_idx" in heads
+            else split_rows(x.shape[0], share=place.transform.test)
+        )
         sides = sides_of(rows, read_array(path, "y"), world, role) if "y" in heads else Sides(*rows)
     return Survey(place, sides, lambda: iter([Piece(0, read_array(path, "x"), place.transform)]), lambda row: f"row {row}")
 

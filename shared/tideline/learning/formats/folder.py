@@ -144,7 +144,14 @@ def holdings_of(folder: Path, room: Room, lost: list[Lost], role: Role, world: W
     names, sides = tuple(name_of(s.place.path) for s in surveys), [s.sides for s in left]
     learnt = Data(x=train, y=join([s.y_train for s in sides]), domain=domains_of([s.train for s in sides]), domains=names)
     scored = Data(x=held, y=join([s.y_held for s in sides]), domain=domains_of([s.held for s in sides]), domains=names)
-    return Holdings(replace(learnt, bare=bare if len(bare) else None), scored)
+    return Holdings(replace(learnt, bare=bare if len(bare) else None), scored, validation_of(left))
+
+
+def validation_of(surveys: list[Survey]) -> Tensor:
+    """Which of a site's training rows are to select by, (v,) int64."""
+    starts = np.cumsum([0, *(len(s.sides.train) for s in surveys)])
+    chosen = [start + s.sides.validation(s.place.transform.validation) for s, start in zip(surveys, starts, strict=False)]
+    return torch.from_numpy(np.concatenate(chosen).astype(np.int64))
 
 
 def side_of(side: int, filled: Filled, left: list[Survey], asked: list[tuple[bool, ...]], world: World) -> Rows:
@@ -368,7 +375,7 @@ def without(domain: Survey, gone: Numbers) -> Survey:
         "y_held": None if of.y_held is None else of.y_held[held],
     }
     bare, unscored = (rows[~np.isin(rows, gone)] for rows in (of.bare, of.unscored))
-    left = Sides(train=of.train[train], held=of.held[held], bare=bare, unscored=unscored, **labels)
+    left = replace(of, train=of.train[train], held=of.held[held], bare=bare, unscored=unscored, **labels)
     return replace(domain, sides=left)
 
 

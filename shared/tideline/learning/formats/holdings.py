@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role
 from tideline.core.step import Data, View
 
+SHARE, VALIDATION = 0.2, 0.1  # of a domain's rows, to test and to select by, where its owner says nothing else
 Rows = NDArray[np.int64]
 Labels = NDArray[np.int64]
 
@@ -27,6 +32,7 @@ class Sides:
     held      held out: those that a label can score, or all if none has one
     bare      for training, without labels beside labelled ones
     unscored  chosen to be held out, without labels beside labelled ones: they are left out, for nothing can score them
+    chosen    those to train on that the data name for validation; None: they name none
     """
 
     train: Rows
@@ -35,6 +41,13 @@ class Sides:
     y_held: Labels | None = None
     bare: Rows = field(default_factory=none)
     unscored: Rows = field(default_factory=none)
+    chosen: Rows | None = None
+
+    def validation(self, share: float) -> Rows:
+        """The places in `train` of the rows to select by: those that the data name, or a share of all rows."""
+        if self.chosen is None:
+            return carve(len(self.train), len(self), share)
+        return np.flatnonzero(np.isin(self.train, self.chosen)).astype(np.int64)
 
     @property
     def filled(self) -> tuple[Rows, Rows, Rows]:
@@ -47,16 +60,39 @@ class Sides:
 
 @dataclass(frozen=True)
 class Holdings:
-    """The data of one site, split. A target's `train.y` and `train.bare` are None, and every `held_out.bare` is."""
+    """The data of one site, split. A target's `train.y` and `train.bare` are None, and every `held_out.bare` is.
+
+    validation: which rows of `train` are to select by, (v,) int64, sorted; None: as `carve` has it.
+    """
 
     train: Data
     held_out: Data
+    validation: Tensor | None = None
 
     def view(self, view: View, role: Role) -> Data:
-        """The rows that a step of this view may see; a target's training rows come without labels."""
+        """The rows that a step of this view may see; a target's training and validation rows come without labels."""
         if view is View.HELD_OUT:
             return self.held_out
-        return replace(self.train, y=None) if role is Role.TARGET else self.train
+        data = self.train if view is View.TRAIN else self.parted[view]
+        return replace(data, y=None) if role is Role.TARGET else data
+
+    @cached_property
+    def parted(self) -> Mapping[View, Data]:
+        """Views of the training rows: without those for validation, and these. Rows without labels are to train on."""
+        chosen, n = self.validation, len(self.train)
+        if chosen is None:
+            chosen = torch.from_numpy(carve(n, n + len(self.held_out)))
+        others = torch.ones(n, dtype=torch.bool)
+        others[chosen] = False
+        return {
+            View.VALIDATION: taken(replace(self.train, bare=None), chosen),
+            View.LEARN: taken(self.train, others.nonzero().flatten()),
+        }
+
+
+def taken(data: Data, rows: Tensor) -> Data:
+    """Some of the rows (r,) int64; those without labels beside labelled ones stay."""
+    return replace(data, x=data.x.at(rows), y=None if data.y is None else data.y[rows], domain=data.domain[rows])
 
 
 def parted(rows: tuple[Rows, Rows], y_train: Labels | None, y_held: Labels | None) -> Sides:
@@ -70,7 +106,17 @@ def parted(rows: tuple[Rows, Rows], y_train: Labels | None, y_held: Labels | Non
     )
 
 
-def split_rows(n: int, seed: int = 0, share: float = 0.2) -> tuple[Rows, Rows]:
+def carve(train: int, rows: int, share: float = VALIDATION, seed: int = 1) -> Rows:
+    """Which of so many training rows are for validation, sorted: about `share` of all rows of a domain, held-out ones among them.
+
+    At least one, and never the last training row. Depends on the numbers alone, so a site selects by the same rows every time.
+    """
+    most = max(train - 1, 0)
+    chosen = min(max(round(rows * share), 1), most) if share else 0
+    return np.sort(legacy(seed).permutation(train)[:chosen].astype(np.int64))
+
+
+def split_rows(n: int, seed: int = 0, share: float = SHARE) -> tuple[Rows, Rows]:
     """Row numbers (train, held out) of n rows, both sorted; about `share` of them, at least one, are held out.
 
     Depends on n, seed and share alone, so a site holds out the same rows every time. Raises DataRefused for fewer than two.

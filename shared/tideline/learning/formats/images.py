@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning.formats.classes import composed, cut, read_lines
-from tideline.learning.formats.holdings import Rows, Sides, split_marked, split_rows
+from tideline.learning.formats.holdings import SHARE, Rows, Sides, split_marked, split_rows
 from tideline.learning.formats.surveys import SHOWN, Piece, Place, Survey, at, check_count, check_settings
 from tideline.learning.formats.transforms import check_kind, times
 
@@ -50,7 +50,7 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         files, words = listing.files, listing.words
         check_count(len(files), "image", 1 if (place.path / HELD_OUT).exists() else 2)
         check_kind((len(files), 1, 1), np.dtype(np.uint8), world.inputs, place.transform)
-        rows = split(place.path, files)
+        rows = split(place.path, files, place.transform.test)
         sides = Sides(*rows)
         if words is not None:
             sides = cut(map(place.classes.number, words), rows, role, lambda row: strange(place, words[row]))
@@ -120,11 +120,11 @@ def entries(folder: Path) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
         raise DataRefused(f"{folder} cannot be listed ({error.strerror})", "Let the agent read it", path=str(folder)) from error
 
 
-def split(domain: Path, files: tuple[str, ...]) -> tuple[Rows, Rows]:
-    """Hold out the images that `held_out.txt` names; without it a fifth, chosen by the number of images alone."""
+def split(domain: Path, files: tuple[str, ...], share: float = SHARE) -> tuple[Rows, Rows]:
+    """Hold out the images that `held_out.txt` names; without it a share, chosen by the number of images alone."""
     path = domain / HELD_OUT
     if not path.exists():
-        return split_rows(len(files))
+        return split_rows(len(files), share=share)
     row = {composed(name): i for i, name in enumerate(files)}
     marked, lines = np.zeros(len(files), bool), read_lines(path)
     for i, line in enumerate(lines, 1):

@@ -15,7 +15,7 @@ from tideline.learning.formats.classes import Classes
 from tideline.learning.formats.holdings import Rows, Sides
 from tideline.learning.formats.transforms import PLAIN, Transform
 
-COMMON = ("scale", "mean", "std")
+COMMON = ("scale", "mean", "std", "test", "validation")
 # Keys of a refusal's context that only the owner may see: they hold parts of the data.
 OWNERS = ("files", "cell", "entry", "column", "columns", "near", "kind", "values", "said")
 SHOWN = 10  # names of files in a refusal

@@ -121,7 +121,7 @@ def place_labels(place: Place, columns: Columns, marks: Marks, role: Role) -> Si
     n = len(marks.codes)
     check_count(n, "row", 2 if columns.held_out is None else 1)
     mask: NDArray[np.bool_] = np.asarray(marks.held, bool)
-    rows = split_rows(n) if columns.held_out is None else split_marked(mask)
+    rows = split_rows(n, share=place.transform.test) if columns.held_out is None else split_marked(mask)
     if columns.label is None:
         return Sides(*rows)
 

@@ -31,6 +31,8 @@ class Transform:
     unreadable: str = setting("refuse", choices=("refuse", "skip"), doc="images: what becomes of files that cannot be read")
     label: str | None = setting(None, doc="tables: the column of the labels; unset: y or label, if there is one")
     held_out: str | None = setting(None, doc="tables: the column that says which rows are held out")
+    test: float = setting(0.2, low=0.001, high=0.95, doc="share of the rows to hold out, where no file or column names them")
+    validation: float = setting(0.1, low=0.0, high=0.5, doc="share of the rows to select by, of those that are not held out")
     columns: tuple[str, ...] = setting((), doc="tables: the features, in this order; unset: all other columns")
     drop: tuple[str, ...] = setting((), doc="tables: columns that are not features")
     separator: str = setting(",", choices=(",", ";", "\t", "|"), doc=".csv: what stands between two cells")

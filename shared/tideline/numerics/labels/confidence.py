@@ -44,9 +44,12 @@ def nothing() -> Tally:
 def tally(logits: Tensor, y: Tensor) -> Tally:
     """Of rows with logits, or logarithms of probabilities, (n, K) and labels (n,). Outputs that are no numbers: confidence 0."""
     confidence, guess = logits.double().softmax(1).max(1)
-    confidence = confidence.nan_to_num(0.0)
+    return binned(confidence.nan_to_num(0.0), guess == y)
+
+
+def binned(confidence: Tensor, right: Tensor) -> Tally:
+    """Of rows' confidences (n,) float64 in [0, 1], and whether each is predicted right (n,)."""
     place = (confidence * BINS).ceil().long().clamp(1, BINS) - 1
-    right = guess == y
     return Tally(
         torch.bincount(place[right], minlength=BINS),
         torch.bincount(place[~right], minlength=BINS),
