@@ -14,7 +14,8 @@ from tideline import nets
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import World
 from tideline.learning.model_file import Model
-from tideline.learning.prediction import Classifier, Tally, device_of, predict_folder, wilson
+from tideline.learning.prediction import Classifier, Tally, device_of, predict_folder
+from tideline.numerics.labels.scores import wilson
 
 FEATURES = World(inputs=(4,), classes=2, model="linear", class_names=("no", "yes"))
 

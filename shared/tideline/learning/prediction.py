@@ -20,7 +20,6 @@ from tideline.nets import forms, rows_of
 from tideline.numerics.labels.scores import wilson
 
 AUTO = "auto"
-Z = 1.959963984540054  # of a standard normal, of which 95 % lie within
 DIGITS = 9  # of a probability that is written: what float32 holds
 
 
