@@ -16,7 +16,7 @@ from tideline.archive.checks import LAX
 from tideline.archive.parts import MemoryParts
 from tideline.archive.reader import decode, decode_order
 from tideline.archive.writer import encode
-from tideline.core.algorithm import resolve
+from tideline.core.algorithm import plan_of, resolve
 from tideline.core.record import record
 from tideline.core.run import ClientId
 from tideline.engine.model.orders import Order, Receipt, Reply
@@ -29,7 +29,7 @@ def honest(stage: Stage, run: Any, order: Order, who: ClientId) -> Any:
     head = ready(stage.agents[who], order)
     row = stage.row(run)
     algorithm = resolve(METHODS, row.method)
-    step = algorithm.plan(algorithm.configure(dict(row.spec.config)))[order.cursor].step
+    step = plan_of(algorithm, algorithm.configure(dict(row.spec.config)), row.spec.scoring)[order.cursor].step
     assert step is not None
     _, rules = decode_order(step.takes, order.files[0][0], stage.parts, LAX)
     return decode(step.gives, head.reply[0][0], stage.vaults[who].parts(run), rules)

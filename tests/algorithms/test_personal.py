@@ -36,9 +36,9 @@ WORLD = World(inputs=(8,), classes=3, model="mlp")
 
 
 @remembered
-def played(roster: dict[str, str] = ROSTER, **config: Any) -> tuple[Stage, str]:
+def played(roster: dict[str, str] = ROSTER, scores: str = "accuracy", **config: Any) -> tuple[Stage, str]:
     stage = Stage(METHODS, sites(), parts=HoardingParts())
-    run = stage.start(experiment("local", roster, config=config))
+    run = stage.start(experiment("local", roster, config=config, scores=scores))
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     return stage, run
 

@@ -235,7 +235,7 @@ def test_rounds_that_are_no_longer_finite_are_not_taken() -> None:
 
 def test_a_run_that_learns_tells_of_no_lost_rounds() -> None:
     """Nothing is told where all went well."""
-    stage, run = played()
+    stage, run = played(more={"scores": "accuracy"})
     assert not any(p["tables"] for p in stage.result(run)["phases"])
 
 

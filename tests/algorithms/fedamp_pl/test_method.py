@@ -132,7 +132,7 @@ def test_buffers_and_counters_take_part_in_mixtures_not_in_distances() -> None:
 def test_people_are_told_the_attention_and_sites_are_not() -> None:
     """A table for each round; orders hold a model and no word of who is in it."""
     stage, run = played("fedamp_pl", rounds=2)
-    tables = [p["tables"]["attention, xi"] for p in stage.result(run)["phases"] if p["tables"]]
+    tables = [p["tables"]["attention, xi"] for p in stage.result(run)["phases"] if "attention, xi" in p["tables"]]
     assert len(tables) == 2 and tables[0]["rows"] == tables[0]["columns"] == TARGETS
     assert torch.equal(torch.tensor(tables[-1]["values"], dtype=torch.float64), states(stage, run, State)[-1].xi)
     assert not [k for k in ROSTER if k.encode() in b"|".join(data for _, _, data in stage.wire.down)]

@@ -211,7 +211,7 @@ def test_more_draws_lie_nearer_to_each_other() -> None:
 def test_networks_of_images(name: str) -> None:
     """They train and are scored; with confidences too, of which every held-out row is in one bin."""
     world = {"inputs": [1, 8, 8], "classes": 3, "model": name}
-    stage, run = played(more={"world": world}, rounds=1, confidence=True)
+    stage, run = played(more={"world": world, "scores": "accuracy"}, rounds=1, confidence=True)
     told_of = next(p for p in stage.result(run)["phases"] if p["name"] == "score")
     assert sum(sum(line) for each in told_of["tables"].values() for line in each["values"]) == 3 * 60
     assert all(0 <= c["metrics"]["ece"] <= 1 for c in stage.result(run)["clients"])

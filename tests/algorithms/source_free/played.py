@@ -12,7 +12,7 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.source_free.family import Mine
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode, decode_order
-from tideline.core.algorithm import resolve
+from tideline.core.algorithm import plan_of, resolve
 from tideline.core.run import ClientId, Role, World
 from tideline.engine.model.orders import Order
 from tideline.engine.simulation.federation import SimSite
@@ -87,7 +87,7 @@ def sent(stage: Stage, run: Any, phase: str) -> dict[tuple[str, int], tuple[Any,
     """What was asked and answered in a phase: (client, round) -> (order, reply, or None)."""
     row = stage.row(run)
     algorithm = resolve(METHODS, row.method)
-    plan = algorithm.plan(algorithm.configure(dict(row.spec.config)))
+    plan = plan_of(algorithm, algorithm.configure(dict(row.spec.config)), row.spec.scoring)
     found = {}
     for order in stage.journal.orders(run):
         if order.cursor >= 0 and row.plan[order.cursor].phase == phase:
