@@ -74,7 +74,9 @@ def test_a_report_in_a_folder(there: Coordinator, tmp_path: Path, monkeypatch: p
     made = json.loads(tide("run", "report", run, "--out", tmp_path / "a" / "b", "--home", there.home, "--json").stdout)
     assert json.loads(Path(made["result"]).read_text())["history"][0]["phase"] == "train"
     assert "Accuracies side by side" in Path(made["report"]).read_text()
-    names = ["accuracy.png", "accuracy.csv", "train-loss.png", "train-loss.csv", "traffic.png", "traffic.csv"]
+    matrices = [f"score-confusion-of-{whose}-round-2" for whose in ("anna", "bert", "all-sites")]
+    drawn = ["accuracy", "train-loss", *matrices, "traffic"]
+    names = [f"{name}.{suffix}" for name in drawn for suffix in ("png", "csv")]
     assert [Path(each).name for each in made["figures"]] == names
     assert all(Path(each).parent == tmp_path / "a" / "b" / "figures" and Path(each).stat().st_size for each in made["figures"])
     monkeypatch.chdir(tmp_path)
@@ -233,7 +235,8 @@ def test_export_of_damaged_bytes(there: Coordinator, tmp_path: Path) -> None:
     run = there.complete()
     part = there.federation.journal.rounds(run)[-1].state[1][0]
     held = there.federation.parts._held
-    held[part] = held[part][:-1] + bytes([held[part][-1] ^ 1])
+    content = held[part] if isinstance(held[part], bytes) else held[part].content()
+    held[part] = content[:-1] + bytes([content[-1] ^ 1])
     for more in ([], ["--state"]):
         told = tide("run", "export", run, *more, "--out", tmp_path / "a.safetensors", "--home", there.home)
         assert told.exit_code == 4 and part[:12] in told.stderr

@@ -36,7 +36,7 @@ def test_settings_of_the_coordinator() -> None:
     (rows,) = tables(section(OPERATING, "Settings of the coordinator"))
     told = {row[0].strip("`"): (row[1].strip("`"), row[2].strip("`")) for row in rows}
     assert told.pop("none") == ("TIDELINE_ADMIN_KEY", "none"), "a secret, which has no option"
-    words = {None: "none", False: "no"}
+    words = {None: "none", False: "no", (): "none"}
     fields = CoordinatorSettings.__dataclass_fields__
     ours = {
         f"--{name.replace('_', '-')}": (f"TIDELINE_{name.upper()}", str(words.get(f.default, f.default)))

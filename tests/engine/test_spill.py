@@ -31,14 +31,14 @@ def contents(sizes: Sequence[int] = SIZES) -> list[bytes]:
 @pytest.mark.parametrize("file_bytes", [1, 6000, 1 << 20])
 def test_what_is_kept_is_read(tmp_path: Path, room: int, file_bytes: int) -> None:
     spill, given = Spill(tmp_path, room, file_bytes), contents()
-    kept = [spill.keep(each) for each in given]
+    kept = [spill.store(each) for each in given]
     assert [blob.content() for blob in kept] == given and [bytes(blob.view()) for blob in kept] == given
     assert spill.in_memory <= room and spill.in_memory + spill.in_files == sum(SIZES) == sum(map(len, kept))
 
 
 def test_what_a_reader_writes_stays_with_him(tmp_path: Path) -> None:
     spill, given = Spill(tmp_path, 0), contents()
-    kept = [spill.keep(each) for each in given]
+    kept = [spill.store(each) for each in given]
     for blob in kept:
         blob.view()[:] = bytes(len(blob))
     assert [bytes(blob.view()) for blob in kept] == given
@@ -46,7 +46,7 @@ def test_what_a_reader_writes_stays_with_him(tmp_path: Path) -> None:
 
 def test_the_oldest_go_first(tmp_path: Path) -> None:
     spill = Spill(tmp_path, 1000)
-    kept = [spill.keep(bytes(400)) for _ in range(5)]
+    kept = [spill.store(bytes(400)) for _ in range(5)]
     assert (spill.in_memory, spill.in_files) == (800, 1200)
     del kept[:3]
     assert (spill.in_memory, spill.in_files) == (800, 0)
@@ -54,7 +54,7 @@ def test_the_oldest_go_first(tmp_path: Path) -> None:
 
 def test_files_have_no_names_and_go_with_what_lies_in_them(tmp_path: Path) -> None:
     spill, before = Spill(tmp_path, 0, 1000), descriptors()
-    kept = [spill.keep(bytes(1000)) for _ in range(5)]
+    kept = [spill.store(bytes(1000)) for _ in range(5)]
     assert descriptors() == before + 5 and list(tmp_path.iterdir()) == []
     del kept[1:4]
     assert descriptors() == before + 2
@@ -66,7 +66,7 @@ def test_files_have_no_names_and_go_with_what_lies_in_them(tmp_path: Path) -> No
 
 def test_there_are_never_many_files(tmp_path: Path) -> None:
     spill, before = Spill(tmp_path, 0, 100), descriptors()
-    kept = [spill.keep(bytes(100)) for _ in range(10_000)]
+    kept = [spill.store(bytes(100)) for _ in range(10_000)]
     assert descriptors() - before < 150 and spill.in_files == 100 * len(kept)
 
 
@@ -103,19 +103,19 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
     spill = Spill(tmp_path, 5000)
-    first = spill.keep(b"1" * 4000)
+    first = spill.store(b"1" * 4000)
     with files_of_at_most(1000), pytest.raises(StorageFull, match=f"written to {tmp_path}: there is no room") as told:
-        spill.keep(b"2" * 2000)
+        spill.store(b"2" * 2000)
     assert told.value.todo == "Make room there"
     del told
     assert (spill.in_memory, spill.in_files, first.content()) == (4000, 0, b"1" * 4000)
-    second = spill.keep(b"2" * 2000)
+    second = spill.store(b"2" * 2000)
     assert (spill.in_memory, spill.in_files, first.content(), second.content()) == (2000, 4000, b"1" * 4000, b"2" * 2000)
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(StorageFull, match="nowhere: No such file"):
-        Spill(tmp_path / "nowhere", 0).keep(b"content")
+        Spill(tmp_path / "nowhere", 0).store(b"content")
 
 
 @pytest.mark.parametrize("method", ["fedavg", "feddadil"])

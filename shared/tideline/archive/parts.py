@@ -151,7 +151,7 @@ class MemoryParts:
 
     def hold(self, digest: Digest, content: bytes) -> None:
         """Keep bytes that are known to have this digest. Raises StorageFull."""
-        self._held[digest] = content if self._spill is None else self._spill.keep(content)
+        self._held[digest] = content if self._spill is None else self._spill.store(content)
 
     def share(self, digests: Iterable[Digest], other: MemoryParts) -> None:
         """Take parts of another such store: bytes never change, so that both may hold the same. Raises PartMissing."""

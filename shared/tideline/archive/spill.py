@@ -34,7 +34,7 @@ class Spill:
         self._next = 0
         self._file: SpillFile | None = None
 
-    def keep(self, content: bytes) -> Blob:
+    def store(self, content: bytes) -> Blob:
         """Hold bytes; some that were given before may go to a file. Raises StorageFull, and holds nothing more then."""
         with self._lock:
             self._next += 1

@@ -16,7 +16,7 @@ BLOCK = 512  # rows that are packed at once; so many stay as they are, as the ne
 
 def packed(rows: Iterable[Plain], spill: Spill) -> Blob:
     text = json.dumps(list(rows), separators=(",", ":"), default=dict)
-    return spill.keep(zlib.compress(text.encode(), 1))
+    return spill.store(zlib.compress(text.encode(), 1))
 
 
 def unpacked(block: Blob) -> list[Plain]:
