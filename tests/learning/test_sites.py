@@ -95,25 +95,26 @@ class Stream(IterableDataset[Any]):
         return iter(X)
 
 
+ROW_17 = "row 17 of the training dataset: "
 BAD: list[tuple[dict[str, Any], Role, str]] = [
     (
         {"train": Pairs(with_row(X, 17, ValueError("a secret")))},
         Role.SOURCE,
-        "row 17 of the training dataset: reading it raised ValueError",
+        ROW_17 + "reading it raised ValueError",
     ),
-    ({"train": Pairs(with_row(X, 17, ValueError("a secret")))}, Role.TARGET, "row 17 of the training dataset: reading it raised"),
+    ({"train": Pairs(with_row(X, 17, ValueError("a secret")))}, Role.TARGET, ROW_17 + "reading it raised"),
     (
         {"train": Pairs(X, with_row(Y, 17, 3))},
         Role.SOURCE,
-        "row 17 of the training dataset: the label is none of the classes 0 to 2",
+        ROW_17 + "the label is none of the classes 0 to 2",
     ),
-    ({"train": (X, with_row(Y, 17, 3))}, Role.SOURCE, "row 17 of the training dataset: the label is none of the classes 0 to 2"),
+    ({"train": (X, with_row(Y, 17, 3))}, Role.SOURCE, ROW_17 + "the label is none of the classes 0 to 2"),
     ({"train": (X, Y), "test": (X, with_row(Y, 3, -2))}, Role.TARGET, "row 3 of the test dataset: the label is none"),
     ({"train": (X, with_row(Y, 2, 0.5))}, Role.SOURCE, "row 2 of the training dataset: the label is no whole number"),
     (
         {"train": Pairs(with_row(X, 17, torch.rand(5)))},
         Role.SOURCE,
-        "row 17 of the training dataset: x is 5; the world expects 4",
+        ROW_17 + "x is 5; the world expects 4",
     ),
     ({"train": (torch.rand(30, 5), Y)}, Role.SOURCE, "row 0 of the training dataset: x is 5; the world expects 4"),
     ({"train": (with_row(X, 1, X[1]), Y)}, Role.SOURCE, "things, not x or"),
@@ -150,6 +151,8 @@ def test_a_site_that_cannot_be() -> None:
     """At once, where it is made."""
     with pytest.raises(ConfigRefused, match="role is 'sources'"):
         Site(train=X, role="sources")
+    with pytest.raises(ConfigRefused, match="class_names is 'abc'"):
+        Site(train=X, class_names="abc")
     with pytest.raises(ConfigRefused, match="train is a folder, and test"):
         Site(train="clinic", test=X)
 
@@ -191,7 +194,7 @@ WRONG = [
     (f"{PLACE}:raises", "raises KeyError", "patient 7"),
     (f"{PLACE}:nothing", "gives nothing to train on", ""),
     (f"{PLACE}:misspelt", "with the key 'tests'", ""),
-    (f"{PLACE}:row_17", "row 17 of the training dataset: reading it raised OSError", "patient 8"),
+    (f"{PLACE}:row_17", ROW_17 + "reading it raised OSError", "patient 8"),
 ]
 
 

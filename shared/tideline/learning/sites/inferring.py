@@ -36,7 +36,7 @@ class Seen:
 def inferred(given: Mapping[str, Plain], sites: Mapping[str, Site]) -> tuple[dict[str, Plain], tuple[str, ...]]:
     """A world with the inputs and classes that it lacks, and how they were found, in sentences.
 
-    Raises ConfigRefused, which names two sites, where these differ; DataRefused, which names the site, for rows that cannot be read.
+    Raises ConfigRefused, with two names, where sites differ; DataRefused, with the site's name, for rows that cannot be read.
     """
     world, notes = dict(given), list[str]()
     if "inputs" in world and "classes" in world:
@@ -65,14 +65,14 @@ def inferred(given: Mapping[str, Plain], sites: Mapping[str, Site]) -> tuple[dic
     return world, tuple(notes)
 
 
-def alike(said: Mapping[str, T], what: str, words: Callable[[T], str], key: str) -> T:
+def alike(said: Mapping[str, T], named: str, words: Callable[[T], str], key: str) -> T:
     """What all sites say. Raises ConfigRefused with the first two that differ."""
     (first, value), *others = said.items()
     for name, other in others:
         if other != value:
-            told = f"The sites' {what} differ: {first} has {words(value)}, {name} has {words(other)}"
+            what = f"The sites' {named} differ: {first} has {words(value)}, {name} has {words(other)}"
             todo = f"Give alike ones, or say which the run is of: world={{'{key}': [...]}}"
-            raise ConfigRefused(told, todo, path=f"world.{key}")
+            raise ConfigRefused(what, todo, path=f"world.{key}")
     return value
 
 

@@ -1,6 +1,6 @@
 """The function that `--data python:MODULE:NAME` names: found, called, and what it gives as a site.
 
-It runs where data are read, the trainer or a command of the owner's. Its errors' words may hold data: they are for the owner's log.
+It runs where data are read: in the trainer, or a command of the owner's. Its errors' words may hold data: the log alone has them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def site_of(given: object, name: str) -> Site:
             if key not in KEYS:
                 what = f"{name} gives a dict with the key {key!r}"
                 raise ConfigRefused(what, f"Use {', '.join(KEYS)}{nearest(str(key), list(KEYS))}")
-        given = {name: value for name, value in given.items()}
+        given = dict(given)
     elif isinstance(given, tuple) and len(given) == 3:
         given = dict(zip(KEYS, given, strict=False))
     elif given is not None:

@@ -67,6 +67,10 @@ class Site:
             what = "train is a folder, and test or validation is given too"
             raise ConfigRefused(what, "Leave them out: a folder says which of its rows are held out", path="test")
 
+        if self.class_names is not None and not names_in(self.class_names):
+            what = f"class_names is {self.class_names!r}"
+            raise ConfigRefused(what, 'Give a list of texts: ["cat", "dog"]', path="class_names")
+
     @property
     def folder(self) -> Path | None:
         """The data folder; None where the data are datasets or arrays."""
@@ -75,10 +79,13 @@ class Site:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the classes, as far as the site says them."""
-        given = getattr(self.train, "classes", None) if self.class_names is None else self.class_names
-        if isinstance(given, (list, tuple)) and all(isinstance(each, str) for each in given):
-            return tuple(given)
-        return ()
+        return names_in(getattr(self.train, "classes", None) if self.class_names is None else self.class_names)
+
+
+def names_in(given: object) -> tuple[str, ...]:
+    """A list of texts; nothing for all else."""
+    listed = tuple(given) if isinstance(given, (list, tuple)) else ()
+    return listed if all(isinstance(each, str) for each in listed) else ()
 
 
 def holdings_of(site: Site, world: World, role: Role, held: int = scratch.HELD) -> Holdings:
@@ -193,7 +200,7 @@ class Reading:
             return y
         start = 0
         for side in self.sides.values():
-            here = wanted[(wanted >= start) & (wanted < start + len(side))]
+            here = np.sort(wanted[(wanted >= start) & (wanted < start + len(side))])
             y[here] = side.labels(here - start)
             start += len(side)
         return y
