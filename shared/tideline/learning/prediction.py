@@ -45,10 +45,12 @@ class Classifier(nn.Module):
     """A model that is ready to predict. `network` is what was trained; `class_names` are texts, one for each class.
 
     >>> import torch, tideline
-    >>> rows = torch.rand(20, 4), torch.arange(20) % 2
-    >>> sites = {"a": tideline.Site(train=rows)}
-    >>> run = tideline.simulate(method="fedavg", config={"rounds": 1}, world={"model": "mlp"}, sites=sites, progress=False)
-    >>> run.model()(torch.rand(3, 4)).shape
+    >>> from tideline import nets
+    >>> from tideline.core.run import World
+    >>> from tideline.learning.model_file import Model
+    >>> world = World(inputs=(4,), classes=2, model="mlp")
+    >>> model = Model(world, nets.weights_of(nets.build(world)))
+    >>> tideline.Classifier(model)(torch.rand(3, 4)).shape
     torch.Size([3, 2])
     """
 
@@ -92,11 +94,14 @@ def load(
 
     networks: of a network of your own, its function by name, or its place MODULE:NAME.
 
-    >>> import torch, tideline
-    >>> rows = torch.rand(20, 4), torch.arange(20) % 2
-    >>> sites = {"a": tideline.Site(train=rows)}
-    >>> run = tideline.simulate(method="fedavg", config={"rounds": 1}, world={"model": "mlp"}, sites=sites, progress=False)
-    >>> tideline.load(run.export("model.safetensors")).class_names
+    >>> import pathlib, tideline
+    >>> from tideline import nets
+    >>> from tideline.core.run import World
+    >>> from tideline.learning.model_file import Model, packed
+    >>> world = World(inputs=(4,), classes=2, model="mlp")
+    >>> model = Model(world, nets.weights_of(nets.build(world)))
+    >>> written = pathlib.Path("model.safetensors").write_bytes(packed(model))
+    >>> tideline.load("model.safetensors").class_names
     ('0', '1')
     """
     with registry.beside(networks):

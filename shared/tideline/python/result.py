@@ -84,7 +84,8 @@ class Result:
     def of(cls, data: RunResult) -> Result:
         """From the keys of a coordinator's answer, or a simulation's."""
         lines = data["clients"]
-        sites = tuple(SiteScore(c["name"], c["role"], c["accuracy"], c["source_only"], c["samples"]) for c in lines)
+        fields = [each.name for each in dataclasses.fields(SiteScore)]
+        sites = tuple(SiteScore(**{name: line.get(name) for name in fields}) for line in lines)  # type: ignore[arg-type]
         return cls(
             run=data["run"],
             name=data["name"],
@@ -112,8 +113,9 @@ def metrics_of(data: RunResult) -> list[Metric]:
     rows = list[Metric]()
     for site, scores in data.get("scores", {}).items():
         for name, score in scores.items():
-            place = last.get(site, data["rounds"] or 0), site, roles.get(site, ""), name
-            rows.append(Metric(*place, score["value"], score["low"], score["high"], score["rows"]))
+            number, found = last.get(site, data["rounds"] or 0), {key: score[key] for key in ("value", "low", "high")}
+            role, n = roles.get(site, ""), score["rows"]
+            rows.append(Metric(round=number, site=site, role=role, metric=name, n=n, **found))
     known = {(row.round, row.site, row.metric) for row in rows}
     rows += [each for each in reported(data, roles) if (each.round, each.site, each.metric) not in known]
     return sorted(rows, key=lambda row: (row.round, row.site, row.metric))
@@ -127,7 +129,15 @@ def reported(data: RunResult, roles: dict[str, str]) -> Iterator[Metric]:
             if name.rpartition("_")[2] in ENDS and name.rpartition("_")[0] in said:
                 continue  # the interval of another
             low, high = (said.get(f"{name}_{end}") for end in ENDS)
-            yield Metric(entry["round"], entry["client"], roles.get(entry["client"], ""), name, value, low, high)
+            yield Metric(
+                round=entry["round"],
+                site=entry["client"],
+                role=roles.get(entry["client"], ""),
+                metric=name,
+                value=value,
+                low=low,
+                high=high,
+            )
 
 
 def framed(rows: list[Metric]) -> Any:
