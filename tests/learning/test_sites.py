@@ -208,3 +208,22 @@ def test_what_is_wrong_with_a_function(place: str, words: str, said: str) -> Non
     assert words in caught.value.what and f"python:{place}" in caught.value.what and caught.value.todo
     assert said in str(caught.value.context.get("said", ""))
     assert "patient" not in f"{caught.value.what} {caught.value.todo}"
+
+
+def test_a_module_that_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file tells the trainer, which then opens the data anew."""
+    import sys
+
+    from tideline.learning.sites.module import read_python
+    from tideline_agent.trainer import files_of
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    text = "import torch\n\ndef site():\n    return torch.rand({n}, 4), torch.arange({n}) % 3\n"
+    (tmp_path / "a_ward.py").write_text(text.format(n=30))
+    place, before = "a_ward:site", files_of("python:a_ward:site")
+    assert before and before == files_of("python:a_ward:site")
+    assert len(read_python(place, WORLD, Role.SOURCE).train) == 24
+    (tmp_path / "a_ward.py").write_text(text.format(n=300))
+    assert files_of("python:a_ward:site") != before
+    assert len(read_python(place, WORLD, Role.SOURCE).train) == 240

@@ -83,6 +83,16 @@ def test_networks_are_known_to_their_call_alone() -> None:
         tideline.simulate(**{**FAST, "world": world}, sites=sites())
 
 
+def test_a_file_of_an_own_network_is_loaded_where_its_function_is_given(tmp_path: Path) -> None:
+    """And refused, with the way out, where it is not."""
+    run = tideline.simulate(**{**FAST, "world": {"model": "mine"}}, sites=sites(), networks={"mine": build})
+    file, x = run.export(tmp_path / "model.safetensors"), rows()[0]
+    loaded = tideline.load(file, networks={"mine": build})
+    assert torch.equal(loaded.predict(x).probabilities, run.model().predict(x).probabilities)
+    with pytest.raises(DataRefused, match="there is no such network here"):
+        tideline.load(file)
+
+
 def test_networks_of_two_threads_are_two() -> None:
     """One name, two functions, at the same time."""
     shapes, both = {}, threading.Barrier(2)
