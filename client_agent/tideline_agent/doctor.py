@@ -20,6 +20,7 @@ from tideline.core.errors import FederationError, IdentityRefused, TooMany
 from tideline.core.signing import PROTOCOL
 from tideline.core.tokens import read_token, split_address
 from tideline.engine.coordinator.scheduler import duration
+from tideline.learning.sites.named import place_in
 from tideline_agent.discovery import Found, find
 from tideline_agent.home import identity
 from tideline_agent.home.identity import Keys
@@ -251,12 +252,14 @@ def parts(patient: Patient) -> Iterator[Finding]:
 def data(patient: Patient) -> Iterator[Finding]:
     """What `tideline data check` says, in a line."""
     folder, roles = patient.settings.data, patient.settings.roles
-    if not folder.is_dir():
+    place = place_in(folder)
+    if place is None and not folder.is_dir():
         yield Finding("data", State.FAILED, f"--data {folder} is not a folder", "Give the folder that holds the site's data")
         return
     from tideline.learning.formats.inspection import inspect
+    from tideline.learning.sites.inspection import inspect_python
 
-    report = inspect(folder, None, roles[0])
+    report = inspect(folder, None, roles[0]) if place is None else inspect_python(place, None, roles[0])
     if report.refused:
         first = report.refused[0]
         yield Finding("data", State.FAILED, str(first["what"]), f"{first['todo']}; see tideline data check {folder}")

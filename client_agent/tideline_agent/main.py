@@ -25,6 +25,7 @@ from tideline.engine.peers.peer_keys import PeerKeys
 from tideline.engine.peers.sealing import ciphers, plaintexts
 from tideline.engine.process.resources import retain_freed_memory
 from tideline.engine.site.agent import Agent
+from tideline.learning.sites.named import place_in
 from tideline_agent.discovery import find, introduced, note
 from tideline_agent.home import identity
 from tideline_agent.home.identity import Keys, only_one
@@ -78,7 +79,8 @@ def run_agent(settings: AgentSettings) -> None:
         witness = Witness(notes.put, settings.folder)
         command = (vault.folder, settings.data, settings.methods, settings.device)
         pool = TrainerPool(*command, settings.trainer_idle, died=witness.died, networks=settings.networks)
-        if settings.networks or settings.methods != REGISTRY:  # what is wrong with them is said here, not at the first run
+        own = settings.networks or settings.methods != REGISTRY or place_in(settings.data)
+        if own:  # what is wrong with the owner's code is said here, not at the first run
             checked(pool)
         if not admission(link, settings, keys, partial(note, settings, endpoints)):
             return
@@ -109,7 +111,7 @@ def run_agent(settings: AgentSettings) -> None:
 
 
 def checked(pool: TrainerPool) -> None:
-    """Have a trainer load the methods and networks that the owner adds. Raises ConfigRefused, and then no trainer is left."""
+    """Have a trainer load the owner's methods, networks and function. Raises ConfigRefused, and then no trainer is left."""
     try:
         pool.check()
     except BaseException:

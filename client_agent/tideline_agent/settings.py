@@ -20,6 +20,7 @@ from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
 from tideline.core.run import Role
 from tideline.core.settings import Plain, nearest, setting
 from tideline.core.tokens import split_address
+from tideline.learning.sites.named import place_in
 
 NOTES = "notes"  # beside the exposures: what an agent tells of its work (core.notes)
 
@@ -35,7 +36,7 @@ class AgentSettings:
     coordinator: str = setting(
         doc="HOST:PORT of the coordinator's gRPC port, several replicas with commas. [default: the token's, or the home's]"
     )
-    data: Path = setting(doc="Folder of the site's data, see `tideline data check`.")
+    data: Path = setting(doc="Folder of the site's data, see `tideline data check`; or python:MODULE:NAME, a function.")
     roles: tuple[Role, ...] = setting()
     name: str = setting(doc="The client's name. [default: the home's, or the host's]")
     token: str = ""
@@ -70,8 +71,9 @@ def check(settings: AgentSettings) -> None:
     """Refuse what cannot work, before anything is sent. Raises ConfigRefused."""
     for address in settings.addresses:
         check_address(address, secured=True)  # whether it may be called in the clear is seen once all is known
-    if not settings.data.is_dir():
-        raise ConfigRefused(f"--data {settings.data} is not a folder", "Give the folder that holds the site's data")
+    if place_in(settings.data) is None and not settings.data.is_dir():
+        todo = "Give the folder that holds the site's data, or python:MODULE:NAME"
+        raise ConfigRefused(f"--data {settings.data} is not a folder", todo)
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise ConfigRefused("The agent's own certificate needs its key", "Give --tls-cert and --tls-key")
 

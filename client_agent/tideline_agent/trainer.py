@@ -1,6 +1,8 @@
 """The trainer: a program of its own that runs steps for one run. Started by exec; reads and writes files; sends nothing anywhere.
 
 python -m tideline_agent.trainer VAULT DATA METHODS DEVICE NETWORK...
+
+DATA is a folder, or python:MODULE:NAME: a function of the site's owner, which runs in this process alone.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from tideline.engine.compute.step_runner import StepRunner
 from tideline.engine.ports.site import SiteData
 from tideline.engine.process.pipe import Tick, job_in, serve
 from tideline.learning.formats.folder import read_folder
+from tideline.learning.sites.module import function_at, read_python
+from tideline.learning.sites.named import files_of_module, place_in
 from tideline.nets import registry
 from tideline_agent.pool import CHECK
 from tideline_agent.vault import FolderVault
@@ -35,8 +39,10 @@ def main() -> None:
     torch.set_num_threads(1)  # outside a step there are only checks; a second thread would spin for longer than it helps
     vault, data, methods, device, *networks = sys.argv[1:]
 
+    place = place_in(data)
+
     def open_site_data(world: World, role: Role) -> SiteData:
-        return read_folder(Path(data), world, role)
+        return read_folder(Path(data), world, role) if place is None else read_python(place, world, role)
 
     parts_of, where = FolderVault(Path(vault)).parts, chosen(device)
 
@@ -52,16 +58,22 @@ def main() -> None:
 
     def handle(name: str, payload: Mapping[str, Plain], tick: Tick) -> Mapping[str, Plain]:
         if name == CHECK:
+            if place is not None:
+                function_at(place)
             return {"methods": len(loaded())}
         present(where)
-        return plain(step_runner(files_of(Path(data))).run(job_in(payload), tick))
+        return plain(step_runner(files_of(data)).run(job_in(payload), tick))
 
     serve(handle)
 
 
-def files_of(folder: Path) -> Files:
-    """What tells whether the data has changed: each file's place, size and time. A site's owner may mend it between two runs."""
-    return tuple(sorted(entries_of(str(folder), "", DEPTH)))
+def files_of(data: Path | str) -> Files:
+    """What tells whether the data has changed: each file's place, size and time. A site's owner may mend it between two runs.
+
+    Of a function the file of its module alone: what it reads is its own affair.
+    """
+    place = place_in(data)
+    return tuple(sorted(entries_of(str(data), "", DEPTH))) if place is None else tuple(files_of_module(place))
 
 
 def entries_of(folder: str, above: str, depth: int) -> Iterator[tuple[str, int, int]]:

@@ -12,7 +12,8 @@ from tests.architecture.sources import REPOSITORY, Source, imports, sources
 
 # Each layer with the layers that it may import, beside itself. The longest name that fits a module is its layer.
 LAYERS: dict[str, tuple[str, ...]] = {
-    "tideline": ("tideline.learning",),  # the package itself: its version, and what it loads when it is asked for
+    # The package itself: its version, and what it loads when it is asked for.
+    "tideline": ("tideline.core", "tideline.learning", "tideline.python"),
     "tideline.core": (),
     "tideline.archive": ("tideline.core",),
     "tideline.numerics": (),
@@ -35,6 +36,11 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "tideline.bench": (
         *("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute", "tideline.learning"),
         *("tideline.client", "tideline.report", "tideline.experiments"),
+    ),
+    # What programs use, beside the commands.
+    "tideline.python": (
+        *("tideline.core", "tideline.engine", "tideline.learning", "tideline.nets", "tideline.client", "tideline.report"),
+        "tideline.experiments",
     ),
     "tideline_protos": (),
     "tideline_server": (
@@ -87,6 +93,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "rich": ("tideline.cli", "tideline.client.watching"),
     "matplotlib": ("tideline.report", "tideline.bench.figures"),
     "httpx": ("tideline.client.http",),
+    "pandas": ("tideline.python.result",),
     "ray": ("tideline.engine.process.ray_tasks",),
     "pickle": ("tideline.engine.simulation.pools",),
     "cPickle": (),

@@ -70,6 +70,14 @@ LogLevel = Annotated[
 ]
 
 
+def use_networks(places: Sequence[str] | None) -> None:
+    """Know these networks in this process; without any, torch is not loaded for them. Raises ConfigRefused."""
+    if places:
+        from tideline.nets import registry
+
+        registry.use(places)
+
+
 def parameter(name: str, annotation: object, default: object = None) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 

@@ -6,6 +6,7 @@ import json
 import ssl
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -87,6 +88,7 @@ class Client:
         # A proxy is for other machines, not for this one.
         outside = not is_loopback(host_of(base_url))
         self._http = httpx.Client(headers=headers, timeout=TIMEOUT, verify=ssl_context(ca), trust_env=outside)
+        weakref.finalize(self, self._http.close)  # where a program lets it go without a block
 
     @classmethod
     def of(cls, endpoint: Endpoint) -> Client:

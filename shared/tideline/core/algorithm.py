@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import itertools
 import sys
 from collections import defaultdict
@@ -248,6 +249,23 @@ def import_from_here() -> None:
     """Have this process find modules in the current folder, whichever command started it."""
     if not {"", str(Path.cwd())} & set(sys.path):
         sys.path.insert(0, str(Path.cwd()))
+
+
+def file_of_module(module: str) -> Path | None:
+    """The file that a module is read from, without loading it; None where there is none."""
+    import_from_here()
+    importlib.invalidate_caches()  # of folders that have changed since
+    try:
+        found = importlib.util.find_spec(module)
+    except Exception:  # noqa: BLE001 - a package around it may raise anything; whoever loads it says so
+        return None
+    return Path(found.origin) if found is not None and found.origin and found.has_location else None
+
+
+def unload_module(module: str) -> None:
+    """Have the next import read a module's file again."""
+    sys.modules.pop(module, None)
+    importlib.invalidate_caches()
 
 
 REGISTRY = "tideline.algorithms:METHODS"  # the built-in methods

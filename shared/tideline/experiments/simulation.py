@@ -202,7 +202,7 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
         with contextlib.closing(home_in(out, Path(scratch), about, place, placed)) as home:
             made = Federation(methods=methods, sites=sites, home=home, device=place.device, open_pool=place.open_pool)
             with contextlib.closing(made) as federation:
-                result = play(federation, placed, folders, out, methods)
+                result = play(federation, placed, {n: folder.domains for n, folder in folders.items()}, out, methods)
             if isinstance(home, Lasting):
                 home.remove()
             return result
@@ -230,20 +230,25 @@ def home_in(out: Path | None, scratch: Path, about: Mapping[str, object], place:
 
 
 def play(
-    federation: Federation, text: ExperimentText, folders: Mapping[str, Opened], out: Path | None, methods: Methods
+    federation: Federation,
+    text: ExperimentText,
+    domains: Mapping[str, str],
+    out: Path | None,
+    methods: Methods,
+    quiet: bool = False,
 ) -> RunResult:
-    """Start, watch to the end, and write what is asked for."""
+    """Start, watch to the end, and write what is asked for. domains: of each site, where it is known."""
     begun = time.monotonic()
     with text.located():
         run = run_in(federation, text)
-    with Watcher() as watcher:
+    with Watcher(quiet=quiet) as watcher:
         watcher.show(seen(federation, run))
         federation.run(run, lambda event: watcher.event(cast("Event", plain(event))))
         watcher.show(seen(federation, run))
     result = cast("RunResult", result_of(federation.journal, run, federation.clock.now(), history=True))
     # The simulation's clock stands still between deadlines; you want to know how long you waited.
     result["seconds"] = time.monotonic() - begun
-    fill_in(result, {name: folder.domains for name, folder in folders.items()})
+    fill_in(result, domains)
     if out is not None:
         write(federation, run, result, out, methods)
     return result

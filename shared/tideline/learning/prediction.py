@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -16,7 +16,7 @@ from tideline.core.settings import Plain
 from tideline.learning.formats.scan import Part, scan
 from tideline.learning.formats.transforms import times
 from tideline.learning.model_file import Model, read_model
-from tideline.nets import forms, rows_of
+from tideline.nets import forms, registry, rows_of
 from tideline.numerics.labels.scores import wilson
 
 AUTO = "auto"
@@ -30,6 +30,10 @@ class Predictions:
     classes        (n,) int64, numbers of the likeliest classes
     names          their names; their numbers in words where the classes have none
     probabilities  (n, classes) float32, each row of sum 1
+
+    >>> import torch, tideline
+    >>> tideline.Predictions(torch.tensor([1]), ("owl",), torch.tensor([[0.25, 0.75]])).names
+    ('owl',)
     """
 
     classes: Tensor
@@ -38,7 +42,17 @@ class Predictions:
 
 
 class Classifier(nn.Module):
-    """A model that is ready to predict. `network` is what was trained; `class_names` are texts, one for each class."""
+    """A model that is ready to predict. `network` is what was trained; `class_names` are texts, one for each class.
+
+    >>> import torch, tideline
+    >>> from tideline import nets
+    >>> from tideline.core.run import World
+    >>> from tideline.learning.model_file import Model
+    >>> world = World(inputs=(4,), classes=2, model="mlp")
+    >>> model = Model(world, nets.weights_of(nets.build(world)))
+    >>> tideline.Classifier(model)(torch.rand(3, 4)).shape
+    torch.Size([3, 2])
+    """
 
     def __init__(self, model: Model, device: str = "cpu") -> None:
         super().__init__()
@@ -61,6 +75,7 @@ class Classifier(nn.Module):
         return Predictions(classes, tuple(self.class_names[i] for i in classes.tolist()), p)
 
     def outputs(self, x: Tensor) -> Tensor:
+        """Probabilities of so many rows as fit at once, on the CPU: x (b, *inputs) -> (b, classes)."""
         self.eval()
         device = next((w.device for w in self.network.state_dict().values()), torch.device(self.device))
         with torch.no_grad():
@@ -68,12 +83,29 @@ class Classifier(nn.Module):
             return logits.softmax(1).cpu()
 
     def none(self) -> Tensor:
+        """Probabilities of no rows (0, classes)."""
         return torch.zeros(0, self.world.classes)
 
 
-def load(path: Path | str, device: str = "cpu") -> Classifier:
-    """The model of a file as a module, ready to predict. Raises DataRefused for a file that is none."""
-    return Classifier(read_model(path), device_of(device))
+def load(
+    path: Path | str, device: str = "cpu", networks: Mapping[str, registry.Build] | Iterable[str] | None = None
+) -> Classifier:
+    """The model of a file as a module, ready to predict. Raises DataRefused for a file that is none.
+
+    networks: of a network of your own, its function by name, or its place MODULE:NAME.
+
+    >>> import pathlib, tideline
+    >>> from tideline import nets
+    >>> from tideline.core.run import World
+    >>> from tideline.learning.model_file import Model, packed
+    >>> world = World(inputs=(4,), classes=2, model="mlp")
+    >>> model = Model(world, nets.weights_of(nets.build(world)))
+    >>> written = pathlib.Path("model.safetensors").write_bytes(packed(model))
+    >>> tideline.load("model.safetensors").class_names
+    ('0', '1')
+    """
+    with registry.beside(networks):
+        return Classifier(read_model(path), device_of(device))
 
 
 def device_of(name: str) -> str:

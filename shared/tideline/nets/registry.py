@@ -6,7 +6,9 @@ What an operator adds with `--networks MODULE:NAME` is set once, at the start of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import cast
 
@@ -45,19 +47,50 @@ class Added:
 
 
 HERE: list[Added] = [Added()]  # of this process: one
+BESIDE: ContextVar[Added | None] = ContextVar("BESIDE", default=None)  # of this thread's block alone, see `beside`
 
 
 def use(places: Iterable[str]) -> tuple[str, ...]:
     """Have this process know these networks beside the built-in ones, and no others; their names. Raises ConfigRefused."""
     wanted, made = tuple(dict.fromkeys(places)), dict[str, Build]()
     for place in wanted:
-        for name, build in builders_at(place).items():
-            if name in NETS or name in made or name.partition("/")[0] in FAMILIES:
-                what = f"{OPTION} {place} adds {name!r}, and there is such a network: networks are added, never replaced"
-                raise ConfigRefused(what, "Give it a name of its own", path=OPTION)
-            made[name] = build
+        add(made, builders_at(place), f"{OPTION} {place}")
     HERE[:] = [Added(wanted, tuple(made.items()))]
     return tuple(made)
+
+
+def add(made: dict[str, Build], found: Mapping[str, Build], place: str) -> None:
+    """Add networks to others. Raises ConfigRefused for a name that is there."""
+    for name, build in found.items():
+        if name in NETS or name in made or name.partition("/")[0] in FAMILIES:
+            what = f"{place} adds {name!r}, and there is such a network: networks are added, never replaced"
+            raise ConfigRefused(what, "Give it a name of its own", path=OPTION)
+        made[name] = build
+
+
+@contextmanager
+def beside(networks: Mapping[str, Build] | Iterable[str] | None) -> Iterator[None]:
+    """Know these networks, too, in a block of this thread: functions by name, or places MODULE:NAME. Raises ConfigRefused.
+
+    Other threads, and this one afterwards, know what they knew before.
+    """
+    made = dict(known())
+    if isinstance(networks, Mapping):
+        add(made, checked(networks, "networks"), "networks")
+    else:
+        for place in dict.fromkeys([networks] if isinstance(networks, str) else networks or ()):
+            add(made, builders_at(place), f"networks: {place}")
+    before = BESIDE.set(Added(builders=tuple(made.items())))
+    try:
+        yield
+    finally:
+        BESIDE.reset(before)
+
+
+def known() -> Mapping[str, Build]:
+    """What is added here to the built-in networks."""
+    block = BESIDE.get()
+    return dict((*HERE[0].builders, *(block.builders if block else ())))
 
 
 def places() -> tuple[str, ...]:
@@ -72,12 +105,17 @@ def builders_at(place: str) -> Mapping[str, Build]:
     found = dict(named) if isinstance(named, Mapping) else {place.rpartition(":")[2]: named}
     if not found:
         raise ConfigRefused(f"{OPTION} {place} is an empty mapping", WRITE, path=OPTION)
+    return checked(found, f"{OPTION} {place}")
+
+
+def checked(found: Mapping[str, object], place: str) -> Mapping[str, Build]:
+    """Functions that build networks, by name. Raises ConfigRefused for what is none."""
     for name, build in found.items():
         if not isinstance(name, str) or not name.isprintable() or not name.strip():
-            raise ConfigRefused(f"{OPTION} {place}: {name!r} cannot name a network", WRITE, path=OPTION)
+            raise ConfigRefused(f"{place}: {name!r} cannot name a network", WRITE, path=OPTION)
         if not callable(build) or isinstance(build, nn.Module):
             words = "a module that is built already" if isinstance(build, nn.Module) else f"a {type(build).__name__}"
-            raise ConfigRefused(f"{OPTION} {place}: {name!r} is {words}, not a function that builds one", WRITE, path=OPTION)
+            raise ConfigRefused(f"{place}: {name!r} is {words}, not a function that builds one", WRITE, path=OPTION)
     return cast("Mapping[str, Build]", found)
 
 
@@ -88,13 +126,13 @@ def is_built_in(name: str) -> bool:
 
 def builder(name: str) -> Build:
     """The function that builds a network. The same name gives the same object. Raises ConfigRefused for an unknown one."""
-    added = dict(HERE[0].builders)
+    added = known()
     if name in NETS or name in added:
         return NETS[name] if name in NETS else added[name]
     family, slash, member = name.partition("/")
     if slash and family in FAMILIES:
         return FAMILIES[family](member)
-    known = sorted({*NETS, *added})
-    todo = f"Use one of: {', '.join(known)}, torchvision/NAME, timm/NAME{nearest(name, known)}"
+    there = sorted({*NETS, *added})
+    todo = f"Use one of: {', '.join(there)}, torchvision/NAME, timm/NAME{nearest(name, there)}"
     more = f". One of your own is added with {OPTION} MODULE:NAME: here, at the coordinator and at each agent"
     raise ConfigRefused(f"world.model is {name!r}; there is no such network here", todo + more, path="world.model")

@@ -9,7 +9,19 @@ from urllib.parse import quote
 import typer
 
 from tideline.cli.guard import code_of_run, group_of, output, print_json, print_line
-from tideline.cli.options import REGISTRY, Connect, ExperimentFile, Json, Methods, ModelFormat, Overrides, RunId, remote
+from tideline.cli.options import (
+    REGISTRY,
+    Connect,
+    ExperimentFile,
+    Json,
+    Methods,
+    ModelFormat,
+    Networks,
+    Overrides,
+    RunId,
+    remote,
+    use_networks,
+)
 from tideline.client.answers import RunLine, RunResult
 from tideline.client.output import clean, warn
 from tideline.core.errors import ConfigRefused
@@ -28,6 +40,7 @@ def start(
     file: ExperimentFile,
     watch: Annotated[bool, typer.Option("--watch", help="Watch it until it ends.")] = False,
     settings: Overrides = None,
+    networks: Networks = None,
     as_json: Json = False,
 ) -> None:
     """Start an experiment. Mistakes in the file are reported with their line."""
@@ -39,6 +52,7 @@ def start(
             if experiment.weights_file is not None:
                 from tideline.experiments.initial_weights import upload
 
+                use_networks(networks)
                 experiment = upload(experiment, client)
             started = client.post("/runs", experiment.value)
         for note in started["notes"]:
@@ -149,6 +163,7 @@ def export(
         bool, typer.Option("--state", help="Write the coordinator's whole final state instead, which may be no model.")
     ] = False,
     methods: Methods = REGISTRY,
+    networks: Networks = None,
     as_json: Json = False,
 ) -> None:
     """Write the model that a completed run ended in, or say where it is."""
@@ -167,6 +182,7 @@ def export(
     from tideline.learning.exporting import export_model, format_of
 
     chosen = format_of(out, kind)
+    use_networks(networks)
     with connect() as client:
         model = remote_model(client, run, site, load_methods(methods))
     export_model(model, out, chosen)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from tideline.cli.guard import output
-from tideline.cli.options import Json
+from tideline.cli.options import Json, Networks, use_networks
 from tideline.client.output import check_out, clean
 
 if TYPE_CHECKING:
@@ -23,12 +23,14 @@ def predict(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The .csv file to write.")],
     held_out: Annotated[bool, typer.Option("--held-out", help="Only the rows that are held out from training.")] = False,
     device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, ... auto is a GPU if there is one.")] = "auto",
+    networks: Networks = None,
     as_json: Json = False,
 ) -> None:
     """Predict every row of a data folder with a trained model; with labels, score it."""
     check_out(out, ".csv")
     from tideline.learning.prediction import load, predict_folder
 
+    use_networks(networks)
     found = predict_folder(load(model, device), data, out, held_out)
     output(found, as_json, "\n".join(map(clean, lines(found))))
 

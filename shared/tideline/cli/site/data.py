@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tideline.learning.partition.folders import Rule, Sites
 
 app = typer.Typer(help="Check a site's data before an agent reads them.", no_args_is_help=True, rich_markup_mode=None)
-KINDS = {".npz": "arrays", ".csv": "table", ".parquet": "table", "images": "images"}
+KINDS = {".npz": "arrays", ".csv": "table", ".parquet": "table", "images": "images", "python": "python"}
 UNGUESSED = "Give the run's world: --world FILE; or name the column of the classes: label in transforms.toml"
 RECORD = "deal.json"
 SHOWN = 10  # names and classes in the text; the JSON has all
@@ -51,7 +51,9 @@ class DealtSite(TypedDict):
 
 @app.command("check")
 def check(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The data folder, as given to `tideline agent --data`.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DATA", help="The data folder or python:MODULE:NAME, as given to `tideline agent --data`.")
+    ],
     role: Annotated[
         str | None, typer.Option(help="source, target or peer. [default: source if there are labels, or else target]")
     ] = None,
@@ -60,12 +62,16 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what an agent would read in a data folder, and what it would refuse. Nothing is sent."""
-    wanted, place = role_of(role), None if world is None else world_of(world)  # before torch is loaded
+    """Show what an agent would read in a data folder, or of a function, and what it would refuse. Nothing is sent."""
+    from tideline.learning.sites.named import place_in
+
+    wanted, given = role_of(role), None if world is None else world_of(world)  # before torch is loaded
+    place = place_in(folder)
 
     from tideline.learning.formats.inspection import inspect
+    from tideline.learning.sites.inspection import inspect_python
 
-    report = inspect(folder, place, wanted)
+    report = inspect(folder, given, wanted) if place is None else inspect_python(place, given, wanted)
     if as_json:
         print_json(as_plain(report))
     else:
@@ -164,8 +170,9 @@ def show_report(report: FolderReport) -> None:
         for key in OWNERS:
             if key in refusal:
                 typer.echo(f"  {key}: {clean(word(refusal[key]))}")
-    usable = f"An agent can use this folder{', if its labels are classes of the run' * bool(report.unguessed)}."
-    typer.echo(f"\n{usable if report.usable else 'An agent would refuse this folder.'}")
+    what = "these data" if any(domain.kind == "python" for domain in report.domains) else "this folder"
+    usable = f"An agent can use {what}{', if its labels are classes of the run' * bool(report.unguessed)}."
+    typer.echo(f"\n{usable if report.usable else f'An agent would refuse {what}.'}")
 
 
 def row(domain: DomainReport) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tideline.cli.guard import output, print_json
-from tideline.cli.options import REGISTRY, Json, Methods, ModelFormat
+from tideline.cli.options import REGISTRY, Json, Methods, ModelFormat, Networks, use_networks
 from tideline.client.output import check_out, clean, counted, day, size
 from tideline.core.errors import ConfigRefused, NotFound, Refused
 from tideline.core.run import RunId
@@ -37,11 +37,13 @@ def list_kept(
     home: Home,
     run: Annotated[str | None, typer.Option("--run", metavar="ID", help="List what you can export of this run.")] = None,
     methods: Methods = REGISTRY,
+    networks: Networks = None,
     as_json: Json = False,
 ) -> None:
     """List the runs in the home; with --run, what you can export of one."""
     from tideline_agent.home.runs import SELDOM, keepsakes, remembered
 
+    use_networks(networks)
     check_home(home)
     rows = remembered(home) if run is None else described(keepsakes(home, RunId(run), methods))
     none = f"There is nothing to export of run {run} at this site yet: {SELDOM}."
@@ -61,9 +63,11 @@ def export_kept(
     ],
     kind: ModelFormat = None,
     methods: Methods = REGISTRY,
+    networks: Networks = None,
     as_json: Json = False,
 ) -> None:
     """Write something that the site has learnt to a file."""
+    use_networks(networks)
     if name == MODEL and (kind is not None or out.suffix != ".npz"):
         export_own(home, run, out, kind, methods, as_json)
         return

@@ -59,11 +59,16 @@ class DatasetRows(Rows):
         for place, row in enumerate(indices.tolist()):
             if not 0 <= row < len(self):
                 raise IndexError(f"row {row} of {len(self)}")
-            out[place] = self.read(row)[0]
+            out[place] = self.checked(row, self.given(row)[0])
         return out
 
     def read(self, row: int) -> Sample:
         """One sample, checked: x (*shape) float32, and its label if it comes with one."""
+        x, y = self.given(row)
+        return self.checked(row, x), None if y is None else self.label(row, y)
+
+    def given(self, row: int) -> tuple[object, object]:
+        """What the dataset gives for a row: x, and its label or None. Raises DataRefused for what it cannot give."""
         try:
             given = self.dataset[row]
         except Exception as error:
@@ -73,8 +78,7 @@ class DatasetRows(Rows):
         several = tuple(given) if isinstance(given, tuple | list) else (given, None)
         if len(several) != 2:
             raise self.refused(row, f"{len(several)} things, not x or (x, y)", "Let the dataset give x, or x and its label")
-        x, y = several
-        return self.checked(row, x), None if y is None else self.label(row, y)
+        return several[0], several[1]
 
     def checked(self, row: int, given: object) -> Tensor:
         """x as the world takes it. Raises DataRefused for another shape, or what is no finite number."""

@@ -1,0 +1,1 @@
+"""A site's data as its owner's own Python gives them: Datasets, arrays, or a folder; in simulations, or named to an agent."""

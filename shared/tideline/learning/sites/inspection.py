@@ -1,0 +1,83 @@
+"""What an agent would read where a function gives its data, reported to its owner."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.run import Role, World, plain_world, world_in
+from tideline.learning.formats.holdings import Holdings
+from tideline.learning.formats.inspection import ClassCount, DomainReport, FolderReport, as_data, inspect
+from tideline.learning.sites.inferring import inferred
+from tideline.learning.sites.module import site_at
+from tideline.learning.sites.named import PREFIX
+from tideline.learning.sites.site import DOMAIN, Site, holdings_of
+
+KIND = "python"
+
+
+def inspect_python(place: str, world: World | None, role: Role | None) -> FolderReport:
+    """The report on what the function gives. Without a world one that fits is found; without a role its Site says it.
+
+    Raises DataRefused where the function cannot be called, or gives nothing that can be read.
+    """
+    site = site_at(place)
+    acts = role or Role(site.role)
+    if site.folder is not None:
+        return inspect(site.folder, world, acts)
+    try:
+        return reported(place, site, world or fitting(place, site), acts, world is not None)
+    except ConfigRefused as error:
+        raise DataRefused(error.what, error.todo) from error
+
+
+def fitting(place: str, site: Site) -> World:
+    """A world that a site fits. Raises ConfigRefused, DataRefused."""
+    found, _ = inferred({"model": "mlp"}, {f"--data {PREFIX}{place}": site})
+    return world_in({**found, "model": "lenet"} if lenet_fits(found["inputs"]) else found)
+
+
+def lenet_fits(inputs: object) -> bool:
+    return isinstance(inputs, list) and len(inputs) == 3 and min(inputs[1:]) >= 8
+
+
+def reported(place: str, site: Site, world: World, role: Role, given: bool) -> FolderReport:
+    refused, domain = None, DomainReport(DOMAIN, KIND)
+    try:
+        domain = counted(holdings_of(site, world, role), world)
+    except DataRefused as error:
+        refused = as_data(error)
+        domain = DomainReport(DOMAIN, KIND, refused=refused)
+    return FolderReport(
+        folder=f"{PREFIX}{place}",
+        role=role.value,
+        world=plain_world(world),
+        given=given,
+        domains=(domain,),
+        ignored=(),
+        refused=(refused,) if refused else (),
+    )
+
+
+def counted(holdings: Holdings, world: World) -> DomainReport:
+    """Rows and classes of what was read."""
+    train, held = holdings.train, holdings.held_out
+    classes: tuple[ClassCount, ...] = ()
+    if held.y is not None:
+        scored = np.bincount(held.y.numpy(), minlength=world.classes)
+        learnt = None if train.y is None else np.bincount(train.y.numpy(), minlength=world.classes)
+        names = world.class_names or tuple(map(str, range(world.classes)))
+        classes = tuple(
+            ClassCount(name, None if learnt is None else int(learnt[i]), int(scored[i])) for i, name in enumerate(names)
+        )
+    bare = 0 if train.bare is None else len(train.bare)
+    return DomainReport(
+        name=DOMAIN,
+        kind=KIND,
+        samples=len(train) + bare + len(held),
+        held_out=len(held),
+        bare=bare,
+        unscored=0,
+        labelled=held.y is not None,
+        classes=classes,
+    )

@@ -1,0 +1,81 @@
+"""Data that a function gives: what the owner's commands say of them, and an agent at its start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.cli.world import COMMAND, tide_process  # noqa: F401 (the command line is built once)
+from tideline.cli.app import app
+
+PLACE = "python:tests.learning.python_sites"
+
+
+def checked(*words: str) -> tuple[int, str]:
+    """`tideline data check WORDS`: its exit code, and what it said."""
+    result = CliRunner().invoke(app, ["data", "check", *words])
+    return result.exit_code, result.output
+
+
+def test_a_function_is_checked_as_a_folder_is() -> None:
+    """Rows, classes, and a world that fits."""
+    code, said = checked(f"{PLACE}:good", "--json")
+    report = json.loads(said)
+    assert code == 0 and report["usable"] and report["role"] == "source"
+    assert report["world"]["inputs"] == [4] and report["world"]["classes"] == 3
+    (domain,) = report["domains"]
+    assert (domain["kind"], domain["samples"], domain["held_out"]) == ("python", 30, 6)
+
+
+def test_as_a_target_its_training_labels_are_not_counted() -> None:
+    """They are not read."""
+    _, said = checked(f"{PLACE}:good", "--role", "target", "--json")
+    assert all(each["train"] is None for each in json.loads(said)["domains"][0]["classes"])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no", "cannot be loaded: AttributeError"),
+        ("row_17", "row 17 of the training dataset: reading it raised OSError"),
+        ("raises", "raises KeyError"),
+    ],
+)
+def test_what_is_wrong_with_it(name: str, words: str) -> None:
+    """And it ends with the code of a refusal."""
+    code, said = checked(f"{PLACE}:{name}")
+    assert code == 2 and words in said
+
+
+def test_another_world(tmp_path: Path) -> None:
+    """As the run will ask for them."""
+    file = tmp_path / "world.yaml"
+    file.write_text("{inputs: [4], classes: 2, model: mlp}")
+    code, said = checked(f"{PLACE}:good", "--world", str(file))
+    assert code == 2 and "the label is none of the classes 0 to 1" in said and "would refuse these data" in said
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ("python:clinic", "--data python:clinic does not name a function"),
+        ("clinic", "--data clinic is not a folder"),
+    ],
+)
+def test_an_agent_says_at_once_what_names_no_data(tmp_path: Path, data: str, words: str) -> None:
+    """Before anything is sent."""
+    command = ("agent", "--coordinator", "127.0.0.1:1", "--role", "source", "--home", str(tmp_path), "--data", data)
+    result = CliRunner().invoke(app, list(command))
+    assert result.exit_code == 2 and words in result.output and "python:MODULE:NAME" in result.output
+
+
+@pytest.mark.processes
+def test_an_agent_says_at_its_start_that_a_module_is_not_there(tmp_path: Path) -> None:
+    """Its trainer looks for it; doctor, too."""
+    where = ("--coordinator", "127.0.0.1:1", "--role", "source", "--home", tmp_path, "--data", "python:no_such:site")
+    for command in ("agent", "doctor"):
+        ended = tide_process(command, *where, limit=120)
+        assert ended.returncode != 0 and "no_such" in ended.stdout + ended.stderr

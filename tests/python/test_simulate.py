@@ -1,0 +1,189 @@
+"""`tideline.simulate`: sites, worlds that are inferred, networks of one call, and what is done with the run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tideline
+from tests.python.rows import FAST, build, rows, sites
+from tideline import Metric, Site
+from tideline.core.errors import ConfigRefused, DataRefused, NotFound
+from tideline.learning.datasets import digits
+from tideline.learning.weights import read_weights
+from tideline.nets import registry
+
+
+def test_a_simulation_learns_and_gives_a_model_that_predicts() -> None:
+    """From arrays to classes of new rows."""
+    run = tideline.simulate(**{**FAST, "config": {"rounds": 12, "rate": 0.3}}, sites=sites())
+    assert run.status == "completed", run.result.cause
+    accuracy = run.result.accuracy("target")
+    assert accuracy is not None and accuracy > 0.9
+    x, y = rows(seed=9)
+    assert float((run.model().predict(x).classes == y).float().mean()) > 0.9
+    assert run.watch() is run and run.id in repr(run)
+
+
+def test_the_same_seed_gives_the_same_digest_whatever_form_asks() -> None:
+    """A dict, keywords over it, a file."""
+    given = {key: value for key, value in FAST.items() if key != "progress"}
+    first = tideline.simulate(given, sites=sites(), progress=False)
+    second = tideline.simulate({**given, "config": {"rounds": 5}}, config=given["config"], sites=sites(), progress=False)
+    assert first.result.state_digest == second.result.state_digest
+
+
+def test_a_file_and_out(tmp_path: Path) -> None:
+    """A path is read as the command reads it; the folder takes result and model."""
+    file = tmp_path / "experiment.yaml"
+    file.write_text("method: fedavg\nconfig: {rounds: 1}\nworld: {model: mlp}\n")
+    run = tideline.simulate(file, sites=sites(), out=tmp_path / "out", progress=False)
+    assert json.loads((tmp_path / "out" / "result.json").read_text())["run"] == run.id
+    assert tideline.load(tmp_path / "out" / "model.safetensors").world.inputs == (6,)
+
+
+def test_how_the_world_was_found_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
+    """In the result, and with progress on stderr."""
+    run = tideline.simulate(**{**FAST, "progress": True}, sites=sites())
+    assert "world.inputs is [6], as the sites' first rows are" in run.result.notes
+    assert "world.classes is 3, the largest label plus 1" in run.result.notes
+    assert "world.inputs is [6]" in capsys.readouterr().err
+    named = {name: Site(train=site.train, role=site.role, class_names=["x", "y", "z"]) for name, site in sites().items()}
+    assert tideline.simulate(**FAST, sites=named).model().class_names == ("x", "y", "z")
+
+
+def test_what_is_said_is_not_inferred() -> None:
+    """More classes than there are labels."""
+    run = tideline.simulate(**{**FAST, "world": {"model": "mlp", "inputs": [6], "classes": 5}}, sites=sites())
+    assert run.result.data["world"]["classes"] == 5 and not any("world." in note for note in run.result.notes)
+
+
+def test_folders_are_sites_too(tmp_path: Path) -> None:
+    """As agents take them; their world is the one that fits."""
+    digits.write_site(tmp_path / "a", "usps", 0, 20)
+    digits.write_site(tmp_path / "b", "usps", 1, 20)
+    given = {"a": Site(train=tmp_path / "a"), "b": Site(train=str(tmp_path / "b"), role="target")}
+    run = tideline.simulate({"method": "fedavg", "config": {"rounds": 1}}, sites=given, progress=False)
+    assert run.status == "completed" and run.result.data["world"]["inputs"] == [1, 16, 16]
+
+
+def test_networks_are_known_to_their_call_alone() -> None:
+    """A model of one is still built afterwards, and loaded where its function is named."""
+    world = {"model": {"name": "mine", "options": {"width": 5}}}
+    run = tideline.simulate(**{**FAST, "world": world}, sites=sites(), networks={"mine": build})
+    assert run.status == "completed" and "mine" not in registry.known()
+    assert run.model().predict(rows()[0]).probabilities.shape == (60, 3)
+    with pytest.raises(ConfigRefused, match=r"world\.model is 'mine'; there is no such network here"):
+        tideline.simulate(**{**FAST, "world": world}, sites=sites())
+
+
+def test_a_file_of_an_own_network_is_loaded_where_its_function_is_given(tmp_path: Path) -> None:
+    """And refused, with the way out, where it is not."""
+    run = tideline.simulate(**{**FAST, "world": {"model": "mine"}}, sites=sites(), networks={"mine": build})
+    file, x = run.export(tmp_path / "model.safetensors"), rows()[0]
+    loaded = tideline.load(file, networks={"mine": build})
+    assert torch.equal(loaded.predict(x).probabilities, run.model().predict(x).probabilities)
+    with pytest.raises(DataRefused, match="there is no such network here"):
+        tideline.load(file)
+
+
+def test_networks_of_two_threads_are_two() -> None:
+    """One name, two functions, at the same time."""
+    shapes, both = {}, threading.Barrier(2)
+
+    def play(width: int) -> None:
+        def mine(world: Any) -> torch.nn.Module:
+            return build(world, width)
+
+        with registry.beside({"mine": mine}):
+            both.wait()
+            shapes[width] = registry.builder("mine") is mine
+            both.wait()
+
+    threads = [threading.Thread(target=play, args=(width,)) for width in (3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert shapes == {3: True, 4: True} and not registry.known()
+
+
+def test_metrics_are_rows_or_a_frame() -> None:
+    """Scores of the last scoring have intervals and n."""
+    run = tideline.simulate(**FAST, sites=sites())
+    found = run.metrics()
+    if importlib.util.find_spec("pandas"):
+        assert list(found.columns) == list(Metric.__dataclass_fields__)
+        return
+    last = next(row for row in found if (row.round, row.site, row.metric) == (2, "c", "accuracy"))
+    assert last.role == "target" and last.n == 12 and last.low <= last.value <= last.high
+    assert any(row.metric == "loss" and row.round == 1 and row.n is None for row in found)
+    assert not any(row.metric == "accuracy_low" for row in found)
+
+
+def test_a_plot_has_the_unit_and_n() -> None:
+    """On its axes."""
+    run = tideline.simulate(**FAST, sites=sites())
+    (axes,) = run.plot().axes
+    assert axes.get_ylabel() == "accuracy, % of held-out rows" and "n = 12 (a)" in axes.get_xlabel()
+    none = tideline.simulate(**FAST, sites={"a": Site(train=rows()), "b": Site(train=rows()[0], role="target")})
+    assert none.plot().axes
+
+
+def test_each_site_s_own_model() -> None:
+    """With a method whose sites have their own, one is named."""
+    run = tideline.simulate(
+        {"method": "local", "config": {"rounds": 1}, "world": {"model": "mlp"}}, sites=sites(), progress=False
+    )
+    assert run.model(site="a").model.origin.site == "a"
+    with pytest.raises(NotFound, match="each site has a model of its own") as caught:
+        run.model()
+    assert "run.model(site='a')" in caught.value.todo
+    with pytest.raises(NotFound, match="has no site 'z'"):
+        run.model(site="z")
+
+
+def test_export_writes_each_format(tmp_path: Path) -> None:
+    """By the suffix."""
+    run = tideline.simulate(**FAST, sites=sites())
+    assert tideline.load(run.export(tmp_path / "model.safetensors")).predict(rows()[0]).classes.shape == (60,)
+    assert set(read_weights(run.export(tmp_path / "model.pt"))) == set(run.model().model.own)
+
+
+NAMES = {"a": ["x", "z", "y"], "b": ["x", "y", "z"]}
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"sites": {}}, ConfigRefused, "sites is empty"),
+    ({"sites": {"a": rows()}}, ConfigRefused, r"sites\['a'\] is a tuple"),
+    ({"experiment": 7}, ConfigRefused, "The experiment is a int"),
+    ({"experiment": "no-such.yaml"}, ConfigRefused, "no-such.yaml cannot be read"),
+    ({"method": "fedavgg"}, NotFound, "There is no method 'fedavgg'"),
+    ({"config": {"roundz": 1}}, ConfigRefused, "config.roundz is not a known setting"),
+    ({"world": 7}, ConfigRefused, "world is a int"),
+    ({"data": {"a": {"role": "source", "dataset": "digits"}}}, ConfigRefused, "data and sites both say which sites"),
+    ({"roster": {"a": "source"}}, ConfigRefused, "roster differs from the sites"),
+    ({"weights": "0" * 64}, ConfigRefused, "a simulation has none that were uploaded"),
+    ({"networks": {"mlp": build}}, ConfigRefused, "networks adds 'mlp', and there is such a network"),
+    ({"networks": {"mine": 7}}, ConfigRefused, "networks: 'mine' is a int"),
+    ({"networks": "no.such:thing"}, ConfigRefused, "No module named 'no'"),
+    ({"methods": (("fedavg", "x:y"),)}, ConfigRefused, "methods adds 'fedavg'"),
+    ({"methods": "no.such:THING"}, ConfigRefused, "No module named 'no'"),
+    ({"sites": sites(b=Site(train=rows(width=7)))}, ConfigRefused, "samples differ: a has 6, b has 7"),
+    ({"sites": {n: Site(rows(), class_names=names) for n, names in NAMES.items()}}, ConfigRefused, "a has x, z, y, b has x"),
+    ({"sites": {"a": Site(train=rows()[0], role="target")}}, ConfigRefused, "world.classes is missing, and no site has labels"),
+    ({"sites": sites(b=Site(train=(rows()[0], rows()[1] * 1000)))}, DataRefused, "b: a label is beyond 999"),
+    ({"sites": sites(b=Site(train=rows()[0]))}, DataRefused, "b: row 0 of the training dataset: there is no label"),
+    ({"world": {"model": "mlp", "inputs": [6], "classes": 2}}, DataRefused, "a: row 2 of the training dataset: the label"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "kind", "words"), BAD, ids=lambda value: value[:40] if isinstance(value, str) else "")
+def test_what_is_wrong_is_raised(given: dict[str, Any], kind: type[Exception], words: str) -> None:
+    """Before the run begins, in the words of the command line."""
+    with pytest.raises(kind, match=words):
+        tideline.simulate(**{**FAST, "sites": sites(), **given})
