@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tideline.core.algorithm import STORE_BEST
 from tideline.core.privacy import Clause, Contract, Exposure, to_json
 from tideline.core.run import ClientId, Role, RunId, plain_world
 from tideline.core.settings import plain
@@ -210,7 +211,7 @@ class Shares:
     """
 
     def __init__(self, run: RunRow, rounds: Iterable[RoundRow], now_open: Iterable[AnyOrder], sites: Sites) -> None:
-        scorings = scorings_of(run.contract)
+        scorings = scorings_of(run.contract) | {(STORE_BEST, STORE_BEST)}
         self.asked, self.taught, self.sites = set[ClientId](), set[ClientId](), sites
         for closed in rounds:
             if closed.cursor != JOIN and step_of(run, closed.cursor) not in scorings:
