@@ -27,6 +27,7 @@ class Config:
     rounds: int = setting(4, low=0, doc="rounds")
     peak: int = setting(2, low=0, doc="the round whose model is right")
     absent: tuple[str, ...] = setting((), doc="sites that are asked in the first round alone")
+    scored: tuple[str, ...] = setting((), doc="sites that are only scored")
     alone: bool = setting(False, doc="the coordinator goes on by itself between a scoring and the next round")
 
 
@@ -65,9 +66,13 @@ def grow(order: Count, memory: Mine, site: Site[Config]) -> Outcome[Grown, Mine]
     return Outcome(Grown(order.w + len(site.me)), Mine(order.w.round() + 1))
 
 
-def asked(state: Count, turn: Turn[Config]) -> dict[ClientId, Count]:
+def judged(state: Count, turn: Turn[Config]) -> dict[ClientId, Count]:
     absent = turn.config.absent if turn.round > 1 else ()
     return {name: state for name in turn.members() if name not in absent}
+
+
+def asked(state: Count, turn: Turn[Config]) -> dict[ClientId, Count]:
+    return {name: each for name, each in judged(state, turn).items() if name not in turn.config.scored}
 
 
 def counted(state: Count, replies: Replies[Grown], turn: Turn[Config]) -> Count:
@@ -86,7 +91,7 @@ def predict(order: Count, memory: Mine, site: Site[Config], x: Tensor) -> Tensor
 
 
 def plan(config: Config) -> Plan[Config, Count]:
-    score: Phase[Config, Count] = evaluate(asked, predict, takes=Count, keeps=Mine)
+    score: Phase[Config, Count] = evaluate(judged, predict, takes=Count, keeps=Mine)
     between = (Phase("between", None, fold=alone),) if config.alone else ()
     return (Phase("grow", grow, asked, counted), score, *between) * config.rounds
 

@@ -86,6 +86,27 @@ def test_a_run_that_selects_by_nothing_keeps_no_best() -> None:
         assert all((head := on.agents[ClientId(n)].vault.head(run)) and head.best is None for n in NAMES)
 
 
+@pytest.mark.parametrize("waiting", [{}, {"target_replies": 2}, {"min_replies": 3}])
+def test_sites_that_are_silent_at_the_end_hold_nothing_up(waiting: dict[str, int]) -> None:
+    """The run completes when time is up; they go on to hold the best that they know of."""
+    with closing(Federation(peaks.METHODS, sites())) as on:
+        run = on.start({**peaks.EXPERIMENT, "config": {"peak": 4}, "waiting": {"deadline": 60.0, **waiting}})
+        result = on.run(run, order_of=lambda orders: [each for each in orders if each.step != STORE_BEST])
+        assert result["status"] == "completed" and result["phases"][-1]["replies"] == 0
+        assert result["selection"]["best"]["round"] == 4
+        first = next(r.cursor for r in on.journal.rounds(run) if r.phase == "score")
+        heads = [on.agents[ClientId(name)].vault.head(run) for name in NAMES]
+        assert [head.best.cursor for head in heads if head and head.best] == [first] * 3
+
+
+def test_a_target_that_only_scores_stays_unseen() -> None:
+    """The last exchange asks it for nothing that it could learn from."""
+    with closing(Federation(peaks.METHODS, sites())) as on:
+        run = on.start({**peaks.EXPERIMENT, "config": {"peak": 2, "scored": ["carl"]}})
+        result = on.run(run)
+        assert result["generalization"] is not None and result["generalization"]["ood"]["sites"] == 1
+
+
 def best_heads(on: Federation) -> tuple[Files, dict[str, Best | None]]:
     run = on.journal.run_ids()[0]
     row = on.run_service.find(run)
