@@ -13,11 +13,12 @@ import pytest
 
 from tests.engine import peaks
 from tests.engine.test_lasting import CASES, at, killed
-from tests.synthetic import sites
+from tests.synthetic import experiment, sites
+from tideline.algorithms import METHODS
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.algorithm import STORE_BEST
-from tideline.core.errors import Malformed
+from tideline.core.errors import ConfigRefused, Malformed
 from tideline.core.run import ClientId, OrderId, Role, RunId
 from tideline.core.settings import plain, read
 from tideline.engine.coordinator.scores import scored_state
@@ -107,6 +108,13 @@ def test_a_target_that_only_scores_stays_unseen() -> None:
         assert result["generalization"] is not None and result["generalization"]["ood"]["sites"] == 1
 
 
+@pytest.mark.parametrize("method", ["stlf", "feddadil"])
+def test_a_method_that_scores_in_a_way_of_its_own_is_refused(method: str) -> None:
+    with closing(Federation(METHODS, sites())) as on, pytest.raises(ConfigRefused, match="tells no score to select") as refused:
+        on.start(experiment(method, dict(peaks.EXPERIMENT["roster"]), selection="accuracy"))
+    assert refused.value.context["path"] == "selection"
+
+
 def best_heads(on: Federation) -> tuple[Files, dict[str, Best | None]]:
     run = on.journal.run_ids()[0]
     row = on.run_service.find(run)
@@ -184,9 +192,8 @@ def test_a_scoring_that_is_none(odd: Any) -> None:
 
 @pytest.mark.parametrize("odd", [{"selection": "luck"}, {"selections": "accuracy"}, {"scores": 3}])
 def test_a_scoring_with_odd_words(odd: Any) -> None:
-    with pytest.raises(Exception, match="scoring") as refused:
+    with pytest.raises(ConfigRefused, match="scoring"):
         brief_in(order(scoring=odd))
-    assert type(refused.value).__name__ == "ConfigRefused"
 
 
 def test_a_best_round_is_told() -> None:

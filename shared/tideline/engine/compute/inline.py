@@ -241,6 +241,7 @@ class InlineCompute:
         if asked.initial_weights and algorithm.initial_weights:
             notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
         method = Configured(algorithm, settings, asked.scoring)
+        check_selection(method)
         if asked.sampling:
             check_sampling(asked.sampling, method, roster, self.sampled_methods)
             notes = (*notes, *notes_of(asked.sampling, method.plan))
@@ -379,6 +380,13 @@ class InlineCompute:
                 once[id(order)] = encode(order, self.parts, rules, memo)
             made[client] = once[id(order)]
         return made
+
+
+def check_selection(method: Configured) -> None:
+    """Raises ConfigRefused for a selection by a method whose scorings tell no score to select by."""
+    if method.scoring.selection is not Selection.NONE and all(phase.report is None for phase in method.plan):
+        what = f"{method.algorithm.name} scores in a way of its own, and tells no score to select a round by"
+        raise ConfigRefused(what, "Leave selection out", path="selection")
 
 
 def selects(game: Game, turned: Turned) -> bool:
