@@ -12,6 +12,7 @@ ACCEPTANCE = "tests/acceptance"
 SHARED = {
     "federation": (
         "test_alignment",
+        "test_best",
         "test_links",
         "test_notes",
         "test_peers",

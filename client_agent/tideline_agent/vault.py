@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 from tideline.archive.folder import FolderParts, room, sync
 from tideline.archive.layout import handle_in, handle_node
@@ -19,7 +19,7 @@ from tideline.core.errors import Malformed, MemoryLost, NotFound
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain, plain
 from tideline.engine.model.orders import Envelope, Files
-from tideline.engine.ports.site import Head
+from tideline.engine.ports.site import Best, Head
 from tideline.engine.site.agent import collect
 
 MAX_RUN_BYTES = 255  # of a run's name, which is a folder's
@@ -33,6 +33,7 @@ class RunBrief(TypedDict):
     role: str
     config: dict[str, Plain]
     world: dict[str, Plain]
+    scoring: NotRequired[dict[str, Plain]]
 
 
 class FolderVault:
@@ -75,6 +76,7 @@ class FolderVault:
             sealed=tuple(map(envelope_in, raw.get("sealed", ()))),
             peers=None if raw.get("peers") is None else tuple(map(ClientId, raw["peers"])),
             own=files["own"],
+            best=None if raw.get("best") is None else best_in(raw["best"]),
         )
 
     def commit(self, run: RunId, head: Head) -> None:
@@ -123,6 +125,10 @@ class FolderVault:
 
     def runs(self) -> tuple[RunId, ...]:
         return tuple(RunId(f.parent.name) for f in sorted(self.folder.glob("*/head.json")))
+
+
+def best_in(raw: Mapping[str, Any]) -> Best:
+    return Best(raw["cursor"], tuple((Digest(d), int(n)) for d, n in raw["memory"]), raw["metrics"])
 
 
 def envelope_in(raw: Mapping[str, Any]) -> Envelope:

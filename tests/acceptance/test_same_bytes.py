@@ -23,6 +23,7 @@ from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
 from tideline.archive.reader import decode
+from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import World
@@ -74,9 +75,9 @@ def experiment(method: str, **more: Any) -> dict[str, Any]:
     return {"method": method, "preset": "tiny", "world": WORLD, "roster": SITES, "seed": 5, "reference": {}, **more}
 
 
-def simulated(data: dict[str, Path], given: dict[str, Any]) -> tuple[Federation, str, dict[str, Any]]:
+def simulated(data: dict[str, Path], given: dict[str, Any], methods: Methods = METHODS) -> tuple[Federation, str, dict[str, Any]]:
     """The same experiment in this process."""
-    made = Federation(METHODS, {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r), POLICY) for n in data})
+    made = Federation(methods, {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r), POLICY) for n in data})
     run = made.start(given)
     return made, run, made.run(run)
 

@@ -91,7 +91,7 @@ def test_a_runs_model_predicts_and_begins_another_run(there: Coordinator, tmp_pa
     """The same file in plain torch, in `predict`, in `tideline.load`, and as the weights of a run of no rounds."""
     run, out = there.complete(), tmp_path / "model.safetensors"
     said = exported(there, run, out)
-    assert (said["method"], said["run"], said["site"], said["rounds"]) == ("fedavg", run, "", 2)
+    assert (said["method"], said["run"], said["site"], said["round"]) == ("fedavg", run, "", 2)
     world = World(inputs=(3, 80, 80), classes=10, model="mlp")
     net = nets.build(world)
     net.load_state_dict(load_file(out))

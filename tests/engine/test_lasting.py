@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine import passing
+from tests.engine import passing, peaks
 from tests.laws.laws import EVERYTHING
 from tests.synthetic import FEATURES, NAMES, Opener, experiment, sites
 from tideline.algorithms import METHODS
@@ -25,7 +25,7 @@ from tideline.engine.simulation.lasting import FILE, PARTS, KeptParts, Lasting
 from tideline.engine.simulation.recording import WRITES
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
-ALIKE = ("status", "state_digest", "clients", "phases", "groups", "curve", "generalization", "notes")
+ALIKE = ("status", "state_digest", "clients", "phases", "groups", "curve", "generalization", "notes", "selection")
 # Without memories, with memories of sites, and with values that sites seal for each other.
 CASES: dict[str, tuple[Methods, Mapping[str, Any], Mapping[str, SimSite]]] = {
     **{name: (METHODS, experiment(name, ROSTER), sites()) for name in ("fedavg", "feddadil")},
@@ -34,6 +34,7 @@ CASES: dict[str, tuple[Methods, Mapping[str, Any], Mapping[str, SimSite]]] = {
         {"method": "passing", "world": FEATURES, "roster": dict.fromkeys(NAMES[:3], "peer"), "config": {"rounds": 3}, "seed": 7},
         {name: SimSite(Opener(i, 0), EVERYTHING) for i, name in enumerate(NAMES[:3])},
     ),
+    "peaks": (peaks.METHODS, peaks.EXPERIMENT, sites()),
 }
 
 
@@ -173,6 +174,7 @@ def test_every_method_that_changes_something_is_recorded() -> None:
         "last_seen",
     }
     reads |= {"envelopes", "events", "invite", "client", "clients", "api_keys", "audit", "audit_tip", "record"}
+    reads |= {"beat_all"}  # it makes a call of `beat` for each, and these are recorded
     port = {name for kind in (Runs, Accounts, PartRecords, Idempotency, AuditLog) for name in vars(kind) if name[0] != "_"}
     assert port == reads | set(WRITES)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.rows import MemoryRows
 from tideline.core.run import Role
 from tideline.core.step import Data, View
-from tideline.learning.formats.holdings import Holdings, split_at, split_rows
+from tideline.learning.formats.holdings import Holdings, Rows, listed, split_beside, split_rows
 from tideline.learning.partition.deals import at_random, by_domain
 
 names = st.lists(st.text("abc", min_size=1), min_size=1, max_size=6, unique=True).map(tuple)
@@ -86,6 +88,11 @@ def test_one_row_cannot_be_split(n: int) -> None:
     """Fewer than two rows are refused."""
     with pytest.raises(DataRefused):
         split_rows(n)
+
+
+def split_at(n: int, test_idx: np.ndarray[Any, Any]) -> tuple[Rows, Rows]:
+    """The split of data that list their held-out rows."""
+    return split_beside(n, listed(n, test_idx, "test_idx", "held-out row"), None)
 
 
 @given(st.integers(1, 100).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))

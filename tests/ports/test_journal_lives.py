@@ -77,7 +77,9 @@ class Life:
         cursor = run.cursor + pick((0, 0, 0, -1), b)
         state = files(a % 6, b % 6) if b % 2 else ()
         orders = [order_row(cursor + 1, who, sent, run.id, created=self.now) for who in TEAM[b % 3 :]]
-        trimmed = {"orders": tuple(orders), "retain_from": cursor + 1 - b % 4}
+        trimmed: dict[str, Any] = {"orders": tuple(orders), "retain_from": cursor + 1 - b % 4}
+        if b % 3 == 2:
+            trimmed |= {"best": {"value": 0.5}, "best_state": files(b % 5, a % 4)}
         return self.journal.advance(advance(cursor, (), state, run.id, now=self.now, **trimmed))
 
     def end(self, a: int, b: int, sent: Any) -> Any:

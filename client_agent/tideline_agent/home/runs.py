@@ -13,24 +13,20 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from tideline.archive.errors import PartMissing
-from tideline.core.algorithm import Methods, SiteModels, load_methods, resolve
+from tideline.core.algorithm import Methods, SiteModels, load_methods, plan_of, resolve
 from tideline.core.errors import FederationError, Malformed, MemoryLost, NotFound, Refused
 from tideline.core.record import Weights
-from tideline.core.run import EMPTY, Role, RunId, world_in
-from tideline.core.settings import Plain, nearest
-from tideline_agent.home.identity import recall
+from tideline.core.run import EMPTY, NO_MORE, Role, RunId, Scoring, world_in
+from tideline.core.settings import Plain, nearest, parse
 from tideline_agent.vault import FolderVault, RunBrief
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from tideline.learning.model_file import Model
 
 T = TypeVar("T")
 # Why a site may have nothing to take, and no name is wrong.
@@ -68,6 +64,12 @@ def keepsakes(home: Path, run: RunId, methods: str) -> Mapping[str, Mapping[str,
     return {**({MODEL: own} if own else {}), **algorithm.keepsakes(config, memory)}
 
 
+def scoring_in(brief: RunBrief) -> Scoring:
+    """What the run asks of its scorings."""
+    said = brief.get("scoring")
+    return NO_MORE if said is None else parse(Scoring, said, "scoring")
+
+
 def weights_in(sites: SiteModels[Any, Any, Any], brief: RunBrief, config: object, memory: object) -> Weights:
     """The weights of the site's own model; empty where its memory has none, or its role none."""
     if sites.of is None or Role(brief["role"]) not in sites.roles:
@@ -75,36 +77,18 @@ def weights_in(sites: SiteModels[Any, Any, Any], brief: RunBrief, config: object
     return sites.of(config, world_in(brief["world"]), memory)
 
 
-def own_model(home: Path, run: RunId, methods: str) -> Model:
-    """The site's own model, as the run has left it here so far. Raises NotFound, MemoryLost."""
-    from tideline.learning.model_file import Model, Origin
-
-    kept = one_of(keepsakes(home, run, methods), MODEL, run)
-    known, vault = load_methods(methods), FolderVault(home / RUNS)
-    brief, head, memo = vault.brief(run), vault.head(run), recall(home)
-    algorithm = resolve(known, brief["method"])
-    sites, config = algorithm.site_models, algorithm.configure(brief["config"])
-    if sites is None or head is None:
-        raise NotFound(f"With {algorithm.name} a site has no model of its own", "See `tideline run export` at the coordinator")
-    metrics = {name: value for name, value in head.metrics.items() if isfinite(value)}
-    note = "" if is_over(vault, run, known) else UNFINISHED
-    rounds, site = brief["config"].get("rounds"), "" if memo is None else memo.name
-    rounds = rounds if isinstance(rounds, int) else None
-    origin = Origin(method=algorithm.name, run=run, rounds=rounds, site=site, metrics=metrics, note=note)
-    world, options = world_in(brief["world"]), sites.options(config)
-    return Model(world=world, weights=dict(kept), form=sites.form, options=options, origin=origin)
-
-
-def memory_of(vault: FolderVault, run: RunId, kind: type[T]) -> T:
+def memory_of(vault: FolderVault, run: RunId, kind: type[T], best: bool = False) -> T:
+    """What the site remembers of a run, or remembered at its best scoring. Raises MemoryLost."""
     from tideline.archive.checks import LAX
     from tideline.archive.reader import decode
 
     for _ in range(TRIES):
         head = vault.head(run)
-        if head is None or not head.memory:
+        files = () if head is None else head.memory if not best else head.best.memory if head.best else ()
+        if not files:
             break
         try:
-            return decode(kind, head.memory[0][0], vault.parts(run), LAX)
+            return decode(kind, files[0][0], vault.parts(run), LAX)
         except PartMissing:
             continue
     raise MemoryLost(f"The memory of run {run} is not whole in {vault.folder.parent}", "Try again; see whether the agent works")
@@ -149,7 +133,8 @@ def is_over(vault: FolderVault, run: RunId, methods: Methods) -> bool:
     try:
         brief, head = vault.brief(run), vault.head(run)
         algorithm = resolve(methods, brief["method"])
-        return head is not None and head.cursor >= len(algorithm.plan(algorithm.configure(brief["config"]))) - 1
+        plan = plan_of(algorithm, algorithm.configure(brief["config"]), scoring_in(brief))
+        return head is not None and head.cursor >= len(plan) - 1
     except (FederationError, KeyError):
         return False
 

@@ -126,9 +126,11 @@ Line = Annotated[tuple[str, int], WithJsonSchema(PAIR)]
 
 
 class RunFiles(BaseModel):
-    """The files of a completed run's final state."""
+    """The files of a completed run's final state, or of the one that its best round scored."""
 
-    root: str = Field(description="SHA-256 of the root, which names the others; equal to the result's state_digest")
+    root: str = Field(
+        description="SHA-256 of the root, which names the others; of the last state equal to the result's state_digest"
+    )
     files: list[Line] = Field(description="(digest, bytes), the root first; see /parts/{digest}")
 
 

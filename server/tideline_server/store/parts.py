@@ -18,10 +18,12 @@ from tideline_server.store.listings import BATCH, Listed, batches, digests_in, i
 from tideline_server.store.schema import dropped, listings, loose, members, parts, pushed, refs, store_marker
 
 OF_RUN = refs.c.run == bindparam("of")
-OLD = OF_RUN & (refs.c.cursor < bindparam("before"))
+BEST = "best"  # what refers to the state of a run's best round, at the cursor of that scoring
+OLD = OF_RUN & (refs.c.cursor < bindparam("before")) & (refs.c.kind != BEST)
+FORMER_BEST = OF_RUN & (refs.c.cursor < bindparam("before")) & (refs.c.kind == BEST)
 LAST_STATE = select(func.max(refs.c.cursor)).where(OF_RUN, refs.c.kind == "state")
 REPLY = OF_RUN & (refs.c.cursor == bindparam("at")) & refs.c.kind.in_(("reply", "sealed")) & (refs.c.owner == bindparam("by"))
-NOT_LAST = OF_RUN & or_(refs.c.kind != "state", refs.c.cursor != bindparam("last"))
+NOT_LAST = OF_RUN & (refs.c.kind != BEST) & or_(refs.c.kind != "state", refs.c.cursor != bindparam("last"))
 
 CLAIMED = ("run", "cursor", "kind", "owner", "client")
 FRESH_SECONDS = 1.0  # for which a touched part is not touched again
@@ -87,13 +89,18 @@ def trim(connection: Connection, run: RunId, retain_from: int) -> None:
     let_go(connection, OLD, {"of": run, "before": retain_from})
 
 
+def replace_best(connection: Connection, run: RunId, cursor: int) -> None:
+    """Let go of the states of rounds that were the best before the one at this cursor."""
+    let_go(connection, FORMER_BEST, {"of": run, "before": cursor})
+
+
 def leave(connection: Connection, order: OrderRow) -> None:
     """Let go of an order's reply, and of what it brought for peers."""
     let_go(connection, REPLY, {"of": order.run, "at": order.cursor, "by": order.id})
 
 
 def release(connection: Connection, run: RunId) -> None:
-    """Let go of all but the last state."""
+    """Let go of all but the last state and the best round's."""
     last = connection.scalar(LAST_STATE, {"of": run}) or 0
     let_go(connection, NOT_LAST, {"of": run, "last": last})
 

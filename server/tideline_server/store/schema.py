@@ -82,6 +82,7 @@ runs = Table(
     text("fingerprint"),
     text("reference", null=True),
     text("reference_of", null=True),
+    whole("best", null=True),
     Index("runs_by_age", "created", "id"),
 )
 
@@ -226,8 +227,8 @@ members = Table(
     Index("members_of_digest", "digest"),
 )
 
-# What keeps a listing alive. `kind`: order, reply, state or sealed (files that a reply brought, or a state names); `owner`: the
-# order's id; `client`: whose it is, or empty.
+# What keeps a listing alive. `kind`: order, reply, state, best (the state of the best round) or sealed (files that a reply
+# brought, or a state names); `owner`: the order's id; `client`: whose it is, or empty.
 refs = Table(
     "refs",
     metadata,

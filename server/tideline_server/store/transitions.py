@@ -90,13 +90,16 @@ def advance(connection: Connection, row: RunRow, step: Advance) -> list[ClientId
     orders.close(connection, step.run, step.from_cursor, OrderStatus.EXPIRED)
     named = envelopes.find(connection, step.run, step.sealed) if step.sealed else ()
     envelopes.need(connection, step.run, closed.next_cursor, named)
-    held = [("state", closed.state), ("sealed", ciphers(named))]
-    known = offer(connection, step.orders, now, *(Claim(kind, step.run, closed.next_cursor, files) for kind, files in held))
+    held = [("state", closed.next_cursor, closed.state), ("sealed", closed.next_cursor, ciphers(named))]
+    held += [(parts.BEST, step.from_cursor, step.best_state)]
+    known = offer(connection, step.orders, now, *(Claim(kind, step.run, at, files) for kind, at, files in held))
     runs.write_round(connection, closed, known)
     runs.rewrite(connection, advanced(row, step))
     if step.members is not None:
         runs.write_members(connection, step.run, step.members)
     parts.trim(connection, step.run, step.retain_from)
+    if step.best_state:
+        parts.replace_best(connection, step.run, step.from_cursor)
     envelopes.trim(connection, step.run, step.retain_from)
     late = leave_out(connection, step, now)
     totals.close(connection, step.run, step.from_cursor)
@@ -119,7 +122,7 @@ def leave_out(connection: Connection, step: Advance, now: float) -> list[ClientI
 
 
 def end(connection: Connection, run: RunId, cursor: int) -> None:
-    """Cancel a final run's open orders, which are at its cursor, and keep only its last state."""
+    """Cancel a final run's open orders, which are at its cursor, and keep only its last state and the best."""
     orders.close(connection, run, cursor, OrderStatus.CANCELLED)
     totals.give_up(connection, run, cursor)
     parts.release(connection, run)

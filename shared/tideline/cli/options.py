@@ -51,6 +51,9 @@ ModelFormat = Annotated[
     str | None,
     typer.Option("--format", metavar="FORMAT", help="safetensors, torch or onnx. [default: by the file's suffix]"),
 ]
+Which = Annotated[
+    str, typer.Option("--which", metavar="WHICH", help="final, or best: that of the best round, in a run that selects.")
+]
 Methods = Annotated[str, typer.Option("--methods", metavar="MODULE:TUPLE", help="Methods beside the built-in ones.")]
 Networks = Annotated[
     list[str] | None,

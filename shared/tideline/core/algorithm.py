@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from tideline.core.errors import ConfigRefused, NotFound
-from tideline.core.phase import Phase, Plan
+from tideline.core.phase import Phase, Plan, Turn
 from tideline.core.privacy import TO_COORDINATOR, Clause, Contract, Exposure
 from tideline.core.record import Nothing, Weights, leaves
-from tideline.core.run import EMPTY, NO_MORE, Role, Roster, Scores, Scoring, Selection, World
+from tideline.core.run import EMPTY, NO_MORE, ClientId, Role, Roster, Scores, Scoring, Selection, World
 from tideline.core.settings import Plain, nearest, parse
-from tideline.core.step import Site
+from tideline.core.step import Outcome, Site, Step
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -178,14 +178,37 @@ def plan_of(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE
     plan = algorithm.plan(config)
     if scoring == NO_MORE:
         return plan
+    selects = scoring.selection is not Selection.NONE
     last = {phase.name: at for at, phase in enumerate(plan)}
 
     def reports(at: int, phase: Phase[C, S]) -> Phase[C, S]:
         whole = scoring.scores is Scores.EVERY or (scoring.scores is Scores.LAST and last[phase.name] == at)
-        more = whole or scoring.selection is not Selection.NONE
-        return phase if phase.report is None or not more else phase.report(phase, whole, scoring.selection)
+        return phase if phase.report is None or not (whole or selects) else phase.report(phase, whole, scoring.selection)
 
-    return tuple(reports(at, phase) for at, phase in enumerate(plan))
+    stored: Plan[C, S] = storing(algorithm) if selects else ()
+    return (*(reports(at, phase) for at, phase in enumerate(plan)), *stored)
+
+
+STORE_BEST = "store_best"
+
+
+def storing(algorithm: Algorithm[C, S, M]) -> Plan[C, S]:
+    """The last exchange of a run that selects, where sites have models of their own: none of them would hear otherwise whether
+    the last scoring was the best. Nothing is sent but that; it closes with whoever answers in time.
+    """
+    models = algorithm.site_models
+    if models is None or models.of is None or algorithm.memory is Nothing:
+        return ()
+    roles = models.roles
+
+    def store(order: Nothing, memory: M, site: Site[C]) -> Outcome[Nothing, M]:
+        return Outcome(Nothing(), memory)
+
+    def ask(state: S, turn: Turn[C]) -> dict[ClientId, Nothing]:
+        return dict.fromkeys(turn.members(*roles), Nothing())
+
+    step = Step(name=STORE_BEST, run=store, takes=Nothing, keeps=algorithm.memory, gives=Nothing)
+    return (Phase(STORE_BEST, step, ask=ask, floor=0),)
 
 
 def contract(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE) -> Contract:

@@ -114,7 +114,8 @@ class Site(Generic[C_co]):
     """What a step sees of the place where it runs.
 
     `data` holds the rows of the step's view; on a target its `y` is None while training. `validation` is there for steps that
-    score, in runs that select their best round; a target's has no labels. `rng` is seeded from the order.
+    score, in runs that select their best round (a target's has no labels), and for steps that train on labelled rows and stop by
+    these. `rng` is seeded from the order.
     `tick(progress in [0, 1])` reports progress; long steps call it. `round` counts this phase's earlier exchanges from 1.
     `fetch(handle, like)` gives the value of a handle of the order; `like` is the record that its fields declared as `like NAME`
     are held to. One value is mapped at a time, if the step holds no more.

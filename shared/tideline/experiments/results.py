@@ -14,7 +14,7 @@ from tideline.archive.checks import LAX
 from tideline.archive.folder import FolderParts
 from tideline.archive.layout import check_digest
 from tideline.archive.reader import decode
-from tideline.client.answers import RunResult
+from tideline.client.answers import RunResult, ValidatedData
 from tideline.client.http import Client
 from tideline.core.algorithm import AnyAlgorithm, Methods, RunModel, SiteModels, resolve
 from tideline.core.errors import NotFound, Refused
@@ -22,17 +22,20 @@ from tideline.core.record import Weights
 from tideline.core.run import Digest, World, world_in
 from tideline.core.settings import nearest
 from tideline.engine.model.runs import Status
-from tideline.learning.model_file import Model, Origin
+from tideline.learning.model_file import BEST, FINAL, Model, Origin
 
-AT_SITE = "tideline site export --home HOME --run {run} model --out model.safetensors"
+AT_SITE = "tideline site export --home HOME --run {run} model{which} --out model.safetensors"
 SHOWN = 5  # sites in a sentence
 
 
 class Ended:
-    """A completed run, and what its method declares of its models. Raises Refused for a run that has not completed."""
+    """A completed run, and what its method declares of its models. Raises Refused for a run that has not completed.
 
-    def __init__(self, result: RunResult, methods: Methods) -> None:
-        self.result, self.run = result, result["run"]
+    which: its last models, or those of its best round. Raises NotFound for a run that has none.
+    """
+
+    def __init__(self, result: RunResult, methods: Methods, which: str = FINAL) -> None:
+        self.result, self.run, self.which = result, result["run"], which
         if result["status"] != Status.COMPLETED:
             what = f"Run {self.run} is {result['status']}, and only a completed run has a final model"
             raise Refused(what, f"Wait for it: tideline run watch {self.run}", path="run")
@@ -40,6 +43,7 @@ class Ended:
         self.config = self.method.configure(result["config"])
         self.world: World = world_in(result["world"])
         self.roles = {client["name"]: client["role"] for client in result["clients"]}
+        self.best = best_in(result) if which == BEST else None
 
     def check(self, site: str | None) -> None:
         """Raises Refused where no model could be in the final state, before it is fetched."""
@@ -68,7 +72,8 @@ class Ended:
         what = f"With {name} each site has a model of its own"
         if sites.known is not None:
             return NotFound(what, f"Name one: --site {' or '.join(names[:SHOWN])}", path="site")
-        there = f"at {site or named(names)}: {AT_SITE.format(run=self.run)}"
+        asked = "" if self.which == FINAL else f" --which {self.which}"
+        there = f"at {site or named(names)}: {AT_SITE.format(run=self.run, which=asked)}"
         return NotFound(f"{what}, which the coordinator does not have", f"Its owner writes it {there}", path="site")
 
     def chosen(self, state: object, site: str | None) -> Model:
@@ -108,13 +113,16 @@ class Ended:
         return Model(world=self.world, weights=weights, form=by.form, options=by.options(self.config), origin=origin)
 
     def origin(self, site: str | None, note: str = "") -> Origin:
+        selection = self.result.get("selection")
         return Origin(
             method=self.method.name,
             run=self.run,
-            rounds=self.result["rounds"],
+            which=self.which,
+            round=self.result["rounds"] if self.best is None else self.best["round"],
+            selected={} if self.best is None or selection is None else {selection["score"]: self.best["value"]},
             site=site or "",
             state_digest=self.result["state_digest"] or "",
-            metrics=self.metrics(site),
+            metrics=self.metrics(site) if self.best is None else self.metrics_at(self.best["cursor"], site),
             note=note,
         )
 
@@ -126,27 +134,58 @@ class Ended:
         known = [c["accuracy"] for c in clients if c["accuracy"] is not None]
         return {"accuracy": sum(known) / len(known)} if known else {}
 
+    def metrics_at(self, cursor: int, site: str | None) -> Mapping[str, float]:
+        """A site's accuracy at a scoring, or the mean over the sites that were scored."""
+        points = [each for each in self.result["curve"] if each["cursor"] == cursor and (site is None or each["client"] == site)]
+        return {"accuracy": sum(each["accuracy"] for each in points) / len(points)} if points else {}
+
+
+def best_in(result: RunResult) -> ValidatedData:
+    """The best scoring of a run. Raises NotFound for one that does not select, or whose sites told no such score."""
+    run, selection = result["run"], result.get("selection")
+    if selection is None:
+        what = f"Run {run} selects by no score, so none of its rounds is the best"
+        raise NotFound(what, "Leave --which out, or start a run with `selection`, such as accuracy", path="which")
+    best = selection["best"]
+    if best is None:
+        what = f"No site of run {run} told {selection['score']} of its validation rows, so none of its rounds is the best"
+        raise NotFound(what, "Leave --which out; the run's notes say more", path="which")
+    return best
+
+
+def hint_of(result: RunResult) -> str:
+    """What whoever gets the last model of a run should know: that there is a best one beside it. Empty where there is none."""
+    selection = result.get("selection")
+    best = None if selection is None else selection["best"]
+    if selection is None or best is None:
+        return ""
+    return f"This is the last model; the best by {selection['score']} is of round {best['round']}: --which best writes it"
+
 
 def named(sites: list[str]) -> str:
     more = f" and {len(sites) - SHOWN} more" if len(sites) > SHOWN else ""
     return f"{', '.join(sites[:SHOWN])}{more}" if sites else "no site of this run"
 
 
-def remote_model(client: Client, run: str, site: str | None, methods: Methods) -> Model:
-    """The model of a coordinator's run, or of one of its sites. Raises Refused errors that say where it is."""
-    ended = Ended(client.run(quote(run, safe="")), methods)
+def remote_model(client: Client, run: str, site: str | None, methods: Methods, which: str = FINAL) -> tuple[Model, str]:
+    """The model of a coordinator's run, or of one of its sites, and what to know of it (`hint_of`).
+
+    Raises Refused errors that say where it is.
+    """
+    ended = Ended(client.run(quote(run, safe="")), methods, which)
     ended.check(site)
     with tempfile.TemporaryDirectory(prefix="tideline-") as folder:
         parts = FolderParts(Path(folder), durable=False)
-        root = fetch(client, ended.run, parts)
+        root = fetch(client, ended.run, parts, which)
         model = ended.chosen(decode(ended.method.state, root, parts, LAX), site)
         # The tensors are maps of files that go with the folder.
-        return replace(model, weights={name: w.clone() for name, w in model.weights.items()})
+        made = replace(model, weights={name: w.clone() for name, w in model.weights.items()})
+        return made, hint_of(ended.result) if which == FINAL else ""
 
 
-def fetch(client: Client, run: str, parts: FolderParts) -> Digest:
-    """Every file of a final state, each checked against its digest; the root's."""
-    listed = client.get(f"/runs/{run}/files")
+def fetch(client: Client, run: str, parts: FolderParts, which: str = FINAL) -> Digest:
+    """Every file of the final state, or of the best round's, each checked against its digest; the root's."""
+    listed = client.get(f"/runs/{run}/files{'' if which == FINAL else f'?which={which}'}")
     for digest, size in listed["files"]:
         with contextlib.closing(parts.upload(Digest(check_digest(digest)), int(size))) as upload:
             for chunk in client.download(f"/parts/{digest}?run={run}"):

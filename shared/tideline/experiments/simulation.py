@@ -22,9 +22,10 @@ from tideline.client.watching import Watcher
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.privacy import DEFAULT_POLICY, Policy
-from tideline.core.run import ClientId, Role, RunId, World
+from tideline.core.run import ClientId, Role, RunId, Selection, World
 from tideline.core.settings import Plain, plain
 from tideline.engine.coordinator.result import result_of
+from tideline.engine.coordinator.scores import scored_state
 from tideline.engine.model.experiment import DealData, Experiment, SiteSource, read_experiment
 from tideline.engine.model.runs import Status
 from tideline.engine.process.ray_tasks import RAY, Cluster, check_options
@@ -39,7 +40,7 @@ from tideline.experiments.results import Ended
 from tideline.learning.datasets import digits
 from tideline.learning.formats.folder import find, read_folder
 from tideline.learning.formats.holdings import Holdings
-from tideline.learning.model_file import Model
+from tideline.learning.model_file import BEST, Model
 from tideline.learning.model_file import packed as packed_model
 from tideline.learning.partition.folders import Sites, read_dealt, rule_in, sites_of
 from tideline.nets import registry
@@ -296,6 +297,10 @@ def roster_of(experiment: Experiment, dealt: Mapping[str, DealtSite] | None = No
     sites: Mapping[str, SiteSource | DealtSite] = experiment.data if dealt is None else dealt
     roster = {name: site.role.value for name, site in sites.items()}
     named = "data" if dealt is None else "deal"
+    taken = [name for name in roster if name == "best" or name.startswith("best-")]
+    if taken and experiment.selection is not Selection.NONE:
+        what = f"{named}.{taken[0]}: its model's file would have the name of a best round's"
+        raise ConfigRefused(what, "Name the site otherwise in a simulation that selects", path=f"{named}.{taken[0]}")
     if experiment.select:
         raise ConfigRefused("select has no meaning in a simulation", f"Leave it out; {named} names the sites", path="select")
     if experiment.roster and {n: r.value for n, r in experiment.roster.items()} != roster:
@@ -330,7 +335,7 @@ def write(federation: Federation, run: RunId, result: RunResult, out: Path, meth
     if federation.run_service.find(run).status is Status.COMPLETED:
         root, size = federation.journal.rounds(run)[-1].state[0]
         export(lambda digest, _: contextlib.nullcontext(federation.parts.view(digest)), root, size, out / "state.safetensors")
-        for name, model in models_of(federation, run, result, methods):
+        for name, model in (*models_of(federation, run, result, methods), *best_models(federation, run, result, methods)):
             replace_bytes(out / f"{name}.safetensors", packed_model(model))
     # Last, and whole or not at all: with it everything is there.
     replace_file(out / "result.json", json.dumps(result, indent=2) + "\n")
@@ -349,6 +354,25 @@ def models_of(federation: Federation, run: RunId, result: RunResult, methods: Me
         own = None if memory is None else ended.of_memory(memory, site)
         if (model := own or ended.of_site(state, site)) is not None:
             yield f"model-{site}", model
+
+
+def best_models(federation: Federation, run: RunId, result: RunResult, methods: Methods) -> Iterator[tuple[str, Model]]:
+    """The models of the best round of a run that selects, as `model-best` and `model-best-SITE`."""
+    best = federation.run_service.find(run).best
+    files = () if best is None else scored_state(federation.journal.rounds(run), best)
+    if not files:
+        return
+    ended = Ended(result, methods, BEST)
+    state = decode(ended.method.state, files[0][0], federation.parts, LAX)
+    if (model := ended.of_run(state)) is not None:
+        yield "model-best", model
+    for site in ended.roles:
+        vault = federation.agents[ClientId(site)].vault
+        head = vault.head(run)
+        kept = head.best.memory if head and head.best and head.best.cursor == best else ()
+        own = ended.of_memory(decode(ended.method.memory, kept[0][0], vault.parts(run), LAX), site) if kept else None
+        if (model := own or ended.of_site(state, site)) is not None:
+            yield f"model-best-{site}", model
 
 
 def dealt_sites(given: DealData, text: ExperimentText) -> dict[str, DealtSite]:

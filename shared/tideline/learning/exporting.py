@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import nearest
-from tideline.learning.model_file import Model, packed
+from tideline.learning.model_file import WHICH, Model, packed
 from tideline.learning.onnx_file import save_onnx
 from tideline.learning.weights import SUFFIX, save_torch
 
@@ -18,6 +18,15 @@ FORMATS: Mapping[str, tuple[tuple[str, ...], Callable[[Model, Path], object]]] =
     "onnx": ((".onnx",), save_onnx),
 }
 SUFFIXES = tuple(suffix for suffixes, _ in FORMATS.values() for suffix in suffixes)
+
+
+def check_which(asked: str) -> str:
+    """The name of one of a run's models. Raises ConfigRefused."""
+    if asked not in WHICH:
+        raise ConfigRefused(
+            f"There is no model {asked!r}", f"Use one of: {', '.join(WHICH)}{nearest(asked, WHICH)}", path="which"
+        )
+    return asked
 
 
 def format_of(out: Path, asked: str | None) -> str:

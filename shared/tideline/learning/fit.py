@@ -17,9 +17,15 @@ from torch.optim import Optimizer
 
 from tideline.core.rows import Rows, as_rows
 from tideline.core.step import Data, Site, no_tick
+from tideline.learning.early_stopping import BestEpoch
 
 C = TypeVar("C")
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+
+def never() -> bool:
+    """Training that ends by its epochs alone."""
+    return False
 
 
 def cross_entropy(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -63,11 +69,13 @@ def fit(
     steps: int = 0,
     clip: float = 0.0,
     least: int = 2,
+    over: Callable[[], bool] = never,
 ) -> float:
     """Train in place on labelled rows; gives the mean loss of the last epoch. Batch norm's counters stay (`uncounted`).
 
     steps: if not 0, so many mini-batches in place of epochs, the last epoch cut short. clip: if not 0, the largest norm of a
     gradient, longer ones are shortened to it. least: rows under which a last batch joins the one before it.
+    over: asked after each epoch, whether it is the last.
     """
     assert data.y is not None, "only labelled rows can be fitted"
     net.train()
@@ -81,7 +89,10 @@ def fit(
                 mean += (value - mean) * len(rows) / seen
                 tick(done / steps if steps else (epoch + seen / len(data)) / epochs)
                 if done == steps:
+                    over()
                     return mean
+            if over():
+                break
     return mean
 
 
@@ -97,11 +108,22 @@ def fit_at(
     steps: int = 0,
     clip: float = 0.0,
     least: int = 2,
+    patience: int = 0,
 ) -> float:
-    """`fit` at a site: on its training rows, or on `data`, with its generator, device and progress."""
+    """`fit` at a site: on its training rows, or on `data`, with its generator, device and progress.
+
+    patience: if not 0, so many epochs without a better loss on the site's validation rows end it, and the weights of the best
+    epoch stay (`early_stopping`); of no effect where these rows have no labels.
+    """
     rows, rng, device, tick = site.data if data is None else data, site.rng, site.device, site.tick
     many = {"epochs": epochs, "batch": batch, "steps": steps, "least": least}
-    return fit(net, rows, loss, optimiser, **many, clip=clip, rng=rng, device=device, tick=tick)
+    held = site.validation
+    stopping = BestEpoch(net, loss, optimiser, held, patience, device) if patience and held and held.labelled else None
+    over = stopping.over if stopping else never
+    mean = fit(net, rows, loss, optimiser, **many, clip=clip, rng=rng, device=device, tick=tick, over=over)
+    if stopping:
+        stopping.restore()
+    return mean
 
 
 def descend(net: nn.Module, loss: Loss, x: Tensor, y: Tensor, optimiser: Optimizer, clip: float) -> float:

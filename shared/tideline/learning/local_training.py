@@ -7,6 +7,7 @@ its own defaults. An optimiser is fresh with each order; a schedule spans the ro
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -44,6 +45,9 @@ class TrainingOptions:
     label_smoothing: float = setting(0.0, low=0.0, high=0.99, doc="share of a label that is spread over all classes")
     class_weights: str = setting("none", choices=("none", BALANCED), doc="balanced: a class counts alike however few rows it has")
     clip_gradient: float = setting(0.0, low=0.0, doc="longest gradient of a mini-batch; longer ones are shortened; 0: none is")
+    patience: int = setting(
+        0, low=0, high=100_000, doc="epochs without a better loss on validation rows that end an order's; 0: none"
+    )
 
     def __post_init__(self) -> None:
         """Raises ConfigRefused for settings that do not go together."""
@@ -141,4 +145,12 @@ def train_at(
     c = site.config
     by = optimiser_of(c, net.parameters() if moving is None else moving, site.round)
     many = {"epochs": epochs, "batch": batch, "steps": steps, "least": least}
-    return fit_at(site, net, loss, by, **many, data=data, clip=c.clip_gradient)
+    return fit_at(site, net, loss, by, **many, data=data, clip=c.clip_gradient, patience=c.patience)
+
+
+def patience_of(config: object) -> int:
+    """The patience that a method's settings ask for, or a group among them; 0 where they have none."""
+    if not dataclasses.is_dataclass(config) or isinstance(config, type):
+        return 0
+    groups = (config, *(getattr(config, each.name) for each in dataclasses.fields(config)))
+    return max((each.patience for each in groups if isinstance(each, TrainingOptions)), default=0)

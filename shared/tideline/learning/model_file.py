@@ -27,6 +27,7 @@ from tideline.nets import forms
 
 KEY = "tideline.model"  # of the metadata
 FORMAT = 1
+WHICH = FINAL, BEST = "final", "best"  # models of a run or a site
 AGAIN = "Export the model again, and copy the whole file"
 
 
@@ -36,10 +37,14 @@ class Origin:
 
     method: str = setting("", doc="the method's name")
     run: str = setting("", doc="the run's id")
-    rounds: int | None = setting(None, doc="rounds of the run")
+    which: str = setting(FINAL, choices=WHICH, doc="the run's last model, or that of its best round")
+    round: int | None = setting(None, doc="the round of the model: of the best, that of the scoring that found it")
     site: str = setting("", doc="whose own model it is; empty: the run's")
     state_digest: str = setting("", doc="of the run's final state, where that is known")
-    metrics: Mapping[str, float] = setting(EMPTY, doc="the site's last, or of a run's model the mean accuracy over its sites")
+    metrics: Mapping[str, float] = setting(
+        EMPTY, doc="the site's in that round, or of a run's model the mean accuracy over sites"
+    )
+    selected: Mapping[str, float] = setting(EMPTY, doc="of the best: the score that selects, the mean over sites, where known")
     note: str = setting("", doc="what to know of it, in a sentence")
     tideline: str = setting(__version__, doc="the version that wrote the file")
 

@@ -28,6 +28,7 @@ S = TypeVar("S")
 M = TypeVar("M")
 Outputs: TypeAlias = tuple[Tensor, Tensor | None]  # of some rows: outputs (n, classes), labels (n,)
 MOST_MATRIX = 100  # classes; with more, rows are counted by class alone
+MOST_COUNTED = 2.0**40  # rows of a site, each as often as models are scored on it: what is more is no count
 OF_SITES = ("auroc", "ece")  # scores that a site tells itself, each with its interval
 NAMES = tuple(f"{name}{end}" for name in OF_SITES for end in ("", "_low", "_high"))
 
@@ -177,17 +178,29 @@ def validations(asked: Asked, replies: Replies[Any]) -> dict[str, Table]:
 
 
 def tables(replies: Replies[Scored | ScoredInBins], turn: Turn[C]) -> dict[str, Table]:
-    """Scores, recalls and confusions of sites that had rows to score. Counts of other shapes than the world's are left out."""
-    K = turn.world.classes
+    """Scores, recalls and confusions of sites that had rows to score. Counts that no rows could give are left out."""
     counts, reports = dict[str, SiteCounts](), dict[str, dict[str, Score]]()
     for site, reply in replies.items():
         c = reply.counts.matrix if reply.counts.matrix is not None else reply.counts.by_class
-        if c is None or c.shape not in ((K, K), (3, K)) or not int(c.sum()) or reply.counts.models < 1:
+        if c is None or reply.counts.models < 1 or not sound(c, turn.world.classes):
             continue
         own = SiteCounts(c, whole_rows(c, reply.counts.models))
         counts[site], reports[site] = own, reports_of(replies.metrics.get(site, {}), own.rows)
     seed = int(torch.randint(2**31, (), generator=turn.rng)) if counts else 0
     return of_sites(counts, reports, turn.world, seed) if counts else {}
+
+
+def sound(counts: Tensor, K: int) -> bool:
+    """Whether some rows could have these counts, of labels and predictions (K, K) or by class (3, K): a site may send any."""
+    if counts.shape not in ((K, K), (3, K)):
+        return False
+    c = counts.double()
+    if float(c.min()) < 0 or not 1 <= float(c.sum()) <= MOST_COUNTED:
+        return False
+    if len(c) == K:
+        return True
+    right, rows, taken = c
+    return bool((right <= rows).all() and (right <= taken).all()) and float(rows.sum()) == float(taken.sum())
 
 
 def whole_rows(counts: Tensor, models: int) -> int:

@@ -143,4 +143,5 @@ class RemoteRun(Run):
         return self._client.run(f"{self._quoted}{HISTORY if history else ''}")
 
     def _model(self, site: str | None) -> Model:
-        return remote_model(self._client, self.id, site, self._methods)
+        model, _ = remote_model(self._client, self.id, site, self._methods)
+        return model

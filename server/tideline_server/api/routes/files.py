@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Literal
 
 import anyio
 from fastapi import APIRouter, Path, Query, Request
@@ -18,6 +18,7 @@ from tideline.archive.parts import Upload
 from tideline.core.errors import ConfigRefused, Malformed, NotFound, PermissionRefused, Refused
 from tideline.core.run import Digest, RunId
 from tideline.engine.coordinator.api_keys import Caller
+from tideline.engine.coordinator.scores import scored_state
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import UPLOADER
 from tideline.engine.model.orders import Files
@@ -40,21 +41,28 @@ BYTES: Responses = {
     416: {"model": Problem, "description": "The file has none of the bytes that Range asked for", "headers": RANGE},
 }
 
+FINAL, BEST = "final", "best"
+Which = Annotated[Literal["final", "best"], Query(description="the run's last state, or the one that its best round scored")]
 PartDigest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of the bytes")]
 OfRun = Annotated[str, Query(pattern=r"^[A-Za-z0-9._-]{1,80}$", description="the completed run whose state names the file")]
 
 
 @router.get("/runs/{run}/files", summary="List the files of a completed run's final state")
-def run_files(services: Given, asking: Asking, run: Name) -> RunFiles:
-    """The root, which names the others, and its parts. 409 while the run is not completed."""
-    files = final_files(services, RunId(run), asking)
+def run_files(services: Given, asking: Asking, run: Name, which: Which = "final") -> RunFiles:
+    """The root, which names the others, and its parts. 409 while the run is not completed; `best` of a run that selects."""
+    files = state_files(services, RunId(run), asking)[which]
+    if not files:
+        what = f"Run {run} has no best round: it selects by no score, or its sites told none"
+        raise NotFound(what, "Leave which out", path="which")
     return RunFiles(root=files[0][0], files=list(files))
 
 
 @router.get("/parts/{digest}", summary="Download one file", response_class=StreamingResponse, responses=BYTES)
 def part_bytes(services: Given, asking: Asking, digest: PartDigest, run: OfRun, request: Request) -> Response:
-    """Raw bytes, or one range of them. A digest alone opens nothing: the final state of the run that you name must name it."""
-    if digest not in dict(final_files(services, RunId(run), asking)):
+    """Raw bytes, or one range of them. A digest alone opens nothing: the final state of the run that you name must name it, or
+    that of its best round.
+    """
+    if not any(digest in dict(files) for files in state_files(services, RunId(run), asking).values()):
         raise NotFound(f"The final state of run {run} names no file {digest[:12]}", f"See /runs/{run}/files")
     return sent(services.part_store.parts.view(Digest(digest)), f'"{digest}"', request.headers)
 
@@ -77,8 +85,10 @@ def sent(view: memoryview, tag: str, asked: Headers) -> Response:
     return StreamingResponse(chunks(view[span.first : span.end]), status, headers, "application/octet-stream")
 
 
-def final_files(services: Services, run: RunId, asking: Caller) -> Files:
-    """What the final state consists of. Raises NotFound; Refused while there is none; PermissionRefused.
+def state_files(services: Services, run: RunId, asking: Caller) -> dict[str, Files]:
+    """What the final state and that of the best round consist of; the latter is empty where a run has none.
+
+    Raises NotFound; Refused while there is no final state; PermissionRefused.
 
     Some methods' states are for admins alone; and so is that of a run that has length tables for them, which may stand in it.
     """
@@ -94,7 +104,7 @@ def final_files(services: Services, run: RunId, asking: Caller) -> Files:
         what = f"The key {asking.name!r} is {article(asking.role)}; the final state of run {run} needs {KeyRole.ADMIN}"
         todo = f"Ask an admin for a key whose role is {KeyRole.ADMIN}, or for the exported file"
         raise PermissionRefused(what, todo, role=asking.role.value, needs=KeyRole.ADMIN.value)
-    return rounds[-1].state
+    return {FINAL: rounds[-1].state, BEST: () if row.best is None else scored_state(rounds, row.best)}
 
 
 def chunks(view: memoryview) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from tideline import nets
 from tideline.algorithms.averaging import PRESETS, Training, at_random, learners, needs_teachers, predict, scored
 from tideline.algorithms.averaging.messages import Model
 from tideline.core.algorithm import Algorithm, InitialWeights, RunModel
-from tideline.core.errors import StepFailed
+from tideline.core.errors import ConfigRefused, StepFailed
 from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn, folded, marked, to, to_all
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
@@ -161,6 +161,9 @@ def fits(config: Central, world: World, roster: Roster) -> None:
     """The network fits the world, and a client has labels. Raises ConfigRefused, RosterRefused."""
     nets.check(world)
     needs_teachers(config, roster)
+    if config.patience:
+        what = f"config.patience is {config.patience}, and with central the coordinator trains, which has no rows for validation"
+        raise ConfigRefused(what, "Leave patience out", path="config.patience")
 
 
 def sizes(config: Central, world: World) -> Mapping[str, int]:

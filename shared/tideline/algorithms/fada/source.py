@@ -37,7 +37,7 @@ def begin(order: Common, memory: Mine, site: Site[Either]) -> Outcome[Improved, 
     c, model = site.config, met(order, memory, site, site.round - 1)
     net = nets.loaded(site.world, model, site.device)
     by = optimiser(c, net.parameters(), c.rate, c.momentum, c.weight_decay)
-    loss = fit_at(site, net, loss_at(site), by, epochs=c.source_epochs, batch=c.batch, clip=c.clip_gradient)
+    loss = fit_at(site, net, loss_at(site), by, epochs=c.source_epochs, batch=c.batch, clip=c.clip_gradient, patience=c.patience)
     after = nets.weights_of(net)
     if not finite(*after.values()):
         return Outcome(Improved(None), memory)

@@ -112,8 +112,16 @@ def train_encoder(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Tra
     rate = rate_at(c.encoder, c.encoder_rate, site.round, c.encoder_rounds)
     labels = criterion(c.encoder, site.data.y, site.world.classes, site.device)
     by = optimiser(c.encoder, net.parameters(), rate, c.encoder_momentum, c.encoder_weight_decay)
-    clip, epochs = c.encoder.clip_gradient, c.encoder_epochs
-    loss = fit_at(site, net, lambda net, x, y: labels(net(x), y), by, epochs=epochs, batch=c.encoder_batch, clip=clip)
+    loss = fit_at(
+        site,
+        net,
+        lambda net, x, y: labels(net(x), y),
+        by,
+        epochs=c.encoder_epochs,
+        batch=c.encoder_batch,
+        clip=c.encoder.clip_gradient,
+        patience=c.encoder.patience,
+    )
     return Outcome(Trained(nets.weights_of(net)), memory, {"loss": loss})
 
 

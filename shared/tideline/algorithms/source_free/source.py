@@ -98,7 +98,7 @@ def trained(
     def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         return labels(net, change(x) if change else x, y)
 
-    value = fit_at(site, net, loss, by, epochs=c.source_epochs, batch=c.source_batch, clip=c.clip_gradient)
+    value = fit_at(site, net, loss, by, epochs=c.source_epochs, batch=c.source_batch, clip=c.clip_gradient, patience=c.patience)
     made = parts(nets.weights_of(net))
     return Taught(made.f, made.g, len(site.data)), {"loss": value, "samples": len(site.data)}
 

@@ -53,7 +53,9 @@ def trained(model: Weights, memory: Mine, site: Site[STLF], epochs: int, rate: f
     c, net = site.config, nets.loaded(site.world, model, site.device)
     data = teaching(memory, site.data)
     by = optimiser(c, net.parameters(), rate, c.momentum, c.weight_decay)
-    loss = fit_at(site, net, loss_at(site, data), by, epochs=epochs, batch=c.batch, data=data, clip=c.clip_gradient)
+    loss = fit_at(
+        site, net, loss_at(site, data), by, epochs=epochs, batch=c.batch, data=data, clip=c.clip_gradient, patience=c.patience
+    )
     return net, loss
 
 

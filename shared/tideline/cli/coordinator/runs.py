@@ -19,6 +19,7 @@ from tideline.cli.options import (
     Networks,
     Overrides,
     RunId,
+    Which,
     remote,
     use_networks,
 )
@@ -159,6 +160,7 @@ def export(
     out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write: .safetensors, .pt or .onnx.")],
     site: Annotated[str | None, typer.Option(metavar="NAME", help="The model of this site, if each has its own.")] = None,
     kind: ModelFormat = None,
+    which: Which = "final",
     state: Annotated[
         bool, typer.Option("--state", help="Write the coordinator's whole final state instead, which may be no model.")
     ] = False,
@@ -166,12 +168,13 @@ def export(
     networks: Networks = None,
     as_json: Json = False,
 ) -> None:
-    """Write the model that a completed run ended in, or say where it is."""
+    """Write the model that a completed run ended in, or that of its best round, or say where it is."""
     from tideline.client.export import export_remote
 
     if state:
-        if site or kind not in (None, "safetensors"):
-            raise ConfigRefused("--state goes with neither --site nor another format", "Leave one of them out", path="state")
+        if site or kind not in (None, "safetensors") or which != "final":
+            what = "--state goes with neither --site nor --which nor another format"
+            raise ConfigRefused(what, "Leave one of them out", path="state")
         with connect() as client:
             exported = export_remote(client, quoted(run), out)
         output(exported, as_json, f"Wrote {exported['tensors']} tensors, {exported['bytes']} bytes, to {exported['file']}")
@@ -179,14 +182,14 @@ def export(
     from tideline.cli.models import show_model
     from tideline.core.algorithm import load_methods
     from tideline.experiments.results import remote_model
-    from tideline.learning.exporting import export_model, format_of
+    from tideline.learning.exporting import check_which, export_model, format_of
 
     chosen = format_of(out, kind)
     use_networks(networks)
     with connect() as client:
-        model = remote_model(client, run, site, load_methods(methods))
+        model, hint = remote_model(client, run, site, load_methods(methods), check_which(which))
     export_model(model, out, chosen)
-    show_model(model, out, as_json)
+    show_model(model, out, as_json, hint)
 
 
 @app.command("report")

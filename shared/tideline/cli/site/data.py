@@ -155,8 +155,8 @@ def show_report(report: FolderReport) -> None:
     from tideline.learning.formats.surveys import OWNERS
 
     typer.echo(f"{clean(report.folder)}, read as a {report.role} would be\n")
-    columns = ("domain", "kind", "samples", "held out", "classes", "balance", "shape", "values", "unreadable")
-    show(table("", columns, map(row, report.domains), right=(2, 3, 4, 5, 8)))
+    columns = ("domain", "kind", "samples", "train", "validation", "test", "classes", "balance", "shape", "values", "unreadable")
+    show(table("", columns, map(row, report.domains), right=(2, 3, 4, 5, 6, 7, 10)))
     for domain in report.domains:
         show_details(domain)
     if report.ignored:
@@ -184,7 +184,7 @@ def row(domain: DomainReport) -> list[str]:
     shapes = NOTHING if content is None else most(content.shapes)
     reach = NOTHING if content is None or content.low is None else f"{content.low:g} to {content.high:g}"
     lost = NOTHING if content is None else str(len(content.unreadable))
-    counts = [NOTHING if n is None else str(n) for n in (domain.samples, domain.held_out)]
+    counts = [NOTHING if n is None else str(n) for n in (domain.samples, domain.train, domain.validation, domain.held_out)]
     return [domain.name, KINDS[domain.kind], *counts, classes, share(domain.balance), shapes, reach, lost]
 
 

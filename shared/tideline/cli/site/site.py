@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tideline.cli.guard import output, print_json
-from tideline.cli.options import REGISTRY, Json, Methods, ModelFormat, Networks, use_networks
+from tideline.cli.options import REGISTRY, Json, Methods, ModelFormat, Networks, Which, use_networks
 from tideline.client.output import check_out, clean, counted, day, size
 from tideline.core.errors import ConfigRefused, NotFound, Refused
 from tideline.core.run import RunId
@@ -62,6 +62,7 @@ def export_kept(
         Path, typer.Option("--out", metavar="FILE", help="A .npz file to write; of `model` also .safetensors, .pt or .onnx.")
     ],
     kind: ModelFormat = None,
+    which: Which = "final",
     methods: Methods = REGISTRY,
     networks: Networks = None,
     as_json: Json = False,
@@ -69,8 +70,11 @@ def export_kept(
     """Write something that the site has learnt to a file."""
     use_networks(networks)
     if name == MODEL and (kind is not None or out.suffix != ".npz"):
-        export_own(home, run, out, kind, methods, as_json)
+        export_own(home, run, out, kind, methods, as_json, which)
         return
+    if which != "final":
+        what = f"--which {which} is of the site's model as a model's file"
+        raise ConfigRefused(what, "Name `model`, and a file that ends in .safetensors, .pt or .onnx", path="which")
     import numpy as np
 
     arrays = taken(home, run, name, methods)
@@ -79,17 +83,17 @@ def export_kept(
     show_written(out, arrays, as_json)
 
 
-def export_own(home: Path, run: str, out: Path, kind: str | None, methods: str, as_json: bool) -> None:
+def export_own(home: Path, run: str, out: Path, kind: str | None, methods: str, as_json: bool, which: str) -> None:
     """Write the site's own model as a model's file."""
     from tideline.cli.models import show_model
-    from tideline.learning.exporting import export_model, format_of
-    from tideline_agent.home.runs import own_model
+    from tideline.learning.exporting import check_which, export_model, format_of
+    from tideline_agent.home.models import hint_of, own_model
 
     check_home(home)
     chosen = format_of(out, kind)
-    model = own_model(home, RunId(run), methods)
+    model = own_model(home, RunId(run), methods, check_which(which))
     export_model(model, out, chosen)
-    show_model(model, out, as_json)
+    show_model(model, out, as_json, hint_of(home, RunId(run), which))
 
 
 @app.command("picture")

@@ -23,10 +23,10 @@ from tideline.core.handle import AnyHandle
 from tideline.core.phase import AnyPhase, AnyPlan, Each, Folded, Replies, Table, Turn, folded
 from tideline.core.privacy import contract_digest
 from tideline.core.record import Nothing, Record, Weights
-from tideline.core.run import EMPTY, ClientId, Digest, Last, Roster, RunSpec, Sampling, Scoring, World, checked_world
+from tideline.core.run import EMPTY, ClientId, Digest, Last, Roster, RunSpec, Sampling, Scoring, Selection, World, checked_world
 from tideline.core.settings import Settings, plain
 from tideline.engine.compute.cohort import check_sampling, drawn, least_of, notes_of
-from tideline.engine.compute.configured import Configured, configured
+from tideline.engine.compute.configured import Configured, configured, scores
 from tideline.engine.model.experiment import weights_missing
 from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Purpose, seed_for
@@ -241,6 +241,7 @@ class InlineCompute:
         if asked.initial_weights and algorithm.initial_weights:
             notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
         method = Configured(algorithm, settings, asked.scoring)
+        check_selection(method)
         if asked.sampling:
             check_sampling(asked.sampling, method, roster, self.sampled_methods)
             notes = (*notes, *notes_of(asked.sampling, method.plan))
@@ -288,7 +289,7 @@ class InlineCompute:
         game = self.game(asked.spec, asked.roster)
         state, replies = self.state_at(game, asked), self.replies(game, asked.closing)
         turned = close(game, state, asked.closing.cursor, replies, asked.available)
-        made = self.encoded(game, turned, asked.with_checkpoint)
+        made = self.encoded(game, turned, asked.with_checkpoint or selects(game, turned))
         if not made.state:
             self._live[asked.spec.id] = ((asked.checkpoint, (*asked.history, asked.closing)), turned.state)
             self._live = dict(list(self._live.items())[-LIVE_RUNS:])
@@ -379,6 +380,20 @@ class InlineCompute:
                 once[id(order)] = encode(order, self.parts, rules, memo)
             made[client] = once[id(order)]
         return made
+
+
+def check_selection(method: Configured) -> None:
+    """Raises ConfigRefused for a selection by a method whose scorings tell no score to select by."""
+    if method.scoring.selection is not Selection.NONE and all(phase.report is None for phase in method.plan):
+        what = f"{method.algorithm.name} scores in a way of its own, and tells no score to select a round by"
+        raise ConfigRefused(what, "Leave selection out", path="selection")
+
+
+def selects(game: Game, turned: Turned) -> bool:
+    """Whether a state is scored next in a run that selects its best round: it may be the best, so it is written."""
+    if game.method.scoring.selection is Selection.NONE or turned.cursor == len(game.plan):
+        return False
+    return scores(game.plan[turned.cursor])
 
 
 def bare(handles: Iterable[AnyHandle]) -> tuple[AnyHandle, ...]:

@@ -18,7 +18,7 @@ from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
 from tideline.core.record import Nothing, Record
-from tideline.core.run import Digest, Role, RunId, Scoring, Selection, World
+from tideline.core.run import Digest, Role, RunId, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
 from tideline.engine.compute.configured import Configured, configured
@@ -26,6 +26,7 @@ from tideline.engine.compute.inline import reproducible
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import Done, Job, OpenSiteData, SiteData
+from tideline.learning.local_training import patience_of
 from tideline.nets.fingerprint import print_of
 
 P = ParamSpec("P")
@@ -54,9 +55,7 @@ class StepRunner:
         phase = None if job.cursor == JOIN else placed(method, job)
         step = phase.step if phase else None
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
-            view = seen(step.view if step else View.TRAIN, job.brief.scoring)
-            data = self.rows(site_data, view, role)
-            selects = view is View.HELD_OUT and job.brief.scoring.selection is not Selection.NONE
+            data, validation = self.seen(site_data, step.view if step else View.TRAIN, job.brief, config)
             fetch = self.fetching(algorithm, config, world, job)
             site = Site(
                 config=config,
@@ -70,7 +69,7 @@ class StepRunner:
                 fetch=fetch,
                 tick=tick,
                 transfers=job.transfers,
-                validation=self.rows(site_data, View.VALIDATION, role) if selects else None,
+                validation=validation,
             )
             if phase is None or step is None:
                 return self.join(algorithm, job, site, method.contract)
@@ -129,6 +128,19 @@ class StepRunner:
             what = "This site's memory of the run is no longer whole"
             raise MemoryLost(what, "Restore the agent's home directory, or begin the run again") from cause
 
+    def seen(self, site_data: SiteData, view: View, brief: Brief, config: Settings) -> tuple[Data, Data | None]:
+        """A step's rows, and those for validation where it has a use for them: to score, or to stop training early by labels.
+
+        Where they are used, nobody trains on them.
+        """
+        role, selects = brief.role, brief.scoring.selection is not Selection.NONE
+        if view is not View.TRAIN:
+            scored = view is View.HELD_OUT and selects
+            return self.rows(site_data, view, role), self.rows(site_data, View.VALIDATION, role) if scored else None
+        held = self.rows(site_data, View.VALIDATION, role) if role is not Role.TARGET and patience_of(config) else None
+        stops = held is not None and held.labelled and len(held) > 0
+        return self.rows(site_data, View.LEARN if selects or stops else view, role), held if stops else None
+
     def rows(self, site_data: SiteData, view: View, role: Role) -> Data:
         return masked(guarded("that reads the data", site_data.view, view, role), view, role)
 
@@ -155,11 +167,6 @@ def placed(method: Configured, job: Job) -> AnyPhase:
         what = f"The order is of place {job.cursor} and round {job.round}, which the run's plan has not"
         raise Malformed(what, "The coordinator is of another version, or is not to be trusted")
     return method.plan[job.cursor]
-
-
-def seen(view: View, scoring: Scoring) -> View:
-    """A run that selects its best round by validation rows does not train on them."""
-    return View.LEARN if view is View.TRAIN and scoring.selection is not Selection.NONE else view
 
 
 def masked(data: Data, view: View, role: Role) -> Data:

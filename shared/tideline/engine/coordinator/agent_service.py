@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
@@ -79,6 +79,8 @@ class AgentService:
         """An order as the agent sees it: seconds left instead of times, and only what concerns this client."""
         run = self.run(row)
         fact = run.fact(row.cursor)
+        if run.best is not None and run.best >= row.cursor:
+            run = replace(run, best=None)  # the round has closed meanwhile: this order comes too late for what it found
         brief = brief_of(run, run.roster[row.client], self.version)
         if seals(run.contract):
             brief = with_peers(brief, (each for each in self.journal.clients() if each.name in run.roster))

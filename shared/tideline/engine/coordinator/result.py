@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tideline.core.algorithm import STORE_BEST
 from tideline.core.privacy import Clause, Contract, Exposure, to_json
 from tideline.core.run import ClientId, Role, RunId, plain_world
 from tideline.core.settings import plain
@@ -209,9 +210,13 @@ class Shares:
     rounds: the closed ones. now_open: the orders of the open one. sites: their totals.
     """
 
-    def __init__(self, run: RunRow, rounds: Iterable[RoundRow], now_open: Iterable[AnyOrder], sites: Sites) -> None:
-        scorings = scorings_of(run.contract)
+    def __init__(self, run: RunRow, rounds: Sequence[RoundRow], now_open: Sequence[AnyOrder], sites: Sites) -> None:
+        last = STORE_BEST, STORE_BEST  # what no site learns from, and tells nothing
+        scorings = scorings_of(run.contract) | {last}
         self.asked, self.taught, self.sites = set[ClientId](), set[ClientId](), sites
+        answered = [(o.cursor, o.client) for o in now_open if o.status is OrderStatus.ANSWERED]
+        answered += [(closed.cursor, client) for closed in rounds for client in closed.folded]
+        self.stored = {client for cursor, client in answered if cursor != JOIN and step_of(run, cursor) == last}
         for closed in rounds:
             if closed.cursor != JOIN and step_of(run, closed.cursor) not in scorings:
                 self.asked.update(closed.asked)
@@ -226,7 +231,7 @@ class Shares:
         An accuracy needs labels, and a target sees none of its training rows: a step that tells one looked at held-out rows.
         """
         totals = self.sites.get(target, UNASKED)
-        return target not in self.asked and totals.scored == totals.answered
+        return target not in self.asked and totals.scored == totals.answered - (target in self.stored)
 
 
 def generalization(run: RunRow, clients: Iterable[Mapping[str, Any]], shares: Shares) -> dict[str, Any] | None:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tideline.core.algorithm import STORE_BEST
 from tideline.core.errors import Diverged, FederationError, Overtaken, StepFailed, StorageFull, Unreachable
 from tideline.core.phase import VALIDATION
 from tideline.core.run import ClientId, Digest, Draw, Member, Roster, RunId, Selection, Waiting
 from tideline.core.settings import Plain
 from tideline.engine.coordinator.part_store import PartStore
-from tideline.engine.coordinator.scores import news
+from tideline.engine.coordinator.scores import news, scored_state
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, new_order, seed_for
 from tideline.engine.model.runs import FINAL, JOIN, OPEN, Lease, RoundRow, RunRow, Status
@@ -195,8 +196,13 @@ class Scheduler:
                 )
             )
         closed = self.closed(run, answered, asked, made, self.clock.now())
+        best = self.best(run, closed)
         step = replace(
-            self.advance(run, (*rounds, closed), made, members), without=shut_out(asked), token=token, best=self.best(run, closed)
+            self.advance(run, (*rounds, closed), made, members),
+            without=shut_out(asked),
+            token=token,
+            best=best,
+            best_state=scored_state(rounds, run.cursor) if best else (),
         )
         if self.journal.advance(step, self.part_store.parts.has):
             for order in step.orders:
@@ -297,6 +303,8 @@ def recorded(cursor: int, asked: Mapping[ClientId, Digest], answered: Iterable[O
 def waiting_of(run: RunRow) -> Waiting:
     """The run's waiting rules. At the join everybody is awaited: the roster is frozen there."""
     rules = run.spec.waiting
+    if run.cursor >= 0 and run.fact(run.cursor).step == STORE_BEST:
+        return Waiting(deadline=rules.deadline, min_replies=1)  # with its floor of 0: everybody, until time is up
     return rules if run.cursor >= 0 else Waiting(deadline=rules.deadline)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tideline.core.phase import RECALLS, SCORE, SCORE_COLUMNS, VALIDATION, Table
 from tideline.core.run import ClientId, Role, Selection
+from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import RoundRow
 
 Numbers = dict[str, float | int]  # value, low and high of a score, and the number of rows
@@ -83,6 +84,11 @@ def news(closed: RoundRow, before: Iterable[RoundRow], selection: Selection, ros
     now = validated(closed, selection, roster)
     best = None if now is None else best_of(all_validated(before, selection, roster), selection)
     return now if now is not None and (best is None or better(now, best, selection)) else None
+
+
+def scored_state(rounds: Iterable[RoundRow], cursor: int) -> Files:
+    """The state that is scored at a cursor, among closed rounds; empty where it was not written."""
+    return next((closed.state for closed in rounds if closed.next_cursor == cursor), ())
 
 
 def selection_in(rounds: Iterable[RoundRow], selection: Selection, roster: Mapping[ClientId, Role]) -> dict[str, Any] | None:

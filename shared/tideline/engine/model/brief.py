@@ -35,6 +35,7 @@ class Brief:
     version   of the coordinator
     peers     the run's sites and their keys, where they seal for each other
     scoring   what the run asks of its scorings
+    best      the place in the plan of its best scoring so far, if it selects
     """
 
     method: str
@@ -47,6 +48,7 @@ class Brief:
     version: str = ""
     peers: Mapping[ClientId, Peer] = field(default_factory=lambda: EMPTY)
     scoring: Scoring = NO_MORE
+    best: int | None = None
 
 
 DISTRUST = "The coordinator is of another version, or is not to be trusted"
@@ -105,7 +107,7 @@ HANDOVER_CHARS = len(json.dumps({"sign": HEX_KEY, "receive": HEX_KEY, "signature
 
 def brief_of(run: RunRow, role: Role, version: str = "") -> Mapping[str, Plain]:
     """What an order says of its run to a site with this role. The same for all of them: nobody changes it."""
-    return BRIEFS.of(run.contract, lambda: plain_brief(run, role, version), run.id, role, version)
+    return BRIEFS.of(run.contract, lambda: plain_brief(run, role, version), run.id, role, version, run.best)
 
 
 def plain_brief(run: RunRow, role: Role, version: str) -> Mapping[str, Plain]:
@@ -120,6 +122,7 @@ def plain_brief(run: RunRow, role: Role, version: str) -> Mapping[str, Plain]:
         "role": role.value,
         "version": version,
         **({} if scoring == NO_MORE else {"scoring": plain(scoring)}),
+        **({} if run.best is None else {"best": run.best}),
     }
 
 
@@ -141,6 +144,9 @@ def read_brief(order: Order) -> Brief:
     scoring = order.brief.get("scoring", plain(NO_MORE))
     if not isinstance(scoring, dict):
         odd.append("scoring")
+    best = order.brief.get("best")
+    if best is not None and (type(best) is not int or not 0 <= best < order.cursor):
+        odd.append("best")
     if order.cursor < JOIN:
         odd.append("place")
     if odd:
@@ -156,6 +162,7 @@ def read_brief(order: Order) -> Brief:
         version=str(order.brief.get("version", "?")),
         peers=peers_in(order.brief),
         scoring=parse(Scoring, cast(Mapping[str, Plain], scoring), "scoring"),
+        best=cast("int | None", best),
     )
 
 

@@ -48,7 +48,7 @@ JOINING = PhaseFact("join", "join", 1)
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run: what was asked for (`spec`), and how far it is."""
+    """One run: what was asked for (`spec`), and how far it is. best: the cursor of its best scoring so far, if it selects."""
 
     id: RunId
     name: str
@@ -70,6 +70,7 @@ class RunRow:
     fingerprint: str = ""
     reference: RunId | None = None
     reference_of: RunId | None = None
+    best: int | None = None
 
     def fact(self, cursor: int) -> PhaseFact:
         """What is known of an exchange; the one at JOIN is the join."""

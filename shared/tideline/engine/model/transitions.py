@@ -44,6 +44,7 @@ def advanced(row: RunRow, step: Advance) -> RunRow:
         members=row.members if step.members is None else step.members,
         state_digest=step.state_digest,
         fingerprint=row.fingerprint if step.fingerprint is None else step.fingerprint,
+        best=row.best if step.best is None else step.from_cursor,
     )
 
 

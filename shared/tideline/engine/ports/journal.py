@@ -32,6 +32,7 @@ class Advance:
 
     sealed: the values for peers that the new state names, where it is kept. without: the sites whose failure is one of trust
     (`shut_out`), with its kind. best: of a round that is the best so far by the run's selection, its score (`Validated`).
+    best_state: the state that was scored in it, which is kept in place of that of the best round before.
     """
 
     run: RunId
@@ -49,11 +50,13 @@ class Advance:
     sealed: tuple[AnyHandle, ...] = ()
     without: Mapping[ClientId, str] = field(default_factory=lambda: EMPTY)
     best: Mapping[str, Plain] | None = None
+    best_state: Files = ()
 
     @property
     def digests(self) -> frozenset[Digest]:
         """Every part that it refers to."""
-        return frozenset(digest for files in (self.closed.state, *(o.files for o in self.orders)) for digest, _ in files)
+        named = (self.closed.state, self.best_state, *(o.files for o in self.orders))
+        return frozenset(digest for files in named for digest, _ in files)
 
 
 @dataclass(frozen=True)

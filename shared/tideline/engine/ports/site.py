@@ -66,12 +66,27 @@ OpenSiteData = Callable[[World, Role], SiteData]
 
 
 @dataclass(frozen=True)
+class Best:
+    """A site's memory as it was at the run's best scoring, as far as the site has been told.
+
+    cursor   the place of that scoring in the plan
+    memory   what the site kept after its last answer up to there
+    metrics  of its answer to that scoring; empty where it was not asked
+    """
+
+    cursor: int
+    memory: Files
+    metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+
+
+@dataclass(frozen=True)
 class Head:
     """What a site's vault knows of a run: its memory, the reply that belongs to it, and what was asked.
 
     asked: the order's files; None in a record from before they were kept. sealed: what the reply brings for peers. peers: the
     sites that the run showed this one in its first order after the join, where sites of it seal for each other. own: the files of
-    the values that it sealed last, which later orders may hand back to it.
+    the values that it sealed last, which later orders may hand back to it. best: its memory at the run's
+    best scoring, if the run selects.
     """
 
     order: OrderId
@@ -84,6 +99,7 @@ class Head:
     sealed: tuple[Envelope, ...] = ()
     peers: tuple[ClientId, ...] | None = None
     own: Files = ()
+    best: Best | None = None
 
 
 class Vault(Protocol):

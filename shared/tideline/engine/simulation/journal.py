@@ -25,6 +25,7 @@ from tideline.engine.simulation.history import History
 from tideline.engine.simulation.kept_totals import KeptTotals
 
 NOBODY = ClientId("")
+BEST = "best"  # what refers to the state of a run's best round
 
 
 class MemoryJournal(MemoryAccounts):
@@ -135,6 +136,9 @@ class MemoryJournal(MemoryAccounts):
             self._rounds[step.run].append(step.closed)
             self._refer("state", step.run, step.closed.next_cursor, step.closed.state, now)
             self._need(step, now)
+            if step.best_state:
+                self._let_go(step.run, BEST)
+                self._refer(BEST, step.run, step.from_cursor, step.best_state, now)
             for order in step.orders:
                 self._offer(order, now)
             self._runs[step.run] = transitions.advanced(row, step)
@@ -431,15 +435,20 @@ class MemoryJournal(MemoryAccounts):
 
     def _trim(self, run: RunId, retain_from: int) -> None:
         for client, own in self._refs.get(run, {}).items():
-            self._refs[run][client] = {(what, at): files for (what, at), files in own.items() if at >= retain_from}
+            self._refs[run][client] = {(what, at): f for (what, at), f in own.items() if at >= retain_from or what == BEST}
         self._sealed[run] = {k: v for k, v in self._sealed.get(run, {}).items() if v[0] >= retain_from}
+
+    def _let_go(self, run: RunId, what: str) -> None:
+        own = self._refs.get(run, {}).get(NOBODY, {})
+        for key in [key for key in own if key[0] == what]:
+            del own[key]
 
     def _end(self, run: RunId, status: OrderStatus) -> None:
         self._close_orders(self._runs[run], status)
         own = self._refs.pop(run, {}).get(NOBODY, {})
         if states := [key for key in own if key[0] == "state"]:
             last = max(states, key=lambda key: key[1])
-            self._refs[run] = {NOBODY: {last: own[last]}}
+            self._refs[run] = {NOBODY: {key: files for key, files in own.items() if key == last or key[0] == BEST}}
         self._sealed.pop(run, None)
 
     def _leave_out(self, step: Advance, now: float) -> list[ClientId]:

@@ -120,7 +120,8 @@ class LastingVault(MemoryVault):
         for run, head in self._heads.items():
             parts = self.parts(run)
             accepted = head.reply if head.order not in open_orders else ()
-            done = {digest for digest, size in accepted if size > TINY_BYTES} - {digest for digest, _ in head.memory}
+            needed = (*head.memory, *(head.best.memory if head.best else ()))
+            done = {digest for digest, size in accepted if size > TINY_BYTES} - {digest for digest, _ in needed}
             parts.save(frozenset(parts.digests()) - done, forget=True)
             kept |= parts.kept
         return frozenset(kept)

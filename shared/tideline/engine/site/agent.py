@@ -24,7 +24,7 @@ from tideline.engine.model.runs import JOIN
 from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, fresh
 from tideline.engine.peers.relay import seals
 from tideline.engine.peers.sealing import ciphers, complete, plaintexts, seal, signed_since, unseal, vouched
-from tideline.engine.ports.site import Done, Head, Job, Link, Pool, Vault
+from tideline.engine.ports.site import Best, Done, Head, Job, Link, Pool, Vault
 
 KEPT_RUNS = 64  # of which it is remembered how long the last reply took to send
 # What happens to an order: begun and worked, around its step; cut, a transfer; failed; and the verdict on its reply.
@@ -111,6 +111,7 @@ class Agent:
             sealed=sealed,
             peers=peers,
             own=plaintexts(sealed) or (head.own if head else ()),
+            best=best_of(head, brief),
         )
         self.vault.commit(order.run, made)
         return made
@@ -287,6 +288,21 @@ def members(order: Order, brief: Brief, head: Head | None) -> tuple[ClientId, ..
     return shown if known is None else known
 
 
+def best_of(head: Head | None, brief: Brief) -> Best | None:
+    """The site's memory at the scoring that the coordinator calls the run's best so far.
+
+    Every order says which that is, so a memory that is newer than a scoring never hides what was kept there: the order that led
+    to it told of that scoring first. Where a coordinator was set back, nobody knows it any more.
+    """
+    if head is None or not brief.keeps:
+        return None
+    if brief.best is None or (head.best is not None and head.best.cursor == brief.best):
+        return head.best
+    if head.cursor > brief.best:
+        return None
+    return Best(brief.best, head.memory, head.metrics if head.cursor == brief.best else EMPTY)
+
+
 def check_files(order: Order) -> None:
     """Raises Malformed for names or sizes of files that no coordinator of ours gives: nothing is looked for then."""
     for digest, size in (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)):
@@ -307,7 +323,8 @@ def collect(parts: Parts, head: Head | None, files: Files) -> None:
     """Forget the parts of a run that neither its head nor the order at hand names."""
     live = {digest for digest, _ in files}
     if head is not None:
-        live |= {digest for digest, _ in (*head.memory, *head.reply, *ciphers(head.sealed), *head.own)}
+        best = head.best.memory if head.best else ()
+        live |= {digest for digest, _ in (*head.memory, *head.reply, *ciphers(head.sealed), *head.own, *best)}
     for digest in parts.digests():
         if digest not in live:
             parts.drop(digest)

@@ -1,4 +1,4 @@
-"""Domains that are `.npz` files: arrays x, y and test_idx."""
+"""Domains that are `.npz` files: arrays x, y, test_idx and validation_idx."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning.formats.classes import as_labels, known, lowest
-from tideline.learning.formats.holdings import Rows, Sides, parted, split_at, split_rows
+from tideline.learning.formats.holdings import Rows, Sides, listed, parted, split_beside
 from tideline.learning.formats.surveys import Piece, Place, Survey, at, check_settings, readable
 from tideline.learning.formats.transforms import check_kind
 
-KEYS = ("x", "y", "test_idx")
+KEYS = ("x", "y", "test_idx", "validation_idx")
 STREAMED_BYTES = 4 << 20  # of samples that are read together
 # What zipfile and NumPy's reader raise on damaged, cut or encrypted files and on headers that are no Python literal.
 DAMAGE = (
@@ -48,13 +48,19 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         check_settings(place.transform, ("invert",), "an .npz file")
         x = heads["x"]
         check_kind(x.shape, x.dtype, world.inputs, place.transform)
-        rows = (
-            split_at(x.shape[0], read_array(path, "test_idx"))
-            if "test_idx" in heads
-            else split_rows(x.shape[0], share=place.transform.test)
-        )
+        rows, chosen = split(path, heads, place.transform.test)
         sides = sides_of(rows, read_array(path, "y"), world, role) if "y" in heads else Sides(*rows)
+        sides = replace(sides, chosen=chosen)
     return Survey(place, sides, lambda: iter([Piece(0, read_array(path, "x"), place.transform)]), lambda row: f"row {row}")
+
+
+def split(path: Path, heads: Mapping[str, Head], share: float) -> tuple[tuple[Rows, Rows], Rows | None]:
+    """Row numbers (train, held out), and those of training that the file names for validation, if it names any."""
+    n = heads["x"].shape[0]
+    held = listed(n, read_array(path, "test_idx"), "test_idx", "held-out row") if "test_idx" in heads else None
+    name = "validation_idx"
+    chosen = listed(n, read_array(path, name), name, "row for validation") if name in heads else None
+    return split_beside(n, held, chosen, share), chosen
 
 
 def sides_of(rows: tuple[Rows, Rows], y: NDArray[np.generic], world: World, role: Role) -> Sides:
@@ -83,7 +89,7 @@ def streamed(path: Path) -> Iterator[tuple[int, NDArray[np.generic]]]:
 
 
 def read_heads(path: Path) -> Mapping[str, Head]:
-    """The headers of the arrays x, y and test_idx that the file has. Raises DataRefused if they do not fit together."""
+    """The headers of those of the arrays in KEYS that the file has. Raises DataRefused if they do not fit together."""
     heads = {}
     with readable(path, *AS), zipfile.ZipFile(path) as archive:
         for key in KEYS:

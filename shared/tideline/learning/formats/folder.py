@@ -263,6 +263,7 @@ def check_site(folder: Path, surveys: list[Survey], world: World, role: Role, he
     """Raises DataRefused if the domains, taken together, cannot be used in this role and on this machine."""
     check_roles(folder, surveys, role)
     check_sides(folder, surveys)
+    check_validation(folder, surveys)
     if not in_memory(samples(surveys), world, held):
         check_room(folder, sum(len(rows) for s in surveys for rows in stored(s, on_demand(s, role))), world)
 
@@ -305,6 +306,14 @@ def check_sides(folder: Path, surveys: list[Survey]) -> None:
     if not 0 < held < rows - unscored:
         todo = "Name some rows, not all, in test_idx, held_out.txt or the column of the split; or remove these"
         raise DataRefused(f"{folder} holds out {held} of {rows} samples", todo, path=str(folder))
+
+
+def check_validation(folder: Path, surveys: list[Survey]) -> None:
+    """Raises DataRefused if every row to train on is named for validation."""
+    left = [len(s.sides.train) - len(s.sides.validation(s.place.transform.validation)) for s in surveys]
+    if any(s.sides.chosen is not None for s in surveys) and not sum(left) + counted(surveys, "bare"):
+        todo = "Name fewer in validation_idx, validation.txt or the column of the split"
+        raise DataRefused(f"{folder} names all rows to train on for validation", todo, path=str(folder))
 
 
 def counted(surveys: list[Survey], side: str) -> int:

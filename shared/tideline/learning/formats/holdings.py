@@ -128,22 +128,42 @@ def split_rows(n: int, seed: int = 0, share: float = SHARE) -> tuple[Rows, Rows]
     return np.sort(order[held:]), np.sort(order[:held])
 
 
-def split_at(n: int, test_idx: NDArray[np.generic]) -> tuple[Rows, Rows]:
-    """Row numbers (train, held out) of data that list their held-out rows.
-
-    They may be all rows, or none. Raises DataRefused unless test_idx (m,) holds distinct whole numbers in [0, n).
-    """
-    if test_idx.ndim != 1 or test_idx.dtype.kind not in "iu":
-        what = f"test_idx is {test_idx.dtype.name} of shape {test_idx.shape}; it should be a list of whole numbers"
-        raise DataRefused(what, "Save row numbers, counted from 0")
-    listed = test_idx.tolist()
-    bad = [row for row in listed if not 0 <= row < n]
+def listed(n: int, given: NDArray[np.generic], name: str, what: str) -> Rows:
+    """Row numbers that data list, sorted. Raises DataRefused unless they are (m,) distinct whole numbers in [0, n)."""
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        said = f"{name} is {given.dtype.name} of shape {given.shape}; it should be a list of whole numbers"
+        raise DataRefused(said, "Save row numbers, counted from 0")
+    rows = given.tolist()
+    bad = [row for row in rows if not 0 <= row < n]
     if bad:
-        raise DataRefused(f"test_idx names row {bad[0]}; the rows are 0 to {n - 1}", "Count rows from 0")
-    held = np.unique(np.array(listed, np.int64))
-    if held.size < len(listed):
-        raise DataRefused("test_idx names a row twice", "Name every held-out row once")
-    return np.setdiff1d(np.arange(n, dtype=np.int64), held), held
+        raise DataRefused(f"{name} names row {bad[0]}; the rows are 0 to {n - 1}", "Count rows from 0")
+    found = np.unique(np.array(rows, np.int64))
+    if found.size < len(rows):
+        raise DataRefused(f"{name} names a row twice", f"Name every {what} once")
+    return found
+
+
+def split_beside(n: int, held: Rows | None, chosen: Rows | None, share: float = SHARE) -> tuple[Rows, Rows]:
+    """Row numbers (train, held out) where some may be named: those held out, and those of training that are for validation.
+
+    If none is named to be held out, a share is, of the rows that are not for validation. Raises DataRefused where a row is for
+    both, and for fewer than two rows to draw from.
+    """
+    if held is None and chosen is None:
+        return split_rows(n, share=share)
+    mine = np.empty(0, np.int64) if chosen is None else chosen
+    every = np.arange(n, dtype=np.int64)
+    if held is not None:
+        if both := np.intersect1d(held, mine).tolist():
+            what = f"row {both[0]} is named to be held out and for validation"
+            raise DataRefused(what, "Name each row for one of the two")
+        return np.setdiff1d(every, held), held
+    others = np.setdiff1d(every, mine)
+    if len(others) < 2:
+        what = f"all rows but {len(others)} are named for validation, and none to be held out"
+        raise DataRefused(what, "Name fewer rows for validation, or name the held-out rows, too")
+    train, out = split_rows(len(others), share=share)
+    return np.union1d(others[train], mine), others[out]
 
 
 def split_marked(marked: NDArray[np.bool_]) -> tuple[Rows, Rows]:

@@ -16,13 +16,13 @@ from PIL import Image, ImageOps
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning.formats.classes import composed, cut, read_lines
-from tideline.learning.formats.holdings import SHARE, Rows, Sides, split_marked, split_rows
+from tideline.learning.formats.holdings import SHARE, Rows, Sides, split_beside
 from tideline.learning.formats.surveys import SHOWN, Piece, Place, Survey, at, check_count, check_settings
 from tideline.learning.formats.transforms import check_kind, times
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP")
-HELD_OUT = "held_out.txt"
+HELD_OUT, VALIDATION = "held_out.txt", "validation.txt"
 OWN = ("invert", "unreadable")
 # A header of a few bytes can promise any number of pixels, and a step has the memory of a site to share.
 MAX_PIXELS = 1 << 26
@@ -50,10 +50,11 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         files, words = listing.files, listing.words
         check_count(len(files), "image", 1 if (place.path / HELD_OUT).exists() else 2)
         check_kind((len(files), 1, 1), np.dtype(np.uint8), world.inputs, place.transform)
-        rows = split(place.path, files, place.transform.test)
+        rows, chosen = split(place.path, files, place.transform.test)
         sides = Sides(*rows)
         if words is not None:
             sides = cut(map(place.classes.number, words), rows, role, lambda row: strange(place, words[row]))
+        sides = replace(sides, chosen=chosen)
 
     def reader(rows: Rows) -> Files:
         return Files(place, tuple(files[i] for i in rows))
@@ -93,7 +94,7 @@ def ignored(domain: Path) -> list[str]:
         with entries(folder) as inside:
             names = [e.name for e in inside if not e.is_dir() and not e.name.startswith(".") and not is_image(e.name)]
         ignored += [f"{'' if folder == domain else folder.name + '/'}{name}" for name in names]
-    return sorted(name for name in ignored if name != HELD_OUT)
+    return sorted(name for name in ignored if name not in (HELD_OUT, VALIDATION))
 
 
 def images_in(folder: Path) -> Iterator[str]:
@@ -120,20 +121,29 @@ def entries(folder: Path) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
         raise DataRefused(f"{folder} cannot be listed ({error.strerror})", "Let the agent read it", path=str(folder)) from error
 
 
-def split(domain: Path, files: tuple[str, ...], share: float = SHARE) -> tuple[Rows, Rows]:
-    """Hold out the images that `held_out.txt` names; without it a share, chosen by the number of images alone."""
-    path = domain / HELD_OUT
+def split(domain: Path, files: tuple[str, ...], share: float = SHARE) -> tuple[tuple[Rows, Rows], Rows | None]:
+    """Row numbers (train, held out), and those of training that are named for validation.
+
+    Held out are the images that `held_out.txt` names; without it a share, chosen by numbers of images alone. `validation.txt`
+    names those for validation.
+    """
+    held, chosen = (written(domain / name, files) for name in (HELD_OUT, VALIDATION))
+    return split_beside(len(files), held, chosen, share), chosen
+
+
+def written(path: Path, files: tuple[str, ...]) -> Rows | None:
+    """The rows of the images that a text file names, sorted; None without such a file."""
     if not path.exists():
-        return split_rows(len(files), share=share)
+        return None
     row = {composed(name): i for i, name in enumerate(files)}
     marked, lines = np.zeros(len(files), bool), read_lines(path)
     for i, line in enumerate(lines, 1):
         at_row = row.get(composed(line))
         if at_row is None or marked[at_row]:
-            what = f"entry {i} of {HELD_OUT} names {'an image twice' if at_row is not None else 'no image of this domain'}"
+            what = f"entry {i} of {path.name} names {'an image twice' if at_row is not None else 'no image of this domain'}"
             raise DataRefused(what, "Write each path once, relative to the domain's folder, such as 3/scan-1.png", entry=line)
         marked[at_row] = True
-    return split_marked(marked)
+    return np.flatnonzero(marked).astype(np.int64)
 
 
 def pieces(place: Place, files: tuple[str, ...]) -> Iterator[Piece]:

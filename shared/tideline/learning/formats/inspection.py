@@ -70,12 +70,14 @@ class Samples:
 class DomainReport:
     """One domain. `refused`: why an agent cannot use it, as DataRefused says it; None if it can.
 
-    Of the samples, `bare` training rows have no label beside labelled ones; `unscored` held-out rows have none and are left out.
+    Of the samples, `validation` are those to train on that a run may select by instead; `bare` training rows have no label beside
+    labelled ones; `unscored` held-out rows have none and are left out.
     """
 
     name: str
     kind: str
     samples: int | None = None
+    validation: int | None = None
     held_out: int | None = None
     bare: int | None = None
     unscored: int | None = None
@@ -84,6 +86,13 @@ class DomainReport:
     content: Samples | None = None
     ignored: tuple[str, ...] = ()
     refused: Refusal | None = None
+
+    @property
+    def train(self) -> int | None:
+        """Rows to train on in a run that selects, those without labels among them."""
+        if self.samples is None or self.validation is None or self.held_out is None:
+            return None
+        return self.samples - self.validation - self.held_out - (self.unscored or 0)
 
     @property
     def balance(self) -> float | None:
@@ -225,6 +234,7 @@ def inspect_domain(name: str, place: Place, survey: Survey | DataRefused, world:
         name=name,
         kind=kind,
         samples=len(left),
+        validation=len(sides.validation(place.transform.validation)),
         held_out=len(sides.held),
         bare=len(sides.bare),
         unscored=len(sides.unscored),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,9 @@ from tideline.learning.formats.transforms import Transform, check_kind
 
 OWN = ("label", "held_out", "columns", "drop")
 LABELS = ("y", "label")  # the names of a column of labels if the settings name none
-WORDS = {"test": True, "held_out": True, "true": True, "yes": True, "1": True}
-WORDS |= {"train": False, "false": False, "no": False, "0": False}
+TRAIN, HELD, VALIDATION = 0, 1, 2  # for what a row is, as the split's column says
+WORDS = dict.fromkeys(("test", "held_out", "true", "yes", "1"), HELD)
+WORDS |= dict.fromkeys(("train", "false", "no", "0"), TRAIN) | {"validation": VALIDATION}
 SHOWN = 10  # names of columns in a refusal
 
 
@@ -37,7 +38,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Marks:
-    """The result of the first pass over a table: of each row the code (see Classes.number), if it is held out, and its name."""
+    """The result of the first pass over a table: of each row the code (see Classes.number), for what it is, and its name."""
 
     codes: Sequence[int]
     held: Sequence[int]
@@ -120,23 +121,24 @@ def place_labels(place: Place, columns: Columns, marks: Marks, role: Role) -> Si
     """Which rows of a table are for what, and their labels. Raises DataRefused for rows that cannot be used."""
     n = len(marks.codes)
     check_count(n, "row", 2 if columns.held_out is None else 1)
-    mask: NDArray[np.bool_] = np.asarray(marks.held, bool)
-    rows = split_rows(n, share=place.transform.test) if columns.held_out is None else split_marked(mask)
+    sides: NDArray[np.int64] = np.asarray(marks.held, np.int64)
+    rows = split_rows(n, share=place.transform.test) if columns.held_out is None else split_marked(sides == HELD)
+    chosen = np.flatnonzero(sides == VALIDATION).astype(np.int64) if (sides == VALIDATION).any() else None
     if columns.label is None:
-        return Sides(*rows)
+        return Sides(*rows, chosen=chosen)
 
     def strange(row: int) -> DataRefused:
         what = f"{marks.name(row)}, column {columns.label}: the label is none of the classes {place.classes.describe()}"
         return DataRefused(what, place.classes.todo(), row=row, column=columns.label)
 
-    return cut(marks.codes, rows, role, strange)
+    return replace(cut(marks.codes, rows, role, strange), chosen=chosen)
 
 
-def held_word(word: str, name: str, column: str | None) -> bool:
-    """Whether a word says that a row is held out. Raises DataRefused for any other word."""
+def held_word(word: str, name: str, column: str | None) -> int:
+    """For what a word says that a row is. Raises DataRefused for any other word."""
     held = WORDS.get(word.strip().lower())
     if held is None:
-        todo = "Write test or train, true or false, 1 or 0"
+        todo = "Write test, train or validation; or true or false, 1 or 0"
         raise DataRefused(f"{name}, column {column}: the word does not say whether the row is held out", todo, cell=word[:40])
     return held
 

@@ -96,6 +96,7 @@ def runs() -> None:
         text("fingerprint"),
         text("reference", null=True),
         text("reference_of", null=True),
+        whole("best", null=True),
     )
     op.create_table(
         "drafts", text("run", sa.ForeignKey("runs.id"), key=True), *map(plain, ("spec", "roster", "plan", "contract"))
