@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 from tideline.archive.folder import FolderParts, room, sync
 from tideline.archive.layout import handle_in, handle_node
@@ -33,6 +33,7 @@ class RunBrief(TypedDict):
     role: str
     config: dict[str, Plain]
     world: dict[str, Plain]
+    base: NotRequired[str]
 
 
 class FolderVault:

@@ -12,7 +12,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ from tideline.archive.errors import PartMissing
 from tideline.core.algorithm import Methods, SiteModels, load_methods, resolve
 from tideline.core.errors import FederationError, Malformed, MemoryLost, NotFound, Refused
 from tideline.core.record import Weights
-from tideline.core.run import EMPTY, Role, RunId, world_in
+from tideline.core.run import ALL, EMPTY, Digest, Role, RunId, World, world_in
 from tideline.core.settings import Plain, nearest
 from tideline_agent.home.identity import recall
 from tideline_agent.vault import FolderVault, RunBrief
@@ -70,9 +70,11 @@ def keepsakes(home: Path, run: RunId, methods: str) -> Mapping[str, Mapping[str,
 
 def weights_in(sites: SiteModels[Any, Any, Any], brief: RunBrief, config: object, memory: object) -> Weights:
     """The weights of the site's own model; empty where its memory has none, or its role none."""
+    from tideline.nets import played
+
     if sites.of is None or Role(brief["role"]) not in sites.roles:
         return EMPTY
-    return sites.of(config, world_in(brief["world"]), memory)
+    return sites.of(config, played(world_in(brief["world"])), memory)
 
 
 def own_model(home: Path, run: RunId, methods: str) -> Model:
@@ -92,7 +94,23 @@ def own_model(home: Path, run: RunId, methods: str) -> Model:
     rounds = rounds if isinstance(rounds, int) else None
     origin = Origin(method=algorithm.name, run=run, rounds=rounds, site=site, metrics=metrics, note=note)
     world, options = world_in(brief["world"]), sites.options(config)
-    return Model(world=world, weights=dict(kept), form=sites.form, options=options, origin=origin)
+    weights = made_whole(vault, run, world, dict(kept), sites.form)
+    return Model(world=replace(world, trains=ALL), weights=weights, form=sites.form, options=options, origin=origin)
+
+
+def made_whole(vault: FolderVault, run: RunId, world: World, kept: Weights, form: str) -> Weights:
+    """A model with the frozen part of its network, which lies among the run's files. Raises MemoryLost where that is gone."""
+    if not world.frozen:
+        return kept
+    from tideline.engine.compute.brought import read_base
+    from tideline.learning.frozen import whole
+
+    try:
+        base = read_base(vault.parts(run), world, Digest(vault.brief(run)["base"]))
+    except PartMissing as cause:
+        what = f"The frozen weights of run {run} are not whole in {vault.folder.parent}"
+        raise MemoryLost(what, "Give the agent's home back from a copy; the model's own part alone predicts nothing") from cause
+    return whole(world, base, kept, form)
 
 
 def memory_of(vault: FolderVault, run: RunId, kind: type[T]) -> T:

@@ -13,32 +13,39 @@ from urllib.parse import quote
 from tideline.archive.checks import LAX
 from tideline.archive.folder import FolderParts
 from tideline.archive.layout import check_digest
-from tideline.archive.reader import decode
+from tideline.archive.parts import Parts
+from tideline.archive.reader import decode, tensors_in
 from tideline.client.answers import RunResult
 from tideline.client.http import Client
 from tideline.core.algorithm import AnyAlgorithm, Methods, RunModel, SiteModels, resolve
 from tideline.core.errors import NotFound, Refused
 from tideline.core.record import Weights
-from tideline.core.run import Digest, World, world_in
+from tideline.core.run import ALL, Digest, World, world_in
 from tideline.core.settings import nearest
 from tideline.engine.model.runs import Status
+from tideline.learning.frozen import base_of, whole
 from tideline.learning.model_file import Model, Origin
+from tideline.nets import played
 
 AT_SITE = "tideline site export --home HOME --run {run} model --out model.safetensors"
 SHOWN = 5  # sites in a sentence
 
 
 class Ended:
-    """A completed run, and what its method declares of its models. Raises Refused for a run that has not completed."""
+    """A completed run, and what its method declares of its models. Raises Refused for a run that has not completed.
 
-    def __init__(self, result: RunResult, methods: Methods) -> None:
-        self.result, self.run = result, result["run"]
+    parts: where the files of its final state lie, the frozen part of its network among them.
+    """
+
+    def __init__(self, result: RunResult, methods: Methods, parts: Parts) -> None:
+        self.result, self.run, self._parts = result, result["run"], parts
         if result["status"] != Status.COMPLETED:
             what = f"Run {self.run} is {result['status']}, and only a completed run has a final model"
             raise Refused(what, f"Wait for it: tideline run watch {self.run}", path="run")
         self.method: AnyAlgorithm = resolve(methods, result["method"])
         self.config = self.method.configure(result["config"])
-        self.world: World = world_in(result["world"])
+        self.whole: World = world_in(result["world"])
+        self.world = played(self.whole)
         self.roles = {client["name"]: client["role"] for client in result["clients"]}
 
     def check(self, site: str | None) -> None:
@@ -105,7 +112,11 @@ class Ended:
     def made(self, weights: Weights, by: RunModel[Any, Any] | SiteModels[Any, Any, Any], origin: Origin) -> Model | None:
         if not weights:
             return None
-        return Model(world=self.world, weights=weights, form=by.form, options=by.options(self.config), origin=origin)
+        if self.whole.frozen:
+            base = base_of(self.whole, tensors_in(self._parts.view(Digest(str(self.result["weights"])))))
+            weights = whole(self.whole, base, weights, by.form)
+        world = replace(self.whole, trains=ALL)
+        return Model(world=world, weights=weights, form=by.form, options=by.options(self.config), origin=origin)
 
     def origin(self, site: str | None, note: str = "") -> Origin:
         return Origin(
@@ -134,10 +145,10 @@ def named(sites: list[str]) -> str:
 
 def remote_model(client: Client, run: str, site: str | None, methods: Methods) -> Model:
     """The model of a coordinator's run, or of one of its sites. Raises Refused errors that say where it is."""
-    ended = Ended(client.run(quote(run, safe="")), methods)
-    ended.check(site)
     with tempfile.TemporaryDirectory(prefix="tideline-") as folder:
         parts = FolderParts(Path(folder), durable=False)
+        ended = Ended(client.run(quote(run, safe="")), methods, parts)
+        ended.check(site)
         root = fetch(client, ended.run, parts)
         model = ended.chosen(decode(ended.method.state, root, parts, LAX), site)
         # The tensors are maps of files that go with the folder.
