@@ -50,9 +50,7 @@ def main() -> None:
 
     @lru_cache(maxsize=1)
     def step_runner(files: Files) -> StepRunner:
-        return StepRunner(
-            methods=loaded(), parts_of=parts_of, open_site_data=open_site_data, device=where, features=features
-        )
+        return StepRunner(methods=loaded(), parts_of=parts_of, open_site_data=open_site_data, device=where, features=features)
 
     def handle(name: str, payload: Mapping[str, Plain], tick: Tick) -> Mapping[str, Plain]:
         if name == CHECK:

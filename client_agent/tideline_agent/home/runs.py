@@ -102,7 +102,7 @@ def made_whole(vault: FolderVault, run: RunId, world: World, kept: Weights, form
     """A model with the frozen part of its network, which lies among the run's files. Raises MemoryLost where that is gone."""
     if not world.frozen:
         return kept
-    from tideline.engine.compute.brought import read_base
+    from tideline.engine.compute.initial_weights import read_base
     from tideline.learning.frozen import whole
 
     try:

@@ -33,12 +33,12 @@ CARRIED: Mapping[str, Carried] = {
 }
 
 
-def file_in_package(name: str) -> Path:
+def file_in_package(name: str, known: Mapping[str, Carried] = CARRIED) -> Path:
     """Where the weights of a name lie on this machine. Raises ConfigRefused, with the path `weights`."""
-    if name not in CARRIED:
-        todo = f"Use one of: {', '.join(f'{PACKAGE}{each}' for each in sorted(CARRIED))}{nearest(name, sorted(CARRIED))}"
+    if name not in known:
+        todo = f"Use one of: {', '.join(f'{PACKAGE}{each}' for each in sorted(known))}{nearest(name, sorted(known))}"
         raise ConfigRefused(f"weights is {PACKAGE}{name}; no package is known under this name", todo, path="weights")
-    carried = CARRIED[name]
+    carried = known[name]
     found = importlib.util.find_spec(carried.module)
     folders = [] if found is None else found.submodule_search_locations or []
     file = next((Path(each) / carried.file for each in folders if (Path(each) / carried.file).is_file()), None)

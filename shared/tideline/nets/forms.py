@@ -42,7 +42,7 @@ class Committee(nn.Module):
         self.network = nets.build(world) if any(name.startswith(INSIDE) for name in like) else None
         self.has = frozenset(name for name in like if not name.startswith(INSIDE))
         for name in sorted(self.has):
-            self.register_buffer(name, torch.empty_like(like[name]))
+            self.register_buffer(name, torch.empty(like[name].shape, dtype=like[name].dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         z = self.network.get_submodule("features")(x) if self.network is not None else x.flatten(1)

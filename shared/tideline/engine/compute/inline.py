@@ -24,9 +24,9 @@ from tideline.core.privacy import contract_digest
 from tideline.core.record import Nothing, Record, Weights
 from tideline.core.run import EMPTY, ClientId, Digest, Last, Roster, RunSpec, Sampling, Scoring, World, checked_world
 from tideline.core.settings import Settings, plain
-from tideline.engine.compute.brought import check_brought, to_begin_from
 from tideline.engine.compute.cohort import check_sampling, drawn, least_of, notes_of
 from tideline.engine.compute.configured import Configured, configured
+from tideline.engine.compute.initial_weights import check_start, to_begin_from
 from tideline.engine.model.experiment import base_files
 from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Files, Purpose, seed_for
@@ -252,12 +252,12 @@ class InlineCompute:
         takes, world = algorithm.initial_weights is not None, played(whole)
         if not whole.frozen:
             self.fits(algorithm, bool(asked.initial_weights))(settings, world, roster)
-        brought = check_brought(self.parts, whole, asked.initial_weights, takes)
+        start = check_start(self.parts, whole, asked.initial_weights, takes)
         if whole.frozen:
             with of_a_head():
-                self.fits(algorithm, brought.begins)(settings, world, roster)
-        notes = (*algorithm.notes(settings, world), *brought.notes)
-        if brought.begins and algorithm.initial_weights:
+                self.fits(algorithm, start.begins)(settings, world, roster)
+        notes = (*algorithm.notes(settings, world), *start.notes)
+        if start.begins and algorithm.initial_weights:
             notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
         method = Configured(algorithm, settings, asked.scoring)
         if asked.sampling:
@@ -275,7 +275,7 @@ class InlineCompute:
             kept=tuple(f.name for f in dataclasses.fields(algorithm.config) if f.metadata.get("kept")),
             admins=algorithm.admins,
             initial_weights=Digest(asked.initial_weights) if asked.initial_weights else None,
-            initial_weights_bytes=brought.size,
+            initial_weights_bytes=start.size,
             network=print_of(whole),
         )
 

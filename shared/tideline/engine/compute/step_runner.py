@@ -22,9 +22,9 @@ from tideline.core.record import Nothing, Record
 from tideline.core.run import Digest, Role, RunId, Scoring, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
-from tideline.engine.compute.brought import read_base
 from tideline.engine.compute.configured import Configured, configured
 from tideline.engine.compute.features import Encoder, encoded_site
+from tideline.engine.compute.initial_weights import read_base
 from tideline.engine.compute.inline import reproducible
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN

@@ -19,7 +19,7 @@ BRING = "Add weights: FILE, the weights of the encoder; or package:NAME for weig
 
 
 @dataclass(frozen=True)
-class Brought:
+class Start:
     """What is known of a run's weights once they are checked.
 
     size   bytes of the file, 0 of none
@@ -32,19 +32,19 @@ class Brought:
     notes: tuple[str, ...] = ()
 
 
-def check_brought(parts: Parts, world: World, digest: str, takes: bool) -> Brought:
+def check_start(parts: Parts, world: World, digest: str, takes: bool) -> Start:
     """takes: whether the method takes initial weights. Raises ConfigRefused, with the path `weights`, or `world.trains`."""
     if world.frozen and not digest:
         what = f"world.trains is {' '.join(world.trains)}, and the run brings no weights for what is frozen"
         raise ConfigRefused(what, BRING, path="world.trains")
     if not digest:
-        return Brought()
+        return Start()
     size = check_initial_weights(parts, world, Digest(digest))
     if not world.frozen:
-        return Brought(size, begins=True)
+        return Start(size, begins=True)
     base = read_base(parts, world, Digest(digest))
     begins = takes and bool(classifier_of(base))
-    return Brought(size, begins, (frozen.sentence(world, base, begins),))
+    return Start(size, begins, (frozen.sentence(world, base, begins),))
 
 
 def read_base(parts: Parts, world: World, digest: Digest) -> Weights:
