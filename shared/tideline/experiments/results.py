@@ -34,10 +34,10 @@ SHOWN = 5  # sites in a sentence
 class Ended:
     """A completed run, and what its method declares of its models. Raises Refused for a run that has not completed.
 
-    parts: where the files of its final state lie, the frozen part of its network among them.
+    parts: where the files of its final state are, the frozen part of its network among them; who asks for no model needs none.
     """
 
-    def __init__(self, result: RunResult, methods: Methods, parts: Parts) -> None:
+    def __init__(self, result: RunResult, methods: Methods, parts: Parts | None = None) -> None:
         self.result, self.run, self._parts = result, result["run"], parts
         if result["status"] != Status.COMPLETED:
             what = f"Run {self.run} is {result['status']}, and only a completed run has a final model"
@@ -113,8 +113,9 @@ class Ended:
         if not weights:
             return None
         if self.whole.frozen:
-            base = base_of(self.whole, tensors_in(self._parts.view(Digest(str(self.result["weights"])))))
-            weights = whole(self.whole, base, weights, by.form)
+            assert self._parts is not None, "models over a frozen encoder are made whole from the run's files"
+            view = self._parts.view(Digest(str(self.result["weights"])))
+            weights = whole(self.whole, base_of(self.whole, tensors_in(view)), weights, by.form)
         world = replace(self.whole, trains=ALL)
         return Model(world=world, weights=weights, form=by.form, options=by.options(self.config), origin=origin)
 
