@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from tideline.core.run import ClientId, HeadWorld, World, plain_world, world_in
 from tideline.engine.coordinator.part_store import GRACE_SECONDS
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation
+from tideline.engine.simulation.pools import ProcessPool
 from tideline.nets import build, own_names, played, template, width
 
 FILE = 121220  # bytes of the images' network as one file
@@ -152,6 +155,15 @@ def test_an_order_without_the_frozen_weights_is_refused() -> None:
     bare = {name: value for name, value in order.brief.items() if name != "base"}
     with pytest.raises(Malformed, match=r"brings no frozen weights, and world\.trains is head"):
         next(federation.agents[ClientId("anna")].ready(replace(order, brief=bare, files=())))
+
+
+def test_a_pool_of_processes_gives_the_same_bytes() -> None:
+    """The frozen weights reach the processes with each step."""
+    federation, run = begun(drawn())
+    end, brought = federation.run(run)["state_digest"], save(drawn())
+    with contextlib.closing(Federation(METHODS, sites(), open_pool=partial(ProcessPool, jobs=1))) as other:
+        asked = {**experiment("fedavg", ROSTER), "world": {**FEATURES, **HEAD}, "weights": other.bring([brought])}
+        assert other.run(other.start(asked))["state_digest"] == end
 
 
 def test_a_folder_of_parts_does_as_memory(tmp_path: Path) -> None:
