@@ -10,12 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load
 from torch import Tensor, nn
 
 from tests.cli.world import tide
 from tideline import nets
-from tideline.core.errors import ConfigRefused
+from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import World
+from tideline.experiments.files import ExperimentText
+from tideline.experiments.initial_weights import packed
 from tideline.learning.frozen import base_in
 from tideline.learning.packages import CARRIED, file_in_package
 from tideline.learning.weights import fitted, read_weights
@@ -117,6 +120,24 @@ def test_rounds_of_its_head_move_kilobytes(tmp_path: Path) -> None:
     rounds = [each for each in result["phases"] if each["name"] == "train"]
     assert len(rounds) == 2 and all(each["bytes_up"] < 2 * 30_000 and each["bytes_down"] < 2 * 30_000 for each in rounds)
     assert "the weights have no head of 5 classes" in str(result["notes"])
+
+
+@installed
+def test_all_of_it_trains_from_the_package() -> None:
+    """The encoder is the package's; for other classes the head is drawn from the seed; a file of its own classes stays whole."""
+    world = {"model": NAME, "inputs": [3, 32, 32], "classes": 5}
+    text = ExperimentText("e.json", {"method": "fedavg", "world": world, "roster": {"anna": "source"}}, {})
+    one, again = (b"".join(map(bytes, packed(text, Path(f"package:{NAME}")))) for _ in range(2))
+    found = load(one)
+    assert one == again and found["classifier.weight"].shape == (5, 1280)
+    weights = read_weights(file_in_package(NAME))
+    assert torch.equal(found["features._conv_stem.weight"], weights["_conv_stem.weight"])
+    whole = ExperimentText("e.json", {**text.value, "world": {**world, "classes": 1000}}, {})
+    made = load(b"".join(map(bytes, packed(whole, Path(f"package:{NAME}")))))
+    assert torch.equal(made["classifier.weight"], weights["_fc.weight"])
+    targets = ExperimentText("e.json", {**text.value, "roster": {"anna": "target"}}, {})
+    with pytest.raises(RosterRefused, match="no site in the roster has labels"):
+        packed(targets, Path(f"package:{NAME}"))
 
 
 def test_a_package_that_is_not_there() -> None:

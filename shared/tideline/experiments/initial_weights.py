@@ -20,7 +20,8 @@ from tideline.experiments.files import ExperimentText
 from tideline.learning import model_file
 from tideline.learning.frozen import base_in
 from tideline.learning.packages import PACKAGE, file_in_package
-from tideline.learning.weights import fitted, is_backbone, read_weights, with_backbone
+from tideline.learning.weights import fitted, fresh, is_backbone, read_weights, with_backbone
+from tideline.nets.layers import classifier_of
 
 PIECE = 1 << 20  # bytes that are passed on at once
 
@@ -44,9 +45,22 @@ def packed(text: ExperimentText, file: Path) -> Sequence[Buffer]:
     experiment = read_experiment(text.value)
     world = world_in(text.value.get("world", {}))
     nets.check(world)
-    if str(file).startswith(PACKAGE):
+    carried = str(file).startswith(PACKAGE)
+    if carried:
         file = file_in_package(str(file).removeprefix(PACKAGE))
-    return file_of(base_for(world, file) if world.frozen else weights_for(world, experiment, file), {})
+    if world.frozen:
+        return file_of(base_for(world, file), {})
+    return file_of(weights_in_package(world, experiment, file) if carried else weights_for(world, experiment, file), {})
+
+
+def weights_in_package(world: World, experiment: Experiment, file: Path) -> Mapping[str, Tensor]:
+    """The network's weights from a package; for other classes than its own, the head is drawn from the seed."""
+    base = base_for(world, file)
+    if classifier_of(base):
+        return base
+    check_learners(experiment, file)
+    warn(f"Note: {file.name} has no head of {world.classes} classes; it is drawn from the seed, and the run has to train it")
+    return fresh(world, experiment.seed) | dict(base)
 
 
 def base_for(world: World, file: Path) -> Mapping[str, Tensor]:
