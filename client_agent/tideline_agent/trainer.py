@@ -29,6 +29,7 @@ from tideline_agent.pool import CHECK
 from tideline_agent.vault import FolderVault
 
 Files = tuple[tuple[str, int, int], ...]
+FEATURES = "features"  # the folder in a home, beside the vault's
 DEPTH = 2  # a domain's folder, and those of its classes
 
 
@@ -45,6 +46,7 @@ def main() -> None:
         return read_folder(Path(data), world, role) if place is None else read_python(place, world, role)
 
     parts_of, where = FolderVault(Path(vault)).parts, chosen(device)
+    features = Path(vault).parent / FEATURES
 
     @lru_cache(maxsize=1)
     def loaded() -> Methods:
@@ -54,7 +56,7 @@ def main() -> None:
 
     @lru_cache(maxsize=1)
     def step_runner(files: Files) -> StepRunner:
-        return StepRunner(loaded(), parts_of, open_site_data, where)
+        return StepRunner(methods=loaded(), parts_of=parts_of, open_site_data=open_site_data, device=where, features=features)
 
     def handle(name: str, payload: Mapping[str, Plain], tick: Tick) -> Mapping[str, Plain]:
         if name == CHECK:

@@ -34,6 +34,7 @@ class RunBrief(TypedDict):
     config: dict[str, Plain]
     world: dict[str, Plain]
     scoring: NotRequired[dict[str, Plain]]
+    base: NotRequired[str]
 
 
 class FolderVault:

@@ -168,6 +168,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"shots": 15}, "shots: 15", "With a left out: 2 clients with 15 shots each take 30 of the 30 rows"),
     ({"world": {"model": "mpl"}}, "model: mpl", "mpl"),
     ({"world": {"inputs": [0]}}, "- 0", "world.inputs[0] is 0"),
+    ({"world": {"trains": "head"}}, "trains: head", "begin from no weights that could be frozen"),
     ({"base": {"seed": 3}}, "seed: 3", "base.seed cannot be set for all cells"),
     ({"base": {"weights": "w.pt"}}, "weights: w.pt", "base.weights cannot be set for all cells"),
     ({"base": {"config": 3}}, "config: 3", "base.config should be a mapping"),

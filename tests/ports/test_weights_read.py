@@ -13,7 +13,7 @@ from stores import SHARED, store
 from tideline import nets
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Digest, World
-from tideline.engine.compute.inline import check_initial_weights, read_initial_weights
+from tideline.engine.compute.initial_weights import check_initial_weights, read_initial_weights
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.model.experiment import UPLOADER
 from tideline.engine.simulation.adapters import ManualClock

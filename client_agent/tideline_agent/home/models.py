@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 
 from tideline.core.algorithm import AnyAlgorithm, load_methods, plan_of, resolve, round_of
 from tideline.core.errors import NotFound
 from tideline.core.record import Weights
-from tideline.core.run import RunId, Selection, world_in
+from tideline.core.run import ALL, RunId, Selection, world_in
 from tideline.engine.ports.site import Head
 from tideline.learning.model_file import BEST, FINAL, Model, Origin
 from tideline_agent.home.identity import recall
@@ -19,6 +20,7 @@ from tideline_agent.home.runs import (
     UNFINISHED,
     is_over,
     keepsakes,
+    made_whole,
     memory_of,
     one_of,
     scoring_in,
@@ -47,7 +49,8 @@ def own_model(home: Path, run: RunId, methods: str, which: str = FINAL) -> Model
         metrics=finite(head.metrics if which == FINAL or head.best is None else head.best.metrics),
         note="" if is_over(vault, run, known) else UNFINISHED,
     )
-    return Model(world=world, weights=dict(weights), form=sites.form, options=options, origin=origin)
+    own = made_whole(vault, run, world, dict(weights), sites.form)
+    return Model(world=replace(world, trains=ALL), weights=own, form=sites.form, options=options, origin=origin)
 
 
 def best_weights(vault: FolderVault, run: RunId, algorithm: AnyAlgorithm, brief: RunBrief, head: Head) -> Weights:

@@ -21,7 +21,7 @@ from tideline.archive.errors import PartMissing
 from tideline.core.algorithm import Methods, SiteModels, load_methods, plan_of, resolve
 from tideline.core.errors import FederationError, Malformed, MemoryLost, NotFound, Refused
 from tideline.core.record import Weights
-from tideline.core.run import EMPTY, NO_MORE, Role, RunId, Scoring, world_in
+from tideline.core.run import EMPTY, NO_MORE, Digest, Role, RunId, Scoring, World, world_in
 from tideline.core.settings import Plain, nearest, parse
 from tideline_agent.vault import FolderVault, RunBrief
 
@@ -72,9 +72,26 @@ def scoring_in(brief: RunBrief) -> Scoring:
 
 def weights_in(sites: SiteModels[Any, Any, Any], brief: RunBrief, config: object, memory: object) -> Weights:
     """The weights of the site's own model; empty where its memory has none, or its role none."""
+    from tideline.nets import played
+
     if sites.of is None or Role(brief["role"]) not in sites.roles:
         return EMPTY
-    return sites.of(config, world_in(brief["world"]), memory)
+    return sites.of(config, played(world_in(brief["world"])), memory)
+
+
+def made_whole(vault: FolderVault, run: RunId, world: World, kept: Weights, form: str) -> Weights:
+    """A model with the frozen part of its network, which lies among the run's files. Raises MemoryLost where that is gone."""
+    if not world.frozen:
+        return kept
+    from tideline.engine.compute.initial_weights import read_base
+    from tideline.learning.frozen import whole
+
+    try:
+        base = read_base(vault.parts(run), world, Digest(vault.brief(run)["base"]))
+    except PartMissing as cause:
+        what = f"The frozen weights of run {run} are not whole in {vault.folder.parent}"
+        raise MemoryLost(what, "Give the agent's home back from a copy; the model's own part alone predicts nothing") from cause
+    return whole(world, base, kept, form)
 
 
 def memory_of(vault: FolderVault, run: RunId, kind: type[T], best: bool = False) -> T:

@@ -53,6 +53,11 @@ def check_deals(grid: Grid, sizes: Mapping[str, int]) -> None:
 
 def check_methods(grid: Grid, n: int, methods: Methods) -> None:
     """Raises what the coordinator would raise for each method, its settings, the world and the roster."""
+    if grid.world.frozen:
+        what = (
+            f"world.trains is {' '.join(grid.world.trains)}, and the cells of a bench begin from no weights that could be frozen"
+        )
+        raise ConfigRefused(what, "Write trains: all, or run each experiment with tideline simulate", path="world.trains")
     compute = InlineCompute(MemoryParts(), methods)
     roles = {name: role_of(name) for name in (*(f"client-{i + 1}" for i in range(n)), "unseen")}
     roster = tuple(Member(ClientId(name), role, labelled=role is Role.SOURCE) for name, role in sorted(roles.items()))

@@ -15,7 +15,7 @@ from typing import Any, NewType
 from unicodedata import normalize
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.settings import Plain, parse, plain, setting
+from tideline.core.settings import Plain, nearest, parse, plain, setting
 
 ClientId = NewType("ClientId", str)
 RunId = NewType("RunId", str)
@@ -25,6 +25,7 @@ Digest = NewType("Digest", str)
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
 # What a site is asked to hold is bounded before it makes room for it.
 MOST_INPUTS, MOST_CLASSES, MOST_THREADS = 1 << 26, 1 << 20, 1024
+ALL, HEAD = ("all",), ("head",)  # what of a network trains
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,12 @@ class World:
     sizes: Mapping[str, int] = setting(EMPTY, low=1, doc="named dimensions that every message is held to, such as d")
     class_names: tuple[str, ...] = setting((), doc="names of the classes in the order of their numbers, for sites that name them")
     options: Mapping[str, Plain] = setting(EMPTY, doc="options of the network, as `model: {name: ..., options: ...}` says them")
+    trains: tuple[str, ...] = setting(ALL, doc="what of the network trains: all, or head, over an encoder from `weights`")
+
+    @property
+    def frozen(self) -> bool:
+        """Whether a part of the network stays as the run's weights have it."""
+        return self.trains != ALL
 
     def __post_init__(self) -> None:
         """Lists in options become tuples, so that equal worlds are equal wherever they were read."""
@@ -76,11 +83,20 @@ class World:
     @classmethod
     def unfolded(cls, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
         """A world as people write it, its network as a name or as `{name: ..., options: ...}`, with a field for each."""
+        if isinstance(trains := given.get("trains"), str):
+            given = {**given, "trains": (trains,)}
         network = given.get("model")
         if not isinstance(network, Mapping):
             return given
         chosen = parse(Network, network, f"{where}.model" if where else "model")
         return {**given, "model": chosen.name, "options": chosen.options}
+
+
+@dataclass(frozen=True)
+class HeadWorld(World):
+    """What methods see of a world whose encoder is frozen: rows are its features (d,), and the network is the head alone."""
+
+    whole: World = field(default_factory=World)
 
 
 def world_in(given: Mapping[str, Plain]) -> World:
@@ -89,7 +105,10 @@ def world_in(given: Mapping[str, Plain]) -> World:
 
 
 def checked_world(world: World) -> World:
-    """The same world. Raises ConfigRefused for samples beyond all size, and for names that do not fit the classes."""
+    """The same world. Raises ConfigRefused for samples beyond all size, names that do not fit, and what cannot be trained."""
+    if world.trains not in (ALL, HEAD):
+        what = f"world.trains is {list(world.trains)}; a network trains whole, or its head alone"
+        raise ConfigRefused(what, f"Write trains: all or trains: head{nearest_trains(world.trains)}", path="world.trains")
     if any(size > MOST_INPUTS for size in accumulate(world.inputs, operator.mul)):  # ends before the product is a long number
         what = f"world.inputs is {list(world.inputs[:8])}; a sample of them has more than {MOST_INPUTS} numbers"
         raise ConfigRefused(what, "Write the shape of one sample, such as [1, 28, 28]", path="world.inputs")
@@ -99,9 +118,17 @@ def checked_world(world: World) -> World:
 
 
 def plain_world(world: World) -> dict[str, Plain]:
-    """The inverse of `world_in`, without class names and options where there are none."""
-    made = {name: value for name, value in plain(world).items() if name != "options" and (name != "class_names" or value)}
+    """The inverse of `world_in`, without class names and options where there are none, and without `trains` where all does."""
+    bare = plain(world)
+    made = {name: bare[name] for name in ("inputs", "classes", "model", "sizes")}
+    made |= {"class_names": bare["class_names"]} if world.class_names else {}
+    made |= {"trains": " ".join(world.trains)} if world.frozen else {}
     return {**made, "model": {"name": world.model, "options": plain(world.options)}} if world.options else made
+
+
+def nearest_trains(given: tuple[str, ...]) -> str:
+    """A guess at what was meant by one word; of patterns there is none."""
+    return nearest(given[0], [*ALL, *HEAD]) if len(given) == 1 else ""
 
 
 def frozen(value: Plain) -> Plain:

@@ -14,6 +14,7 @@ from tideline.core.errors import ConfigRefused, DataRefused, Refused
 from tideline.core.settings import Plain
 from tideline.engine.model.experiment import DIGEST
 from tideline.experiments.yaml_lines import MAX_VALUES, Document, read_yaml, refuse
+from tideline.learning.packages import PACKAGE
 
 MAX_BYTES = 1 << 20
 
@@ -61,10 +62,15 @@ class ExperimentText:
 
     @property
     def weights_file(self) -> Path | None:
-        """The file that `weights` names, seen from the experiment's folder or, of --set, from this one; None: it names none."""
+        """The file that `weights` names, seen from the experiment's folder or, of --set, from this one; None: it names none.
+
+        `package:NAME` stays as it is: where an installed package has its file is known once it is read.
+        """
         named = self.value.get("weights")
         if not isinstance(named, str) or not named or DIGEST.fullmatch(named):
             return None
+        if named.startswith(PACKAGE):
+            return Path(named)
         beside = Path() if self.place("weights").startswith("--set ") else Path(self.name).parent
         return beside / Path(named).expanduser()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from torch import Tensor
@@ -17,7 +18,10 @@ from tideline.core.run import Role, World, world_in
 from tideline.engine.model.experiment import Experiment, read_experiment
 from tideline.experiments.files import ExperimentText
 from tideline.learning import model_file
-from tideline.learning.weights import fitted, is_backbone, read_weights, with_backbone
+from tideline.learning.frozen import base_in
+from tideline.learning.packages import PACKAGE, file_in_package
+from tideline.learning.weights import fitted, fresh, is_backbone, read_weights, with_backbone
+from tideline.nets.layers import classifier_of
 
 PIECE = 1 << 20  # bytes that are passed on at once
 
@@ -41,12 +45,42 @@ def packed(text: ExperimentText, file: Path) -> Sequence[Buffer]:
     experiment = read_experiment(text.value)
     world = world_in(text.value.get("world", {}))
     nets.check(world)
-    return file_of(weights_for(world, experiment, file), {})
+    carried = str(file).startswith(PACKAGE)
+    if carried:
+        file = file_in_package(str(file).removeprefix(PACKAGE))
+    if world.frozen:
+        return file_of(base_for(world, file), {})
+    return file_of(weights_in_package(world, experiment, file) if carried else weights_for(world, experiment, file), {})
+
+
+def weights_in_package(world: World, experiment: Experiment, file: Path) -> Mapping[str, Tensor]:
+    """The network's weights from a package; for other classes than its own, the head is drawn from the seed."""
+    base = base_for(world, file)
+    if classifier_of(base):
+        return base
+    check_learners(experiment, file)
+    warn(f"Note: {file.name} has no head of {world.classes} classes; it is drawn from the seed, and the run has to train it")
+    return fresh(world, experiment.seed) | dict(base)
+
+
+def base_for(world: World, file: Path) -> Mapping[str, Tensor]:
+    """What a run with a frozen encoder begins from. Raises ConfigRefused."""
+    with said_of_weights():
+        return base_in(world, file)
+
+
+@contextmanager
+def said_of_weights() -> Iterator[None]:
+    """What is wrong with the file is said of `weights`."""
+    try:
+        yield
+    except (ConfigRefused, DataRefused) as error:
+        raise ConfigRefused(error.what, error.todo, path="weights") from error
 
 
 def weights_for(world: World, experiment: Experiment, file: Path) -> Mapping[str, Tensor]:
     """The network's weights from a file: all of them, or a backbone's under a bottleneck and a classifier drawn from the seed."""
-    try:
+    with said_of_weights():
         if model_file.is_model(file):
             return fitted(world, model_file.weights_for(world, model_file.read_model(file)))
         weights = read_weights(file)
@@ -54,8 +88,6 @@ def weights_for(world: World, experiment: Experiment, file: Path) -> Mapping[str
             return fitted(world, weights)
         check_learners(experiment, file)
         weights = with_backbone(world, weights, experiment.seed)
-    except (ConfigRefused, DataRefused) as error:
-        raise ConfigRefused(error.what, error.todo, path="weights") from error
     drawn = "bottleneck and classifier are drawn from the seed, and the run has to train them"
     warn(f"Note: {file} contains only a backbone; {drawn}")
     return weights

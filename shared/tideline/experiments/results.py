@@ -13,16 +13,19 @@ from urllib.parse import quote
 from tideline.archive.checks import LAX
 from tideline.archive.folder import FolderParts
 from tideline.archive.layout import check_digest
-from tideline.archive.reader import decode
+from tideline.archive.parts import Parts
+from tideline.archive.reader import decode, tensors_in
 from tideline.client.answers import RunResult, ValidatedData
 from tideline.client.http import Client
 from tideline.core.algorithm import AnyAlgorithm, Methods, RunModel, SiteModels, resolve
 from tideline.core.errors import NotFound, Refused
 from tideline.core.record import Weights
-from tideline.core.run import Digest, World, world_in
+from tideline.core.run import ALL, Digest, World, world_in
 from tideline.core.settings import nearest
 from tideline.engine.model.runs import Status
+from tideline.learning.frozen import base_of, whole
 from tideline.learning.model_file import BEST, FINAL, Model, Origin
+from tideline.nets import played
 
 AT_SITE = "tideline site export --home HOME --run {run} model{which} --out model.safetensors"
 SHOWN = 5  # sites in a sentence
@@ -31,17 +34,19 @@ SHOWN = 5  # sites in a sentence
 class Ended:
     """A completed run, and what its method declares of its models. Raises Refused for a run that has not completed.
 
-    which: its last models, or those of its best round. Raises NotFound for a run that has none.
+    which: its last models, or those of its best round. Raises NotFound for a run that has none. parts: where the files of that
+    state are, the frozen part of its network among them; who asks for no model needs none.
     """
 
-    def __init__(self, result: RunResult, methods: Methods, which: str = FINAL) -> None:
-        self.result, self.run, self.which = result, result["run"], which
+    def __init__(self, result: RunResult, methods: Methods, which: str = FINAL, parts: Parts | None = None) -> None:
+        self.result, self.run, self.which, self._parts = result, result["run"], which, parts
         if result["status"] != Status.COMPLETED:
             what = f"Run {self.run} is {result['status']}, and only a completed run has a final model"
             raise Refused(what, f"Wait for it: tideline run watch {self.run}", path="run")
         self.method: AnyAlgorithm = resolve(methods, result["method"])
         self.config = self.method.configure(result["config"])
-        self.world: World = world_in(result["world"])
+        self.whole: World = world_in(result["world"])
+        self.world = played(self.whole)
         self.roles = {client["name"]: client["role"] for client in result["clients"]}
         self.best = best_in(result) if which == BEST else None
 
@@ -110,7 +115,12 @@ class Ended:
     def made(self, weights: Weights, by: RunModel[Any, Any] | SiteModels[Any, Any, Any], origin: Origin) -> Model | None:
         if not weights:
             return None
-        return Model(world=self.world, weights=weights, form=by.form, options=by.options(self.config), origin=origin)
+        if self.whole.frozen:
+            assert self._parts is not None, "models over a frozen encoder are made whole from the run's files"
+            view = self._parts.view(Digest(str(self.result["weights"])))
+            weights = whole(self.whole, base_of(self.whole, tensors_in(view)), weights, by.form)
+        world = replace(self.whole, trains=ALL)
+        return Model(world=world, weights=weights, form=by.form, options=by.options(self.config), origin=origin)
 
     def origin(self, site: str | None, note: str = "") -> Origin:
         selection = self.result.get("selection")
@@ -172,10 +182,10 @@ def remote_model(client: Client, run: str, site: str | None, methods: Methods, w
 
     Raises Refused errors that say where it is.
     """
-    ended = Ended(client.run(quote(run, safe="")), methods, which)
-    ended.check(site)
     with tempfile.TemporaryDirectory(prefix="tideline-") as folder:
         parts = FolderParts(Path(folder), durable=False)
+        ended = Ended(client.run(quote(run, safe="")), methods, which, parts)
+        ended.check(site)
         root = fetch(client, ended.run, parts, which)
         model = ended.chosen(decode(ended.method.state, root, parts, LAX), site)
         # The tensors are maps of files that go with the folder.

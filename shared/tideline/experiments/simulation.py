@@ -343,7 +343,7 @@ def write(federation: Federation, run: RunId, result: RunResult, out: Path, meth
 
 def models_of(federation: Federation, run: RunId, result: RunResult, methods: Methods) -> Iterator[tuple[str, Model]]:
     """The run's model as `model`, and each site's own as `model-SITE`: those that its method declares."""
-    ended = Ended(result, methods)
+    ended = Ended(result, methods, parts=federation.parts)
     state = decode(ended.method.state, federation.journal.rounds(run)[-1].state[0][0], federation.parts, LAX)
     if (model := ended.of_run(state)) is not None:
         yield "model", model
@@ -362,7 +362,7 @@ def best_models(federation: Federation, run: RunId, result: RunResult, methods: 
     files = () if best is None else scored_state(federation.journal.rounds(run), best)
     if not files:
         return
-    ended = Ended(result, methods, BEST)
+    ended = Ended(result, methods, BEST, federation.parts)
     state = decode(ended.method.state, files[0][0], federation.parts, LAX)
     if (model := ended.of_run(state)) is not None:
         yield "model-best", model

@@ -179,6 +179,13 @@ def about_in(said: str) -> About:
 
 def weights_for(world: World, model: Model) -> Weights:
     """A model's weights, for a run in this world to begin from. Raises ConfigRefused for another network, and other classes."""
+    check_network(world, model)
+    check_classes(model.world, world)
+    return model.weights
+
+
+def check_network(world: World, model: Model) -> None:
+    """Raises ConfigRefused for a model of another network, or of more than one."""
     if model.form != NETWORK:
         what = f"the file holds a model of the form {model.form}, which is more than a network"
         raise ConfigRefused(what, "Give a model that is the network alone; `tideline predict` takes this one", path="weights")
@@ -186,8 +193,6 @@ def weights_for(world: World, model: Model) -> Weights:
     if theirs != ours:
         what = f"the file holds a model of {named(model.world)}; world.model is {named(world)}"
         raise ConfigRefused(what, "Give weights of this network, or name the network that they are of", path="weights")
-    check_classes(model.world, world)
-    return model.weights
 
 
 def network_of(world: World) -> Plain:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.rows import PART, Rows, as_rows, part_size
-from tideline.core.run import World
+from tideline.core.run import ALL, HeadWorld, World
 from tideline.learning.rows import scratch
 from tideline.nets import foreign, registry
 from tideline.nets.apart import Apart
@@ -19,6 +21,7 @@ from tideline.nets.foreign import DRAWING, Key, key_of
 from tideline.nets.options import chosen_options
 from tideline.nets.prototypes import Prototype
 from tideline.nets.registry import NETS
+from tideline.nets.small import Net
 
 __all__ = ["DRAWING", "NETS", "Key", "key_of"]
 Build = Callable[[World], nn.Module]
@@ -28,11 +31,35 @@ SEVERAL = 64  # worlds whose sizes are remembered
 
 def build(world: World) -> nn.Module:
     """The world's network, initialised from torch's global generator. Raises ConfigRefused."""
+    if isinstance(world, HeadWorld):
+        return Net(nn.Identity(), head(world.whole))
     if not registry.is_built_in(world.model):
         # Where no numbers are wanted, a copy has what of the network is no weight.
         return foreign.copied(world) if torch.empty(0).is_meta else foreign.build(world)
     made = NETS[world.model]
     return made(world, **chosen_options(made, world))
+
+
+def head(world: World) -> nn.Module:
+    """The classifier of a world's network, as `build` makes it. Raises ConfigRefused."""
+    if torch.empty(0).is_meta and not registry.is_built_in(world.model):
+        return copy.deepcopy(foreign.foreign(world).net.classifier)  # without the encoder, which may be large
+    return build(world).get_submodule("classifier")
+
+
+def played(world: World) -> World:
+    """The world as a method sees it: itself, or where the head alone trains that of the features. Raises ConfigRefused."""
+    if not world.frozen:
+        return world
+    return HeadWorld(
+        inputs=(width(world),),
+        classes=world.classes,
+        model=world.model,
+        sizes=world.sizes,
+        class_names=world.class_names,
+        options=world.options,
+        whole=replace(world, trains=ALL),
+    )
 
 
 def check(world: World, made: Build = build) -> None:
@@ -92,6 +119,8 @@ def width(world: World) -> int:
 @lru_cache(maxsize=SEVERAL)
 def measured_width(key: Key) -> int:
     """d, by a pass without numbers: it takes longer than small steps do, and every message is held to it."""
+    if key.rows:
+        return key.inputs[0]
     if not registry.is_built_in(key.model):
         return foreign.foreign(key.world).width
     with torch.device("meta"), torch.no_grad():
@@ -100,7 +129,15 @@ def measured_width(key: Key) -> int:
 
 def own_names(world: World) -> dict[str, str]:
     """The names in the network's state dict, each with the one that the network itself has for it. Raises ConfigRefused."""
-    pairs = () if registry.is_built_in(world.model) else foreign.foreign(world).net.own
+    return dict(known_names(key_of(world)))
+
+
+@lru_cache(maxsize=SEVERAL)
+def known_names(key: Key) -> Mapping[str, str]:
+    world, pairs = key.world, tuple[tuple[str, str], ...]()
+    if not key.rows:
+        with torch.device("meta"):
+            pairs = getattr(build(world) if registry.is_built_in(world.model) else foreign.foreign(world).net, "own", ())
     return {name: renamed(name, pairs) for name in template(world)}
 
 

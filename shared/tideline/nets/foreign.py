@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World
+from tideline.core.run import HeadWorld, World
 from tideline.core.settings import plain
 from tideline.nets import registry
 from tideline.nets.apart import SEED, Tried, again, alone, evaluated, log, probe, refused, taken_apart, whole
@@ -42,11 +42,15 @@ class Key:
     classes: int
     options: str
     sizes: str
+    rows: tuple[int, ...] = ()  # of the head alone: what the encoder takes, whose features are `inputs`
 
     @property
     def world(self) -> World:
         given: dict[str, Any] = {"options": json.loads(self.options), "sizes": json.loads(self.sizes)}
-        return World(inputs=self.inputs, classes=self.classes, model=self.model, **given)
+        given |= {"classes": self.classes, "model": self.model}
+        if not self.rows:
+            return World(inputs=self.inputs, **given)
+        return HeadWorld(inputs=self.inputs, **given, whole=World(inputs=self.rows, **given))
 
 
 def key_of(world: World) -> Key:
@@ -59,6 +63,7 @@ def key_of(world: World) -> Key:
         classes=world.classes,
         options=options,
         sizes=sizes,
+        rows=world.whole.inputs if isinstance(world, HeadWorld) else (),
     )
 
 

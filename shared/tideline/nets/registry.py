@@ -18,6 +18,7 @@ from tideline.core.algorithm import attribute, import_from_here
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import nearest
 from tideline.nets.bottleneck import KINDS, LeNetBN, ResNet
+from tideline.nets.efficientnet import EfficientNetLite0
 from tideline.nets.families import timm_network, torchvision_network
 from tideline.nets.small import MLP, ConvNet, Digits, InceptionNet, LeNet
 
@@ -31,6 +32,7 @@ NETS: Mapping[str, Build] = {
     "fada_digits": Digits.whole,
     "fada_small": Digits.small,
     "inception": InceptionNet.of,
+    "efficientnet_lite0": EfficientNetLite0.of,
     **dict.fromkeys(KINDS, ResNet.of),
 }
 FAMILIES: Mapping[str, Callable[[str], Build]] = {"torchvision": torchvision_network, "timm": timm_network}

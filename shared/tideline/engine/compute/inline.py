@@ -12,13 +12,12 @@ from types import MappingProxyType
 import torch
 
 from tideline.archive.checks import Rules
-from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
-from tideline.archive.reader import decode, decode_order, tensors_in
+from tideline.archive.reader import decode, decode_order
 from tideline.archive.readings import Checked
 from tideline.archive.writer import Memo, Message, encode
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve
-from tideline.core.errors import ConfigRefused, DataRefused, Diverged, FederationError, Malformed, RosterRefused, StepFailed
+from tideline.core.errors import ConfigRefused, Diverged, FederationError, Malformed, Refused, RosterRefused, StepFailed
 from tideline.core.handle import AnyHandle
 from tideline.core.phase import AnyPhase, AnyPlan, Each, Folded, Replies, Table, Turn, folded
 from tideline.core.privacy import contract_digest
@@ -27,19 +26,22 @@ from tideline.core.run import EMPTY, ClientId, Digest, Last, Roster, RunSpec, Sa
 from tideline.core.settings import Settings, plain
 from tideline.engine.compute.cohort import check_sampling, drawn, least_of, notes_of
 from tideline.engine.compute.configured import Configured, configured, scores
-from tideline.engine.model.experiment import weights_missing
+from tideline.engine.compute.initial_weights import check_start, to_begin_from
+from tideline.engine.model.experiment import base_files
 from tideline.engine.model.fold_report import checked_report
-from tideline.engine.model.orders import Purpose, seed_for
+from tideline.engine.model.orders import Files, Purpose, seed_for
 from tideline.engine.model.runs import PhaseFact
 from tideline.engine.ports import compute
-from tideline.learning.weights import SAVE, check_fit, checked, each_fitted, fitted, state_dict_in
-from tideline.nets import DRAWING
+from tideline.nets import DRAWING, played
 from tideline.nets.fingerprint import print_of
 
 
 @dataclass(frozen=True)
 class Game:
-    """A run with its method resolved: everything that never changes while it is played."""
+    """A run with its method resolved: everything that never changes while it is played.
+
+    world: as the method sees it. base: the file that every order and every state has beside its own.
+    """
 
     method: Configured
     world: World
@@ -47,6 +49,7 @@ class Game:
     seed: int
     threads: int = 1
     sampling: Sampling | None = None
+    base: Files = ()
 
     @property
     def algorithm(self) -> AnyAlgorithm:
@@ -194,6 +197,16 @@ def reproducible(seed: int, threads: int, device: str = "cpu") -> Iterator[torch
             torch.set_num_threads(before)
 
 
+@contextmanager
+def of_a_head() -> Iterator[None]:
+    """What a method refuses of a network that is a head alone says so."""
+    try:
+        yield
+    except Refused as error:
+        what = f"With world.trains head a method sees the features and the head alone: {error.what}"
+        raise type(error)(what, f"{error.todo}; or write trains: all", **error.context) from None
+
+
 LIVE_RUNS = 16  # runs whose state is held between checkpoints: nobody tells of one that was cancelled there
 Made = tuple[compute.Checkpoint, tuple[compute.RecordedRound, ...]]  # what a live state was computed from
 
@@ -235,10 +248,16 @@ class InlineCompute:
     def draft(self, asked: compute.DraftRequest) -> compute.Draft:
         """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""
         algorithm = resolve(self._methods, asked.method)
-        settings, world, roster = algorithm.configure(asked.config, asked.preset), checked_world(asked.world), asked.roster
-        self.fits(algorithm, asked.initial_weights)(settings, world, roster)
-        notes = algorithm.notes(settings, world)
-        if asked.initial_weights and algorithm.initial_weights:
+        settings, whole, roster = algorithm.configure(asked.config, asked.preset), checked_world(asked.world), asked.roster
+        takes, world = algorithm.initial_weights is not None, played(whole)
+        if not whole.frozen:
+            self.fits(algorithm, bool(asked.initial_weights))(settings, world, roster)
+        start = check_start(self.parts, whole, asked.initial_weights, takes)
+        if whole.frozen:
+            with of_a_head():
+                self.fits(algorithm, start.begins)(settings, world, roster)
+        notes = (*algorithm.notes(settings, world), *start.notes)
+        if start.begins and algorithm.initial_weights:
             notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
         method = Configured(algorithm, settings, asked.scoring)
         check_selection(method)
@@ -248,7 +267,7 @@ class InlineCompute:
         clauses = method.contract
         return compute.Draft(
             config=plain(settings),
-            world=world,
+            world=whole,
             plan=facts_of(method),
             contract=clauses,
             digest=contract_digest(clauses),
@@ -257,10 +276,8 @@ class InlineCompute:
             kept=tuple(f.name for f in dataclasses.fields(algorithm.config) if f.metadata.get("kept")),
             admins=algorithm.admins,
             initial_weights=Digest(asked.initial_weights) if asked.initial_weights else None,
-            initial_weights_bytes=check_initial_weights(self.parts, world, Digest(asked.initial_weights))
-            if asked.initial_weights
-            else 0,
-            network=print_of(world),
+            initial_weights_bytes=start.size,
+            network=print_of(whole),
         )
 
     def sampled_methods(self) -> list[str]:
@@ -268,7 +285,7 @@ class InlineCompute:
         found = [resolve(self._methods, name) for name, _ in self._methods]
         return [each.name for each in found if Configured(each, each.configure({})).sampled]
 
-    def fits(self, algorithm: AnyAlgorithm, weights: str | None) -> Callable[[Settings, World, Roster], None]:
+    def fits(self, algorithm: AnyAlgorithm, weights: bool) -> Callable[[Settings, World, Roster], None]:
         """What holds world and roster to the method, with weights or without. Raises ConfigRefused where it takes none."""
         if not weights:
             return algorithm.fits
@@ -280,9 +297,11 @@ class InlineCompute:
         return algorithm.initial_weights.fits
 
     def begin(self, asked: compute.BeginRequest) -> compute.NextRound:
-        game, digest = self.game(asked.spec, asked.roster), asked.spec.initial_weights
-        self.fits(game.algorithm, digest)(game.config, game.world, game.roster)
-        weights = read_initial_weights(self.parts, game.world, digest) if digest else None
+        game, weights = self.game(asked.spec, asked.roster), None
+        if digest := asked.spec.initial_weights:
+            takes = game.algorithm.initial_weights is not None
+            weights = to_begin_from(self.parts, asked.spec.world, digest, takes)
+        self.fits(game.algorithm, weights is not None)(game.config, game.world, game.roster)
         return self.encoded(game, begin(game, weights, asked.available), asked.with_checkpoint)
 
     def close(self, asked: compute.CloseRequest) -> compute.NextRound:
@@ -301,7 +320,15 @@ class InlineCompute:
 
     def game(self, spec: RunSpec, roster: Roster) -> Game:
         method = configured(self._methods, spec.method, spec.config, spec.scoring)
-        return Game(method=method, world=spec.world, roster=roster, seed=spec.seed, threads=spec.threads, sampling=spec.sampling)
+        return Game(
+            method=method,
+            world=played(spec.world),
+            roster=roster,
+            seed=spec.seed,
+            threads=spec.threads,
+            sampling=spec.sampling,
+            base=base_files(spec),
+        )
 
     def state_at(self, game: Game, asked: compute.CloseRequest) -> Record:
         """The state that waits at the closing cursor: live, from the checkpoint, or computed again from there."""
@@ -359,9 +386,9 @@ class InlineCompute:
         return compute.NextRound(
             cursor=turned.cursor,
             done=done,
-            state=state.files if state else (),
+            state=(*state.files, *game.base) if state else (),
             sealed=bare(state.handles if state else ()),
-            orders=MappingProxyType({client: message.files for client, message in orders.items()}),
+            orders=MappingProxyType({client: (*message.files, *game.base) for client, message in orders.items()}),
             handles=MappingProxyType({client: bare(message.handles) for client, message in orders.items() if message.handles}),
             fingerprint=fingerprint(game.threads),
             marks=turned.marks,
@@ -428,41 +455,3 @@ def described(setting: dataclasses.Field[Settings]) -> compute.SettingFacts:
 def fingerprint(threads: int) -> str:
     """What equal bytes depend on: torch, the processor's instructions, the number of threads."""
     return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {threads} threads"
-
-
-def check_initial_weights(parts: Parts, world: World, digest: Digest) -> int:
-    """The file's bytes, if it is here and holds weights of the world's network. Raises ConfigRefused, with the path `weights`."""
-    try:
-        view = parts.view(digest)
-    except PartMissing:
-        raise weights_missing(digest) from None
-    try:
-        for _ in each_fitted(world, weights_in(world, view)):
-            pass  # each is copied, which shows that it can be, and let go
-    except Malformed as error:
-        raise refused(f"The weights cannot be read as a safetensors file: {error.what}", SAVE) from error
-    except DataRefused as error:
-        raise refused(f"Of the weights: {error.what}", error.todo) from error
-    except ConfigRefused as error:
-        raise refused(error.what, error.todo) from error
-    return len(view)
-
-
-def read_initial_weights(parts: Parts, world: World, digest: Digest) -> Weights:
-    """A copy of the file's weights, as the world's network has them. Raises PartMissing, and as the check."""
-    return fitted(world, weights_in(world, parts.view(digest)))
-
-
-def weights_in(world: World, view: memoryview) -> Weights:
-    """The tensors over a file's bytes, which are the network's by names and shapes, each plain and finite.
-
-    Their numbers are checked last: of one large tensor that takes several times its bytes, which no file of another network
-    is to cost. Raises Malformed, DataRefused, ConfigRefused.
-    """
-    weights = state_dict_in(tensors_in(view))
-    check_fit(world, weights)
-    return checked(weights)
-
-
-def refused(what: str, todo: str) -> ConfigRefused:
-    return ConfigRefused(what, todo, path="weights")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from tideline.archive.checks import LAX, MOST, Rules
@@ -22,11 +23,14 @@ from tideline.core.run import Digest, Role, RunId, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
 from tideline.engine.compute.configured import Configured, configured
+from tideline.engine.compute.features import Encoder, encoded_site
+from tideline.engine.compute.initial_weights import read_base
 from tideline.engine.compute.inline import reproducible
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import Done, Job, OpenSiteData, SiteData
 from tideline.learning.local_training import patience_of
+from tideline.nets import played
 from tideline.nets.fingerprint import print_of
 
 P = ParamSpec("P")
@@ -34,15 +38,36 @@ T = TypeVar("T")
 ORDERS = Orders()
 
 
+@dataclass(frozen=True)
+class Base:
+    """The file of a run's frozen weights, and with how many threads they compute. The same file of another run is the same."""
+
+    digest: Digest
+    threads: int
+    run: RunId = field(compare=False)
+
+
+def base_of(job: Job) -> Base | None:
+    return None if job.brief.base is None else Base(job.brief.base, job.brief.threads, job.run)
+
+
 class StepRunner:
-    """Runs jobs over a site's parts and data. Satisfies the port Pool."""
+    """Runs jobs over a site's parts and data. Satisfies the port Pool.
+
+    features: the folder where those that a frozen encoder makes of the data are kept.
+    """
 
     def __init__(
-        self, methods: Methods, parts_of: Callable[[RunId], Parts], open_site_data: OpenSiteData, device: str = "cpu"
+        self,
+        methods: Methods,
+        parts_of: Callable[[RunId], Parts],
+        open_site_data: OpenSiteData,
+        device: str = "cpu",
+        features: Path | None = None,
     ) -> None:
         self.methods, self.parts_of, self.device = methods, parts_of, device
-        self._open = open_site_data
-        self._site_data: tuple[World, Role, SiteData] | None = None
+        self._open, self._features = open_site_data, features
+        self._site_data: tuple[tuple[World, Role, Base | None], SiteData] | None = None
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words."""
@@ -50,8 +75,8 @@ class StepRunner:
         algorithm, config = method.algorithm, method.config
         agree_on_contract(method, job.brief)
         agree_on_memory(algorithm, job.brief)
-        world, role = job.brief.world, job.brief.role
-        site_data = self.site_data(world, role)
+        world, role = played(job.brief.world), job.brief.role
+        site_data = self.site_data(job.brief.world, role, base_of(job))
         phase = None if job.cursor == JOIN else placed(method, job)
         step = phase.step if phase else None
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
@@ -77,7 +102,7 @@ class StepRunner:
 
     def join(self, algorithm: AnyAlgorithm, job: Job, site: Site[Settings], clauses: Contract) -> Done:
         """Before the first phase: the first memory, whether there are labels, and contract and network as this site has them."""
-        network = print_of(site.world)
+        network = print_of(job.brief.world)
         memory = guarded("prepare", algorithm.prepare, site.config, site)
         kept = encode(memory, self.parts_of(job.run), LAX).files
         return Done((), kept, labelled=site.data.labelled, contract=clauses, network=network)
@@ -144,12 +169,24 @@ class StepRunner:
     def rows(self, site_data: SiteData, view: View, role: Role) -> Data:
         return masked(guarded("that reads the data", site_data.view, view, role), view, role)
 
-    def site_data(self, world: World, role: Role) -> SiteData:
+    def site_data(self, world: World, role: Role, base: Base | None = None) -> SiteData:
         """The site's data for a world, read once. Those of another world are let go before: memory holds one set of them."""
-        if self._site_data is None or self._site_data[:2] != (world, role):
+        if self._site_data is None or self._site_data[0] != (world, role, base):
             self._site_data = None
-            self._site_data = world, role, guarded("that opens the data", self._open, world, role)
-        return self._site_data[2]
+            opened = guarded("that opens the data", self._open, world, role)
+            if base is not None:
+                opened = guarded("that encodes the data", encoded_site, opened, self.encoder(world, base))
+            self._site_data = (world, role, base), opened
+        return self._site_data[1]
+
+    def encoder(self, world: World, base: Base) -> Encoder:
+        """The frozen part of a run's network. Raises MemoryLost where its file is gone."""
+        try:
+            weights = read_base(self.parts_of(base.run), world, base.digest)
+        except PartMissing as cause:
+            what = "The frozen weights of the run are no longer whole at this site"
+            raise MemoryLost(what, "Restore the agent's home directory, or begin the run again") from cause
+        return Encoder(world=world, weights=weights, device=self.device, threads=base.threads, folder=self._features)
 
 
 def agree_on_memory(algorithm: AnyAlgorithm, brief: Brief) -> None:

@@ -16,6 +16,7 @@ from tideline.engine.model.experiment import (
     UPLOADER,
     Experiment,
     Reference,
+    base_files,
     check_weights_digest,
     read_experiment,
     weights_missing,
@@ -234,7 +235,7 @@ def next_attempt(order: OrderRow, after: int, now: float) -> OrderRow:
 
 def joins(row: RunRow, now: float) -> list[OrderRow]:
     seeds = {client: seed_for(row.spec.seed, Purpose.PREPARE, JOIN, client) for client in row.roster}
-    return [new_order(row.id, JOIN, client, (), seed, JOIN - 1, now) for client, seed in seeds.items()]
+    return [new_order(row.id, JOIN, client, base_files(row.spec), seed, JOIN - 1, now) for client, seed in seeds.items()]
 
 
 def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
@@ -263,12 +264,16 @@ def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
 def reference_of(experiment: Experiment, main: RunRow, compute: Compute) -> Experiment:
     """The experiment to compare with: the reference's method, with the settings that both methods have.
 
-    It begins from the same weights if its method takes any; else as it always does. It is sampled alike, if its method may be.
+    It begins from the same weights if its method takes any, or if they are to be frozen; else as it always does. It is sampled
+    alike, if its method may be.
     """
     reference = experiment.reference
     assert isinstance(reference, Reference)
     described = compute.describe(reference.method)
-    names, weights = {s.name for s in described.settings}, experiment.weights if described.weights else ""
+    names, weights = (
+        {s.name for s in described.settings},
+        experiment.weights if described.weights or experiment.world.frozen else "",
+    )
     shared = {k: v for k, v in main.spec.config.items() if k in names}
     roles = {"roles": [r.value for r in reference.roles]} if "roles" in names else {}
     config = {**shared, **roles, **reference.config}

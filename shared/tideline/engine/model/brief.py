@@ -17,10 +17,11 @@ from typing import Any, TypedDict, cast
 from tideline.core.errors import Malformed, RosterRefused
 from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.recent import Recent
-from tideline.core.run import EMPTY, MOST_THREADS, NO_MORE, ClientId, Role, Scoring, World, plain_world, world_in
+from tideline.core.run import EMPTY, MOST_THREADS, NO_MORE, ClientId, Digest, Role, Scoring, World, plain_world, world_in
 from tideline.core.settings import Plain, parse, plain
 from tideline.core.signing import KEY_BYTES
 from tideline.engine.model.accounts import NAME, Client, Handover, Keys, Peer
+from tideline.engine.model.experiment import base_digest
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import JOIN, RunRow
 from tideline.engine.model.transitions import MOST_HANDOVERS
@@ -36,6 +37,7 @@ class Brief:
     peers     the run's sites and their keys, where they seal for each other
     scoring   what the run asks of its scorings
     best      the place in the plan of its best scoring so far, if it selects
+    base      the file with the frozen part of the network, which every order brings; None: all of it trains
     """
 
     method: str
@@ -49,6 +51,7 @@ class Brief:
     peers: Mapping[ClientId, Peer] = field(default_factory=lambda: EMPTY)
     scoring: Scoring = NO_MORE
     best: int | None = None
+    base: Digest | None = None
 
 
 DISTRUST = "The coordinator is of another version, or is not to be trusted"
@@ -123,6 +126,7 @@ def plain_brief(run: RunRow, role: Role, version: str) -> Mapping[str, Plain]:
         "version": version,
         **({} if scoring == NO_MORE else {"scoring": plain(scoring)}),
         **({} if run.best is None else {"best": run.best}),
+        **({"base": digest} if (digest := base_digest(run.spec)) else {}),
     }
 
 
@@ -149,12 +153,21 @@ def read_brief(order: Order) -> Brief:
         odd.append("best")
     if order.cursor < JOIN:
         odd.append("place")
+    base = order.brief.get("base")
+    if base is not None and not isinstance(base, str):
+        odd.append("base")
     if odd:
         raise Malformed(f"Order {order.id[:8]} does not say what it asks for: its {odd[0]} is missing or wrong", DISTRUST)
+    world = world_in(brief["world"])
+    if world.frozen == (base is None):
+        what = (
+            f"Order {order.id[:8]} brings no frozen weights" if base is None else f"Order {order.id[:8]} brings weights to freeze"
+        )
+        raise Malformed(f"{what}, and world.trains is {' '.join(world.trains)}", DISTRUST)
     return Brief(
         method=brief["method"],
         config=brief["config"],
-        world=world_in(brief["world"]),
+        world=world,
         threads=brief["threads"],
         keeps=brief["keeps"],
         contract=from_json(brief["contract"]),
@@ -163,6 +176,7 @@ def read_brief(order: Order) -> Brief:
         peers=peers_in(order.brief),
         scoring=parse(Scoring, cast(Mapping[str, Plain], scoring), "scoring"),
         best=cast("int | None", best),
+        base=None if base is None else Digest(str(base)),
     )
 
 

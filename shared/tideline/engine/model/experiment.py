@@ -9,7 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import EMPTY, MOST_THREADS, ClientId, Role, RunId, Sampling, Scores, Scoring, Selection, Waiting, World
+from tideline.core.run import (
+    EMPTY,
+    MOST_THREADS,
+    ClientId,
+    Digest,
+    Role,
+    RunId,
+    RunSpec,
+    Sampling,
+    Scores,
+    Scoring,
+    Selection,
+    Waiting,
+    World,
+)
 from tideline.core.settings import Plain, parse, setting
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN, RunRow
@@ -145,6 +159,17 @@ def weights_missing(weights: str) -> ConfigRefused:
         UPLOAD,
         path="weights",
     )
+
+
+def base_digest(spec: RunSpec) -> Digest | None:
+    """The file with the frozen part of the run's network; None where all of it trains."""
+    return spec.initial_weights if spec.world.frozen else None
+
+
+def base_files(spec: RunSpec) -> Files:
+    """The same as files that each order and each kept state has beside its own."""
+    digest = base_digest(spec)
+    return () if digest is None else ((digest, spec.initial_weights_bytes),)
 
 
 def initial_weights_of(run: RunRow) -> Files:

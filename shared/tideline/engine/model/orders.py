@@ -77,7 +77,8 @@ class OrderRow:
 
     @property
     def message(self) -> Digest | None:
-        return self.files[0][0] if self.files else None
+        """The root of what is sent; a join sends none, whatever files it brings."""
+        return self.files[0][0] if self.files and self.cursor >= 0 else None
 
 
 def new_order(run: RunId, cursor: int, client: ClientId, files: Files, seed: int, after: int, now: float) -> OrderRow:

@@ -311,7 +311,9 @@ def cores() -> int:
 
 
 def needed(job: Job, parts: Parts) -> Iterator[Digest]:
-    """The files that a step reads: its message and its memory, and the values that the message names."""
+    """The files that a step reads: its message and its memory, the values that the message names, and the run's base."""
+    if job.brief.base is not None:
+        yield job.brief.base
     for root in filter(None, (job.message, job.memory)):
         header = parse(parts.view(root))
         yield root

@@ -80,7 +80,7 @@ class Agent:
     def ready(self, order: Order) -> Work[Head]:
         """The vault's head with the reply to an order that the owner allows: remembered, or worked out now."""
         brief = brief_in(order)
-        check_files(order)
+        check_files(order, brief.base)
         self.allow(brief.role)
         self.permit(brief.contract)
         head = self.vault.head(order.run)
@@ -93,7 +93,7 @@ class Agent:
         if seals(brief.contract):
             self.peer_keys.trust(brief.peers)
         self.bring(order, order.files)
-        self.whole(order)
+        self.whole(order, brief)
         fetched = self.open(order, brief)
         self.log("begun", order, None)
         done = yield self.job(order, brief, head, Transfers(fetched, self._sent.get(order.run, Moved())))
@@ -139,12 +139,13 @@ class Agent:
                 if not resumed:  # what an earlier try left may be spoilt, by a power cut for instance; it is forgotten now
                     raise
 
-    def whole(self, order: Order) -> None:
-        """The order names every part that its root names, and brings every value of a peer."""
-        if not order.files:
+    def whole(self, order: Order, brief: Brief) -> None:
+        """The order names every part that its root names, and brings every value of a peer; beside them the run's base alone."""
+        own = [digest for digest, _ in order.files if digest != brief.base]
+        if not own:
             return
-        root = self.vault.parts(order.run).view(order.files[0][0])
-        listed = {digest for digest, _ in order.files[1:]}
+        root = self.vault.parts(order.run).view(own[0])
+        listed = set(own[1:])
         named = {Digest(digest) for digest, _ in parse(root).parts}
         if lacking := sorted(named - listed):
             raise PartMissing(f"The order's root names part {lacking[0][:12]}, which the order does not offer")
@@ -167,7 +168,7 @@ class Agent:
         return took
 
     def job(self, order: Order, brief: Brief, head: Head | None, transfers: Transfers) -> Job:
-        message = order.files[0][0] if order.files else None
+        message = order.files[0][0] if order.files and order.cursor != JOIN else None
         memory = head.memory[0][0] if head and head.cursor >= order.after else None
         alone = replace(brief, peers=EMPTY) if brief.peers else brief  # whom a site seals for is no business of a step
         return Job(
@@ -303,8 +304,10 @@ def best_of(head: Head | None, brief: Brief) -> Best | None:
     return Best(brief.best, head.memory, head.metrics if head.cursor == brief.best else EMPTY)
 
 
-def check_files(order: Order) -> None:
+def check_files(order: Order, base: Digest | None) -> None:
     """Raises Malformed for names or sizes of files that no coordinator of ours gives: nothing is looked for then."""
+    if base is not None and base not in dict(order.files):
+        raise errors.Malformed(f"Order {order.id[:8]} does not bring the frozen weights that it names", DISTRUST)
     for digest, size in (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)):
         check_digest(digest)
         if not 0 < size <= MAX_PART_BYTES:

@@ -1,0 +1,1 @@
+"""Networks whose encoder is frozen."""
