@@ -87,6 +87,7 @@ OURS: dict[str, Object] = {
                 trainerIdle=5,
                 wait=600,
                 methods="ours:METHODS",
+                networks=["ours:small", "ours:NETWORKS"],
                 metrics="0.0.0.0:9107",
                 logLevel="debug",
                 notes=False,
@@ -112,7 +113,7 @@ OURS: dict[str, Object] = {
             "ingress": {"enabled": True, "host": "federation.example", "tlsSecret": "web", "className": "nginx"},
             "adminKey": {"secret": "mine", "key": "key"},
             "settings": {"lease": 7.5, "wait": 30, "rate": 2000000, "rateWrongKeys": 5, "rateEnrol": 0, "connections": 1000}
-            | {"partsCache": 2.5, "methods": "ours:METHODS"},
+            | {"partsCache": 2.5, "methods": "ours:METHODS", "networks": ["ours:small", "ours:NETWORKS"]},
             "nodeSelector": {"pool": "federation"},
             "tolerations": [{"key": "federation", "operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},

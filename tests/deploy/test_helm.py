@@ -278,6 +278,7 @@ def test_every_setting_can_be_set() -> None:
     env = containers(made_of("every port and every knob"))
     values = {each["name"]: each["value"] for container in env for each in container["env"] if "value" in each}
     assert values["TIDELINE_RATE"] == "2000000" and values["TIDELINE_LEASE"] == "7.5" and values["TIDELINE_RATE_ENROL"] == "0"
+    assert values["TIDELINE_NETWORKS"] == "ours:small,ours:NETWORKS"
 
 
 @EVERY

@@ -67,7 +67,7 @@ valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
 {{- end }}
 {{- end }}
 {{- range $name, $value := $own.settings }}
-- {name: TIDELINE_{{ snakecase $name | upper }}, value: {{ include "tideline.plain" $value }}}
+- {name: TIDELINE_{{ snakecase $name | upper }}, value: {{ include "tideline.plain" (kindIs "slice" $value | ternary (join "," $value) $value) }}}
 {{- end }}
 {{- with $own.env }}
 {{ toYaml . }}
