@@ -37,13 +37,13 @@ def written(path: Path, made: Model) -> Path:
 
 def test_a_model_survives_its_file(tmp_path: Path) -> None:
     """Weights, world and origin; the tensors have the network's names, and a file of the same model has the same bytes."""
-    made = model(metrics={"accuracy": 0.5}, rounds=3, site="anna")
+    made = model(metrics={"accuracy": 0.5}, round=3, site="anna")
     file = written(tmp_path / "a.safetensors", made)
     read = read_model(file)
     assert (read.world, read.origin, read.form) == (made.world, made.origin, made.form) and is_model(file)
     assert all(torch.equal(w, made.weights[name]) for name, w in read.weights.items())
     nets.build(WORLD).load_state_dict(load_file(file))
-    assert packed(read) == packed(made) == packed(model(metrics={"accuracy": 0.5}, rounds=3, site="anna"))
+    assert packed(read) == packed(made) == packed(model(metrics={"accuracy": 0.5}, round=3, site="anna"))
 
 
 def changed(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -69,7 +69,7 @@ def changed(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (lambda about: about["world"].update(class_names=["ant", "ant", "bee"]), "cannot name one class alone"),
         (lambda about: about.update(digest="0" * 64), "the tensors are not those that its metadata name"),
         (lambda about: about.update(normalisation={"mean": [0.5]}), "normalisation"),
-        (lambda about: about["origin"].update(rounds="many"), "origin.rounds"),
+        (lambda about: about["origin"].update(round="many"), "origin.round"),
     ],
 )
 def test_metadata_are_read_strictly(tmp_path: Path, change: Callable[[dict[str, Any]], None], words: str) -> None:

@@ -38,7 +38,7 @@ def test_its_size_and_names() -> None:
     template, names = nets.template(IMAGENET), nets.own_names(IMAGENET)
     parameters = [like.numel() for name, like in template.items() if "running" not in name and "batches" not in name]
     assert sum(parameters) == 4_652_008 and len(template) == 296 and nets.width(IMAGENET) == 1280
-    assert names["features._blocks.0._project_conv.weight"] == "_blocks.0._project_conv.weight"
+    assert names["features.steps.0._project_conv.weight"] == "_blocks.0._project_conv.weight"
     assert names["classifier.weight"] == "_fc.weight"
 
 
@@ -131,7 +131,7 @@ def test_all_of_it_trains_from_the_package() -> None:
     found = load(one)
     assert one == again and found["classifier.weight"].shape == (5, 1280)
     weights = read_weights(file_in_package(NAME))
-    assert torch.equal(found["features._conv_stem.weight"], weights["_conv_stem.weight"])
+    assert torch.equal(found["features.stem.weight"], weights["_conv_stem.weight"])
     whole = ExperimentText("e.json", {**text.value, "world": {**world, "classes": 1000}}, {})
     made = load(b"".join(map(bytes, packed(whole, Path(f"package:{NAME}")))))
     assert torch.equal(made["classifier.weight"], weights["_fc.weight"])

@@ -118,7 +118,9 @@ def fit_at(
     rows, rng, device, tick = site.data if data is None else data, site.rng, site.device, site.tick
     many = {"epochs": epochs, "batch": batch, "steps": steps, "least": least}
     held = site.validation
-    stopping = BestEpoch(net, loss, optimiser, held, patience, device) if patience and held and held.labelled else None
+    stopping = None
+    if patience and held and held.labelled:
+        stopping = BestEpoch(net=net, loss=loss, optimiser=optimiser, data=held, patience=patience, device=device)
     over = stopping.over if stopping else never
     mean = fit(net, rows, loss, optimiser, **many, clip=clip, rng=rng, device=device, tick=tick, over=over)
     if stopping:

@@ -82,27 +82,35 @@ class Encoder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._conv_stem, self._bn0 = SameConv(3, STEM, 3, 2), norm(STEM)
+        self.stem, self.stem_norm = SameConv(3, STEM, 3, 2), norm(STEM)
         blocks, maps = list[nn.Module](), STEM
         for count, outputs, kernel, stride, wider in STAGES:
             for i in range(count):
                 blocks.append(Block(maps, outputs, kernel=kernel, stride=stride if i == 0 else 1, wider=wider))
                 maps = outputs
-        self._blocks = nn.Sequential(*blocks)
-        self._conv_head, self._bn1 = SameConv(maps, HEAD, 1), norm(HEAD)
-        self._dropout = nn.Dropout(DROPOUT)
+        self.steps = nn.Sequential(*blocks)
+        self.top, self.top_norm = SameConv(maps, HEAD, 1), norm(HEAD)
+        self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, x: Tensor) -> Tensor:
-        z = functional.relu6(self._bn0(self._conv_stem((x - MEAN) / DEVIATION)))
-        z = functional.relu6(self._bn1(self._conv_head(self._blocks(z))))
-        f: Tensor = self._dropout(torch.mean(z, (2, 3)))
+        z = functional.relu6(self.stem_norm(self.stem((x - MEAN) / DEVIATION)))
+        z = functional.relu6(self.top_norm(self.top(self.steps(z))))
+        f: Tensor = self.dropout(torch.mean(z, (2, 3)))
         return f
 
 
 class EfficientNetLite0(Net):
     """Features (n, 1280), then a linear classifier."""
 
-    own = (("features.", ""), ("classifier.", "_fc."))
+    # Here names sort as the layers follow each other, which the file's do not.
+    own = (
+        ("features.stem.", "_conv_stem."),
+        ("features.stem_norm.", "_bn0."),
+        ("features.steps.", "_blocks."),
+        ("features.top.", "_conv_head."),
+        ("features.top_norm.", "_bn1."),
+        ("classifier.", "_fc."),
+    )
 
     @classmethod
     def of(cls, world: World) -> Self:
