@@ -90,8 +90,8 @@ def check_whole(n: int, shape: Sequence[int], by: str, most: int = WHOLE) -> Non
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryRows(Rows):
-    """Rows that are a tensor (n, *shape) in memory."""
+class TensorRows(Rows):
+    """Rows that are a tensor (n, *shape), wherever its numbers lie."""
 
     tensor: Tensor
 
@@ -117,6 +117,10 @@ class MemoryRows(Rows):
         import torch
 
         return iter(torch.split(self.tensor, size or part_size(self.shape)))
+
+
+class MemoryRows(TensorRows):
+    """Rows that are a tensor (n, *shape) in memory."""
 
     def at(self, indices: Tensor) -> Rows:
         return MemoryRows(self.tensor[indices])

@@ -9,18 +9,17 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from tideline.core.errors import DataRefused
-from tideline.core.rows import MemoryRows, Rows, check_whole, part_size
+from tideline.core.rows import MemoryRows, Rows, TensorRows, check_whole
 
 HELD = 1 << 30  # bytes of rows, or of their features, that are held in memory; of more, none are
 MORE_DISK = "Make room there, or name another folder with the variable TMPDIR; or keep fewer rows, or ask for smaller inputs"
@@ -56,11 +55,8 @@ def full(size: int, why: str) -> DataRefused:
     return DataRefused(what, MORE_DISK, size=size)
 
 
-@dataclass(frozen=True, eq=False)
-class MappedRows(Rows):
+class MappedRows(TensorRows):
     """Rows that are a tensor (n, *shape) whose memory is a file's."""
-
-    tensor: Tensor
 
     @classmethod
     def of_array(cls, path: Path | str) -> MappedRows:
@@ -74,23 +70,6 @@ class MappedRows(Rows):
             what = f"{path} holds {array.dtype.name} of shape {array.shape}, not rows of float32 one after the other"
             raise DataRefused(what, "Save numpy.ascontiguousarray(x, 'float32'), x of shape (n, ...)", path=str(path))
         return cls(torch.from_numpy(array))
-
-    def __len__(self) -> int:
-        return int(self.tensor.shape[0])
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.tensor.shape[1:])
-
-    @property
-    def plain(self) -> bool:
-        return True
-
-    def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
-        return self.tensor[indices]
-
-    def parts(self, size: int | None = None) -> Iterator[Tensor]:
-        return iter(torch.split(self.tensor, size or part_size(self.shape)))
 
     def all(self, by: str = "this method") -> Tensor:
         check_whole(len(self), self.shape, by)
