@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -29,8 +30,11 @@ class ScoreRow:
 
 
 def in_words(score: ScoreData | None) -> str:
-    """0.912 (0.85–0.96): a score with its 95 % interval."""
-    return NOTHING if score is None else f"{score['value']:.3f} ({score['low']:.2f}–{score['high']:.2f})"
+    """0.912 (0.85–0.96): a score with its 95 % interval, rounded outwards, so that the score is inside."""
+    if score is None:
+        return NOTHING
+    low, high = math.floor(100 * score["low"]) / 100, math.ceil(100 * score["high"]) / 100
+    return f"{score['value']:.3f} ({low:.2f}–{high:.2f})"
 
 
 def score_heads(result: RunResult) -> list[str]:
