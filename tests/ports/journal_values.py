@@ -133,6 +133,7 @@ def visible(journal: Journal) -> dict[str, Any]:
         "open": {who: journal.open_orders(who) for who in TEAM},
         "last": {r: journal.last_answers(r, TEAM) for r in each},
         "lines": {r: [journal.order_lines(r, at) for at in range(JOIN, 8)] for r in each},
+        "round": {r: [journal.round(r, at) for at in range(JOIN, 8)] for r in each},
         "recent": {r: journal.recent_rounds(r) for r in each},
         "missed": {r: journal.missed(r) for r in each},
         "totals": {r: (journal.round_totals(r), journal.site_totals(r), journal.scores(r)) for r in each},

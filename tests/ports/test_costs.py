@@ -90,6 +90,7 @@ def calls(journal: Journal, crowd: Crowd) -> dict[str, Callable[[], Any]]:
         "answer": lambda: answer(journal, *given.pop()),
         "late answer": lambda: answer(journal, *late.pop()),
         "turn": lambda: scheduler.turn(crowd.run),
+        "best": lambda: journal.round(crowd.run, crowd.rounds // 2),
         "watch": lambda: journal.events(crowd.run, LAST_EVENT),
     }
 

@@ -200,6 +200,15 @@ def test_a_late_reply_adds_its_bytes(journal: Journal) -> None:
     assert not list(differences(journal, RUN))
 
 
+def test_a_round_is_read_by_its_cursor(journal: Journal) -> None:
+    journal.create([run_row()], [order_row(JOIN, who) for who in TEAM])
+    assert journal.round(RUN, JOIN) is None
+    for cursor in (JOIN, 0, 1):
+        journal.advance(advance(cursor, state=files(cursor) if cursor else ()))
+    assert tuple(journal.round(RUN, cursor) for cursor in (JOIN, 0, 1)) == journal.rounds(RUN)
+    assert journal.round(RUN, 2) is None and journal.round(RunId("another"), 0) is None
+
+
 def test_recent_rounds_begin_at_the_last_checkpoint_but_one(journal: Journal) -> None:
     """All of them while there is only one checkpoint."""
     journal.create([run_row()], [order_row(JOIN, who) for who in TEAM])

@@ -73,7 +73,7 @@ class SqlJournal:
     run_ids, headlines, events = reads(runs.ids), reads(runs.headlines), reads(runs.events_after)
     tally = reads(runs.tally)
     leases = reads(leases.of_open_runs)
-    recent_rounds = reads(runs.recent_rounds)
+    round, recent_rounds = reads(runs.round_at), reads(runs.recent_rounds)
     order_lines, missed, barred = reads(orders.lines), reads(orders.missed), reads(orders.barred)
     standing, round_totals, site_totals = reads(totals.standing), reads(totals.of_rounds), reads(totals.of_sites)
     scores, last_answers = reads(totals.scores), reads(totals.last_answers)

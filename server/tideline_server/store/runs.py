@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, Connection, Row, bindparam, func, insert, or_, select, update
+from sqlalchemy import Column, Connection, Row, Select, bindparam, func, insert, or_, select, update
 
 from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.run import ClientId, Member, Role, Roster, RunId, RunSpec
@@ -197,13 +197,22 @@ def write_round(connection: Connection, closed: RoundRow, known: Listed) -> None
     connection.execute(insert(rounds), {**vars(closed), "state": known[closed.state], "tables": as_plain(closed.tables)})
 
 
+def closed_rounds(run: RunId) -> Select[Any]:
+    """A run's rounds, each with the files of its state."""
+    joined = rounds.outerjoin(listings, rounds.c.state == listings.c.id)
+    return select(rounds, listings.c.files).select_from(joined).where(rounds.c.run == run)
+
+
 def rounds_since(connection: Connection, run: RunId, cursor: int | None) -> tuple[RoundRow, ...]:
     """A run's rounds closed after the one at `cursor`, or all."""
-    joined = rounds.outerjoin(listings, rounds.c.state == listings.c.id)
-    chosen = select(rounds, listings.c.files).select_from(joined).where(rounds.c.run == run)
-    if cursor is not None:
-        chosen = chosen.where(rounds.c.cursor > cursor)
+    chosen = closed_rounds(run) if cursor is None else closed_rounds(run).where(rounds.c.cursor > cursor)
     return tuple(round_of(row) for row in connection.execute(chosen.order_by(rounds.c.cursor)))
+
+
+def round_at(connection: Connection, run: RunId, cursor: int) -> RoundRow | None:
+    """The round that a run closed at a cursor."""
+    found = connection.execute(closed_rounds(run).where(rounds.c.cursor == cursor)).one_or_none()
+    return None if found is None else round_of(found)
 
 
 def recent_rounds(connection: Connection, run: RunId) -> tuple[RoundRow, ...]:

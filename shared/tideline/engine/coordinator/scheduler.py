@@ -216,7 +216,8 @@ class Scheduler:
         selection = run.spec.scoring.selection
         if VALIDATION not in closed.tables or selection is Selection.NONE:
             return None
-        found = news(closed, self.journal.rounds(run.id), selection, run.roster)
+        before = None if run.best is None else self.journal.round(run.id, run.best)
+        found = news(closed, before, selection, run.roster)
         return None if found is None else dict(vars(found))
 
     def available(self, run: RunRow) -> frozenset[ClientId]:

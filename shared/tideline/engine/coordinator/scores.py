@@ -79,10 +79,10 @@ def all_validated(rounds: Iterable[RoundRow], selection: Selection, roster: Mapp
     return [each for closed in rounds if (each := validated(closed, selection, roster)) is not None]
 
 
-def news(closed: RoundRow, before: Iterable[RoundRow], selection: Selection, roster: Mapping[ClientId, Role]) -> Validated | None:
-    """The round's score, if it is better than that of all rounds before: its models are the run's best so far."""
+def news(closed: RoundRow, before: RoundRow | None, selection: Selection, roster: Mapping[ClientId, Role]) -> Validated | None:
+    """The round's score, if it is better than that of the best round before: its models are the run's best so far."""
     now = validated(closed, selection, roster)
-    best = None if now is None else best_of(all_validated(before, selection, roster), selection)
+    best = None if before is None else validated(before, selection, roster)
     return now if now is not None and (best is None or better(now, best, selection)) else None
 
 

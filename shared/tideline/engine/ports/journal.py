@@ -144,6 +144,9 @@ class Runs(Protocol):
     def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
         """Every closed round: as much as the run is long."""
 
+    def round(self, run: RunId, cursor: int) -> RoundRow | None:
+        """The round that was closed at this cursor: it costs the same however long the run is."""
+
     def recent_rounds(self, run: RunId) -> tuple[RoundRow, ...]:
         """The closed rounds from the last checkpoint but one on (from the first, where there is only one)."""
 

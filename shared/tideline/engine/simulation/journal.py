@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
+from operator import attrgetter
 
 from tideline.archive.spill import Spill
 from tideline.core.handle import AnyHandle
@@ -180,6 +182,11 @@ class MemoryJournal(MemoryAccounts):
 
     def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
         return tuple(self._rounds.get(run, ()))
+
+    def round(self, run: RunId, cursor: int) -> RoundRow | None:
+        found = self._rounds.get(run, [])
+        at = bisect_left(found, cursor, key=attrgetter("cursor"))
+        return found[at] if at < len(found) and found[at].cursor == cursor else None
 
     def recent_rounds(self, run: RunId) -> tuple[RoundRow, ...]:
         with self._lock:
