@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -116,6 +116,7 @@ METHOD = Algorithm(
     prepare,
     result=(RunModel(of_run), SiteModels(of_site, roles=(Role.SOURCE, Role.TARGET))),
 )
+TELLS_NOTHING = replace(METHOD, name="tells_nothing", plan=lambda config: tuple(replace(p, report=None) for p in plan(config)))
 METHODS = (("peaks", "tests.engine.peaks:METHOD"),)
 EXPERIMENT: Mapping[str, Any] = {
     "method": "peaks",

@@ -19,6 +19,7 @@ from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.algorithm import STORE_BEST
 from tideline.core.errors import ConfigRefused, Malformed
+from tideline.core.phase import VALIDATION
 from tideline.core.run import ClientId, OrderId, Role, RunId
 from tideline.core.settings import plain, read
 from tideline.engine.coordinator.scores import scored_state
@@ -108,11 +109,22 @@ def test_a_target_that_only_scores_stays_unseen() -> None:
         assert result["generalization"] is not None and result["generalization"]["ood"]["sites"] == 1
 
 
-@pytest.mark.parametrize("method", ["stlf", "feddadil"])
-def test_a_method_that_scores_in_a_way_of_its_own_is_refused(method: str) -> None:
-    with closing(Federation(METHODS, sites())) as on, pytest.raises(ConfigRefused, match="tells no score to select") as refused:
-        on.start(experiment(method, dict(peaks.EXPERIMENT["roster"]), selection="accuracy"))
+def test_a_method_that_scores_in_a_way_of_its_own_is_refused() -> None:
+    methods = (*METHODS, ("tells_nothing", "tests.engine.peaks:TELLS_NOTHING"))
+    with closing(Federation(methods, sites())) as on, pytest.raises(ConfigRefused, match="tells no score to select") as refused:
+        on.start({**peaks.EXPERIMENT, "method": "tells_nothing"})
     assert refused.value.context["path"] == "selection"
+
+
+@pytest.mark.parametrize("method", ["stlf", "feddadil"])
+def test_methods_that_compare_models_select_by_the_one_that_they_predict_with(method: str) -> None:
+    """Each scores once, so this round is its best; its validation rows are others than those of the scores."""
+    with closing(Federation(METHODS, sites())) as on:
+        config = {"preset": "tiny"}
+        result = on.run(on.start(experiment(method, dict(peaks.EXPERIMENT["roster"]), selection="accuracy", **config)))
+        assert result["status"] == "completed" and result["selection"]["best"]["sites"] == 2
+        tables = next(r.tables for r in on.journal.rounds(on.journal.run_ids()[0]) if VALIDATION in r.tables)
+        assert all(0 <= value <= 1 for (value,) in tables[VALIDATION].values)
 
 
 def best_heads(on: Federation) -> tuple[Files, dict[str, Best | None]]:

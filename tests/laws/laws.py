@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -25,6 +26,7 @@ from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.algorithm import NoModel, contract, plan_of
 from tideline.core.errors import Refused
+from tideline.core.phase import SCORE_NAMES
 from tideline.core.privacy import Audience, Clause, Exposure
 from tideline.core.record import leaves as declared_leaves
 from tideline.core.rows import MemoryRows
@@ -495,6 +497,19 @@ def check_predictions(case: Case, model: Model, client: Mapping[str, Any]) -> No
     data = case.sites()[client["name"]].open_site_data(model.world, Role(client["role"])).view(View.HELD_OUT, Role.SOURCE)
     right = int((Classifier(read).predict(data.x.all()).classes == data.y).sum())
     assert right == round(client["accuracy"] * len(data)) or model.origin.note, (case.name, client["name"], right)
+
+
+def scores_are_told(case: Case) -> None:
+    """The last scoring tells each score of every site that has an accuracy, and that accuracy is the one in its table."""
+    stage, run = case.played()
+    result = stage.result(run)
+    reported = {c["name"]: c["accuracy"] for c in result["clients"] if c["accuracy"] is not None}
+    assert reported and result["recall"]
+    for site, accuracy in reported.items():
+        scores = result["scores"][site]
+        assert scores.keys() == set(SCORE_NAMES), (case.name, site)
+        assert scores["accuracy"]["value"] == pytest.approx(accuracy)
+        assert all(0 <= each["low"] <= each["value"] <= each["high"] <= 1 for each in scores.values())
 
 
 def learns(case: Case, bar: Bar) -> None:

@@ -115,6 +115,12 @@ def test_its_models_are_what_it_says(case: Case) -> None:
 
 
 @every
+def test_its_last_scoring_tells_all_scores(case: Case) -> None:
+    """Law 8: every site that is scored has all scores, with rows and intervals."""
+    laws.scores_are_told(case)
+
+
+@every
 def test_it_learns(case: Case) -> None:
     """Law 8: it clears its bar on held-out rows."""
     assert case.name in BARS, "add a bar for the method to tests/laws/case.py"

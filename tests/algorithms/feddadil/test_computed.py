@@ -35,7 +35,7 @@ def test_several_targets_each_adapt() -> None:
 
 def test_scores_side_by_side() -> None:
     """At a target -R, -E, the choice, the oracle and the unadapted model; at a source the unadapted model alone."""
-    stage, run = played(given={})
+    stage, run = played(given={"scores": "accuracy"})
     reported = scored(stage, run, "carl")
     assert {
         "accuracy",

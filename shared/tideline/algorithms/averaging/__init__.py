@@ -21,6 +21,7 @@ from tideline.core.algorithm import Algorithm, InitialWeights, RunModel
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
 from tideline.core.record import Nothing, Weights
+from tideline.core.rows import Rows
 from tideline.core.run import ClientId, Role, Roster, World, described
 from tideline.core.settings import Plain, Settings, setting
 from tideline.core.step import Outcome, Site, step
@@ -197,7 +198,7 @@ def predict(order: Model, memory: Nothing, site: Site[Training], x: Tensor) -> T
     return predict_by(order.model, memory, site, x)
 
 
-def predict_by(model: Weights, memory: M, site: Site[Settings], x: Tensor) -> Tensor:
+def predict_by(model: Weights, memory: M, site: Site[Settings], x: Tensor | Rows) -> Tensor:
     """Outputs of the world's network with these weights."""
     return outputs(nets.loaded(site.world, model, site.device), x, site.device)
 

@@ -21,7 +21,7 @@ from tideline.core.phase import Phase, Plan, Turn, to, to_all, unchanged
 from tideline.core.record import Nothing
 from tideline.core.run import Role
 from tideline.core.settings import Plain, setting
-from tideline.core.step import Step, View
+from tideline.learning.judging import judged
 from tideline.learning.local_training import TrainingOptions
 from tideline.nets.forms import COMMITTEE
 from tideline.numerics.alignment import feature_maps
@@ -88,8 +88,8 @@ def plan(c: Config) -> Plan[Config, State]:
     adapt: Phase[Config, State] = Phase("adapt", target.adapt, ask=to(Role.TARGET, server.dictionary_of), fold=unchanged)
     line: Phase[Config, State] = Phase("line", client.walk, ask=server.line_to_all, fold=unchanged)
     names = (*target.ACCURACIES, "adapted", "evidence_s", "evidence_rho", *(f"distilled_{spc}" for spc in c.distil))
-    score = Step(name="score", run=target.score, takes=Heads, keeps=Mine, gives=Nothing, metrics=names, view=View.HELD_OUT)
-    grade: Phase[Config, State] = Phase("score", score, ask=to(server.both, lambda state, turn: state.heads), fold=unchanged)
+    heads = to(server.both, lambda state, turn: state.heads)
+    grade: Phase[Config, State] = judged(target.judge, heads, takes=Heads, keeps=Mine, others=names)
     encoded = (encode,) * c.encoder_rounds + (embed,) * (c.encoder_rounds > 0)
     describes = c.init == "class_gaussian" or c.head_rounds > 0
     ready = (describe,) * describes + (head,) * c.head_rounds

@@ -20,7 +20,8 @@ from tideline.algorithms.feddadil.messages import Adapting, Heads, Labelled, Lin
 from tideline.core.record import Nothing
 from tideline.core.run import Role, World
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.evaluate import outputs
+from tideline.learning.evaluate import outputs, share_right
+from tideline.learning.judging import Judged
 from tideline.numerics.aggregation.averaging import on_simplex
 from tideline.numerics.clustering.cosine import plane
 from tideline.numerics.labels import softmax
@@ -36,8 +37,8 @@ CONTRAST = 0.05  # of the weight must move between sources for s to tell anythin
 KEPT = 3  # passes of adaptation whose classifiers are averaged
 
 PARTS = {COMMITTEE: dict.fromkeys((NONE, OWN, R, E), 0.25)}
-# The accuracy of what was chosen, of the unadapted model, and of what there was to choose from.
-ACCURACIES = ("accuracy", "source_only", *(f"accuracy_{of}" for of in ("linear", "own", "r", "e", "committee", "oracle")))
+# The accuracy of the unadapted model, and of what there was to choose from.
+ACCURACIES = ("source_only", *(f"accuracy_{of}" for of in ("linear", "own", "r", "e", "committee", "oracle")))
 
 
 @step()
@@ -219,41 +220,43 @@ def picture(config: Config, memory: Mine) -> dict[str, Tensor]:
     }
 
 
-def score(order: Heads, memory: Mine, site: Site[Config]) -> Outcome[Nothing, Mine]:
-    """Accuracies in [0, 1]. A source is scored with the unadapted model: the dictionary serves those without labels."""
-    y = site.data.y
-    if y is None or not len(y):
-        return Outcome(Nothing(), memory)
-    z = embedded(memory, site, site.data.x)
-    found = {name: accuracy(p, y) for name, p in guesses(memory, order, z, network(memory, site), site.config).items()}
-    metrics = {"accuracy": found[NONE], "source_only": found[NONE]} if NONE in found else {}
+def judge(order: Heads, memory: Mine, site: Site[Config]) -> Judged:
+    """What the site predicts, beside accuracies in [0, 1]. A source is scored with the unadapted model: the dictionary serves
+    those without labels."""
+    z, y = embedded(memory, site, site.data.x), site.data.y
+    made = guesses(memory, order, z, network(memory, site), site.config)
+    out = made.get(memory.chosen if adapts(memory, site) else NONE)
+    return Judged(out, {} if y is None else compared(made, memory, site, z, y))
+
+
+def adapts(memory: Mine, site: Site[Config]) -> bool:
+    return site.role is Role.TARGET and bool(memory.chosen)
+
+
+def compared(made: Mapping[str, Tensor], memory: Mine, site: Site[Config], z: Tensor, y: Tensor) -> dict[str, float]:
+    """Accuracies of everything that could predict rows with encoder features z (b, d)."""
+    found = {name: share_right(p, y) for name, p in made.items()}
+    metrics = {"source_only": found[NONE]} if NONE in found else {}
     metrics |= {"accuracy_linear": found["rows"], "accuracy_own": found[OWN]} if OWN in found else {}
-    if site.role is Role.TARGET and memory.chosen:
-        metrics |= adapted(found, memory, site.config)
+    if adapts(memory, site):
+        metrics |= adapted(found, memory)
         scaled = own(memory, site.config, z)
         for spc, of in memory.summaries.items():  # classifiers learnt from them
-            metrics[f"distilled_{spc}"] = accuracy(softmax.probabilities(fitted(of.z, of.y, site.config), scaled), y)
-    return Outcome(Nothing(), memory, metrics)
+            metrics[f"distilled_{spc}"] = share_right(softmax.probabilities(fitted(of.z, of.y, site.config), scaled), y)
+    return metrics
 
 
 def network(memory: Mine, site: Site[Config]) -> Tensor:
-    """What the unadapted network makes of the held-out rows (b, n_c); no rows where data are features."""
+    """What the unadapted network makes of the site's rows (b, n_c); no rows where data are features."""
     if not memory.model:
         return torch.zeros(0, site.world.classes)
     return outputs(nets.loaded(site.world, memory.model, site.device), site.data.x, site.device).softmax(1)
 
 
-def accuracy(guess: Tensor, y: Tensor) -> float:
-    """The share of rows whose largest output is their label."""
-    return float((guess.argmax(1) == y).double().mean())
-
-
-def adapted(found: Mapping[str, float], memory: Mine, c: Config) -> dict[str, float]:
-    """What was chosen without labels; -R and -E after the last pass that this target took part in; the best of all, which only
-    labels can tell."""
+def adapted(found: Mapping[str, float], memory: Mine) -> dict[str, float]:
+    """-R and -E after the last pass that this target took part in; the best of all, which only labels can tell."""
     candidates = {name: value for name, value in found.items() if name not in ("rows", "sites")}
     metrics = {
-        "accuracy": found[memory.chosen],
         "accuracy_r": found[newest(memory, R)],
         "accuracy_e": found[newest(memory, E)],
         "accuracy_oracle": max(candidates.values()),

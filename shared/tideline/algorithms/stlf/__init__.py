@@ -14,13 +14,15 @@ from tideline import nets
 from tideline.algorithms.averaging import mean_as
 from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.stlf import client, server
-from tideline.algorithms.stlf.client import MAIN, OFFERS
+from tideline.algorithms.stlf.client import OFFERS
 from tideline.algorithms.stlf.linking import formed, joules, numpy_rng, size_in_bits
 from tideline.algorithms.stlf.messages import Mine, State
 from tideline.algorithms.stlf.settings import PRESETS, STLF, fits, notes
 from tideline.core.algorithm import Algorithm, SiteModels
 from tideline.core.phase import Phase, Plan, Turn, to, to_all
+from tideline.core.record import Nothing
 from tideline.core.run import Role, Roster, World
+from tideline.learning.judging import judged
 
 
 def plan(c: STLF) -> Plan[STLF, State]:
@@ -30,7 +32,10 @@ def plan(c: STLF) -> Plan[STLF, State]:
     link = Phase("link", None, fold=formed)
     offer = Phase("offer", client.offer, ask=server.unsealed, fold=server.sealed)
     transfer = Phase("transfer", client.transfer, ask=server.assignments, fold=server.linked)
-    score = Phase("score", client.score((MAIN, *c.compare)), ask=server.to_present, fold=server.scored)
+    others = tuple(client.named(c.compare).values())
+    score: Phase[STLF, State] = judged(
+        client.judge, server.to_present, takes=Nothing, keeps=Mine, others=others, fold=server.scored
+    )
     return ((warm,) * c.rounds) + (train,) + separating(c) + (link,) + (offer,) * OFFERS + (transfer, score)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -19,9 +19,10 @@ from tideline.core.errors import StepFailed
 from tideline.core.handle import Handle, check_due
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, World
-from tideline.core.step import AnyStep, Data, Moved, Outcome, Site, Step, View, step
-from tideline.learning.evaluate import accuracy, outputs
+from tideline.core.step import Data, Moved, Outcome, Site, step
+from tideline.learning.evaluate import outputs, share_right
 from tideline.learning.fit import cross_entropy, descend, fit_at, uncounted
+from tideline.learning.judging import Judged
 from tideline.learning.local_training import loss_at, optimiser, rate_at
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -251,17 +252,18 @@ def mixed(order: messages.Assignment, rule: str, site: Site[STLF]) -> dict[str, 
     return weighted_sum((weight, of_network(site.fetch(h).h, like, f"model of {h.holder}")) for weight, h in shares)
 
 
-def score(rules: tuple[str, ...]) -> AnyStep:
-    """Each rule's model on held-out rows; the method's own under the name accuracy."""
-    named = {rule: "accuracy" if rule == MAIN else f"accuracy_{rule}" for rule in rules}
+def named(rules: Iterable[str]) -> dict[str, str]:
+    """What the accuracy of each compared rule's model is called."""
+    return {rule: f"accuracy_{rule}" for rule in rules}
 
-    def run(order: Nothing, memory: Mine, site: Site[STLF]) -> Outcome[Nothing, Mine]:
-        found = {named[rule]: accuracy(predict_by, model, memory, site) for rule, model in memory.models.items() if rule in named}
-        return Outcome(Nothing(), memory, {name: value for name, value in found.items() if value is not None})
 
-    return Step(
-        name="score", run=run, takes=Nothing, keeps=Mine, gives=Nothing, metrics=tuple(named.values()), view=View.HELD_OUT
-    )
+def judge(order: Nothing, memory: Mine, site: Site[STLF]) -> Judged:
+    """The method's own model on rows, beside the accuracies of other rules' models."""
+    rules = [rule for rule in (MAIN, *site.config.compare) if rule in memory.models]
+    found = {rule: predict_by(memory.models[rule], memory, site, site.data.x) for rule in rules}
+    out, y = found.pop(MAIN, None), site.data.y
+    others = {} if y is None else {named(found)[rule]: share_right(each, y) for rule, each in found.items()}
+    return Judged(out, others)
 
 
 def own_model(config: STLF, world: World, memory: Mine) -> Weights:
