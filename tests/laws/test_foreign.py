@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
+from tests.laws import laws
 from tests.laws.case import Case, cases
 from tideline.algorithms import METHODS
 from tideline.core.errors import ConfigRefused
-from tideline.engine.simulation.federation import simulate
 from tideline.nets import registry
 
 # What declares needs that a network of one's own does not say how to meet.
@@ -25,15 +27,32 @@ def known() -> Iterator[None]:
     registry.use([])
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("case", cases(METHODS), ids=str)
-def test_a_method_takes_any_network_or_says_what_is_missing(case: Case, model: str) -> None:
-    given = case.experiment()
-    given["world"] = {"inputs": [1, 8, 8], "classes": 3, "model": {"name": model, "options": MODELS[model]}}
+@dataclass(frozen=True)
+class Foreign(Case):
+    """A method with somebody else's network."""
+
+    model: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.model}"
+
+    def experiment(self, **more: Any) -> dict[str, Any]:
+        model = {"name": self.model, "options": MODELS[self.model]}
+        return {**super().experiment(**more), "world": {"inputs": [1, 8, 8], "classes": 3, "model": model}}
+
+
+CASES = [Foreign(case.name, METHODS, model) for case in cases(METHODS) for model in MODELS]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_method_takes_any_network_or_says_what_is_missing(case: Foreign) -> None:
+    """It ends in models of that network, which predict as the result says."""
     if case.name in NEEDS_MORE:
         with pytest.raises(ConfigRefused, match=NEEDS_MORE[case.name]):
-            simulate(METHODS, given, case.sites())
+            case.played()
         return
-    result = simulate(METHODS, given, case.sites())
+    stage, run = case.played()
+    result = stage.result(run)
     assert result["status"] == "completed", result["cause"]
-    assert result["world"]["model"] == given["world"]["model"]
+    assert result["world"]["model"] == case.experiment()["world"]["model"]
+    laws.models_are_what_it_says(case)

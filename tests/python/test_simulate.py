@@ -23,7 +23,7 @@ from tideline.nets import registry
 def test_a_simulation_learns_and_gives_a_model_that_predicts() -> None:
     """From arrays to classes of new rows."""
     run = tideline.simulate(**{**FAST, "config": {"rounds": 12, "rate": 0.3}}, sites=sites())
-    assert run.status == "completed", run.result.cause
+    assert run.status == "completed" and run.cause == "", run.result.cause
     accuracy = run.result.accuracy("target")
     assert accuracy is not None and accuracy > 0.9
     x, y = rows(seed=9)

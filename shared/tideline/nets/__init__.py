@@ -164,7 +164,6 @@ def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu", mad
         return net
     with torch.device("meta"):
         empty = made(world)
-    # What has storage already has numbers that no state dict brings.
-    net = empty.to_empty(device=device) if all(each.is_meta for _, each in foreign.tensors(empty)) else empty.to(device)
+    net = foreign.with_storage(empty, device)
     net.load_state_dict(dict(weights))
     return net

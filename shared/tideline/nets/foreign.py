@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -198,6 +198,15 @@ def tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Parameters and buffers by name, each as often as it is named."""
     yield from module.named_parameters(remove_duplicate=False)
     yield from module.named_buffers(remove_duplicate=False)
+
+
+def with_storage(net: nn.Module, device: str) -> nn.Module:
+    """The network on a device, with room for what has none yet; other tensors have numbers that no state dict brings."""
+
+    def placed(each: Tensor) -> Tensor:
+        return torch.empty_like(each, device=device) if each.is_meta else each.to(device)
+
+    return cast("nn.Module", net._apply(placed))  # type: ignore[no-untyped-call]
 
 
 def unsaved(net: nn.Module) -> Iterator[tuple[str, Tensor]]:

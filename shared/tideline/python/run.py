@@ -52,6 +52,11 @@ class Run(ABC):
         """waiting, running, stalled, completed, failed or cancelled."""
         return self.result.status
 
+    @property
+    def cause(self) -> str:
+        """Why the run stalled or failed; empty otherwise."""
+        return self.result.cause
+
     def metrics(self) -> Any:
         """Every metric by round and site: a DataFrame if pandas is installed, else a list of `Metric`.
 
