@@ -1,0 +1,73 @@
+"""Fisher's discriminant from sums: scikit-learn's answer, whatever the sites; and priors by EM."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from torch import Tensor
+
+from tideline.numerics.labels.gaussian_heads import class_sums, heads
+from tideline.numerics.labels.prior import reweighted, shifted_prior
+
+
+def clouds(n: int, classes: int = 3, d: int = 5, seed: int = 0, shares: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    rng = torch.Generator().manual_seed(seed)
+    p = torch.ones(classes) / classes if shares is None else shares
+    y = torch.multinomial(p, n, replacement=True, generator=rng)
+    centres = 2 * torch.randn(classes, d, generator=torch.Generator().manual_seed(1))
+    return (centres[y] + torch.randn(n, d, generator=rng)).double(), y
+
+
+def test_it_is_linear_discriminant_analysis() -> None:
+    x, y = clouds(300)
+    found = heads(class_sums(x, y, 3), shrinkage=0.2)
+    known = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.2, priors=torch.bincount(y).double() / 300).fit(x, y)
+    p = (x @ found.weight.mT + found.bias).softmax(1)
+    # scikit-learn shrinks the covariance of each class; the mean of these is the covariance within, shrunk.
+    assert torch.allclose(p, torch.tensor(known.predict_proba(x)), atol=2e-3)
+
+
+def test_sums_of_sites_are_those_of_all_rows() -> None:
+    x, y = clouds(90)
+    parts = [class_sums(x[i], y[i], 3) for i in torch.arange(90).split([10, 50, 30])]
+    together, apart = heads(class_sums(x, y, 3)), heads(parts[0] + parts[1] + parts[2])
+    assert torch.allclose(together.weight, apart.weight) and torch.allclose(together.bias, apart.bias)
+
+
+def test_a_class_that_nobody_has_is_never_predicted() -> None:
+    x, y = clouds(60)
+    found = heads(class_sums(x, y, 5))
+    assert int((x @ found.weight.mT + found.bias).argmax(1).max()) <= 2 and bool(torch.isfinite(found.weight).all())
+
+
+def test_without_two_rows_of_a_class_there_is_nothing_to_learn() -> None:
+    with pytest.raises(ValueError, match="two rows"):
+        heads(class_sums(torch.eye(3), torch.arange(3), 3))
+
+
+def test_em_finds_the_shares_of_a_shifted_place() -> None:
+    """With the probabilities of a classifier that is right about its own place."""
+    shares = torch.tensor([0.7, 0.2, 0.1])
+    (x, y), (there, truth) = clouds(3000), clouds(2000, seed=5, shares=shares)
+    found = heads(class_sums(x, y, 3), shrinkage=0.0)
+    p = (there @ found.weight.mT + found.bias).softmax(1)
+    q = shifted_prior(p, torch.bincount(y).double() / len(y))
+    assert torch.allclose(q.float(), shares, atol=0.03)
+    better = reweighted(p, torch.bincount(y).double() / len(y), q)
+    assert (better.argmax(1) == truth).sum() >= (p.argmax(1) == truth).sum()
+
+
+def test_without_rows_or_shift_the_prior_is_that_of_the_sources() -> None:
+    prior = torch.tensor([3.0, 1.0])
+    assert torch.equal(shifted_prior(torch.zeros(0, 2), prior), torch.tensor([0.75, 0.25], dtype=torch.float64))
+    p = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]])
+    assert torch.allclose(shifted_prior(p, prior), torch.tensor([0.75, 0.25], dtype=torch.float64))
+    assert torch.allclose(reweighted(p, prior, prior), p.double())
+
+
+def test_a_class_that_the_sources_lack_gets_no_share() -> None:
+    p = torch.tensor([[0.5, 0.4, 0.1], [0.3, 0.6, 0.1]])
+    q = shifted_prior(p, torch.tensor([0.5, 0.5, 0.0]))
+    assert float(q[2]) == 0.0 and float(q.sum()) == pytest.approx(1.0)
+    assert float(reweighted(p, torch.tensor([0.5, 0.5, 0.0]), q)[:, 2].sum()) == 0.0
