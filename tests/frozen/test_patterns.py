@@ -88,7 +88,7 @@ def test_lists_that_are_all_or_the_head() -> None:
     [
         (["*", "layer4.*"], "world.trains has 'layer4.*', which no tensor of lenet_bn matches", "Write patterns such as"),
         (["*.botleneck.linear.weight"], "has '*.botleneck.linear.weight'", "(did you mean features.bottleneck.linear.weight"),
-        (["backbone"], "has 'backbone'", "(did you mean features.backbone.0.weight or"),
+        (["backbon.?.*"], "has 'backbon.?.*'", "(did you mean features.backbone.0.weight"),
         (["Classifier.*"], "has 'Classifier.*'", "Its tensors: features.backbone.0.weight, features.backbone.0.bias"),
         (["*.bias", "head"], "has 'head'", "Write trains: head alone"),
         (["*.running_mean"], "nothing of that is trained: features.bottleneck.norm.running_mean", "Name a parameter"),

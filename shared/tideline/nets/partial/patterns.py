@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 
 from tideline.core.errors import ConfigRefused
@@ -43,13 +43,20 @@ def known(pattern: str, own: Mapping[str, str]) -> str:
     """The names that there are, and some that are like the pattern."""
     if (pattern,) in (ALL, HEAD):
         return f"Write trains: {pattern} alone: beside others a word is a pattern of names, and no tensor has it"
-    names = list(dict.fromkeys((*own.values(), *own)))
     stem = pattern.strip("*?.")
-    within = [name for name in names if stem and stem in name]
-    alike = difflib.get_close_matches(stem, [*ALL, *HEAD, *names], n=NEAR, cutoff=0.5)
-    near = list(dict.fromkeys([*within, *alike]))[:NEAR]
+    pieces = dict[str, str]()  # as long as the pattern's, each with the first name that it is in
+    for name in (*ALL, *HEAD, *own.values(), *own):
+        for piece in runs(name, stem.count(".") + 1):
+            pieces.setdefault(piece, name)
+    near = list(dict.fromkeys(pieces[piece] for piece in difflib.get_close_matches(stem, pieces, n=NEAR)))
     words = f" (did you mean {' or '.join(near)}?)" if near else ""
     return f"Write patterns such as classifier.*. {listed(own.values())}{words}"
+
+
+def runs(name: str, length: int) -> Iterator[str]:
+    """The parts of a dotted name that have so many steps."""
+    steps = name.split(".")
+    yield from (".".join(steps[i : i + length]) for i in range(len(steps) - length + 1))
 
 
 def listed(names: Iterable[str]) -> str:
