@@ -16,6 +16,7 @@ from tideline import nets
 from tideline.algorithms.stlf.client import telling
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import ALL, HEAD, World, world_in
+from tideline.learning.model_file import digest_of
 from tideline.nets import registry
 from tideline.nets.partial import PartWorld
 
@@ -51,7 +52,8 @@ def names(world: dict[str, Any], *trains: str) -> set[str]:
 
 def seen(world: dict[str, Any], *trains: str, base: dict[str, Tensor] | None = None) -> World:
     """The world as a method sees it, over weights that are drawn."""
-    return nets.played(world_in({**world, "trains": list(trains)}), lambda: base or drawn(world), "a file")
+    weights = base or drawn(world)
+    return nets.played(world_in({**world, "trains": list(trains)}), lambda: weights, digest_of(weights))
 
 
 def test_patterns_name_tensors() -> None:
@@ -189,3 +191,19 @@ def test_a_copy_with_another_head(trains: str) -> None:
         net = nets.loaded(world, nets.weights_of(made), made=telling(devices))
         x = torch.rand(2, *world.inputs)
         assert torch.equal(net(x), made(x))
+
+
+def test_a_process_holds_them_once() -> None:
+    """However many worlds are over the same file: simulated sites share what is frozen. Nobody reads before it is wanted."""
+    weights = drawn(BN, 11)
+    reads = list[str]()
+
+    def read() -> dict[str, Tensor]:
+        reads.append("once")
+        return weights
+
+    worlds = [nets.played(world_in({**BN, "trains": ["*.linear.*"]}), read, digest_of(weights)) for _ in range(3)]
+    assert [set(nets.template(each)) for each in worlds] == [names(BN, "*.linear.*")] * 3 and not reads
+    for each in worlds:
+        nets.build(each)
+    assert reads == ["once"]

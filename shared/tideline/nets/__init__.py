@@ -79,7 +79,7 @@ def played(world: World, read: Callable[[], Weights] = unread, file: str = "") -
     trains = known_trained(key, world.trains)
     inner = headed(whole) if trains <= head else whole
     held = (head if trains <= head else frozenset(known_names(key))) - trains
-    return PartWorld(**shared(inner), inner=inner, held=Held(file, held, read)) if held else inner
+    return PartWorld(**shared(inner), inner=inner, held=Held((file, key), held, read)) if held else inner
 
 
 def headed(whole: World) -> HeadWorld:

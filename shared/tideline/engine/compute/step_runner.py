@@ -69,7 +69,6 @@ class StepRunner:
         self.methods, self.parts_of, self.device = methods, parts_of, device
         self._open, self._features = open_site_data, features
         self._site_data: tuple[tuple[World, Role, Base | None], SiteData] | None = None
-        self._seen: tuple[tuple[World, Base | None], World] | None = None
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words."""
@@ -182,12 +181,8 @@ class StepRunner:
         return self._site_data[1]
 
     def seen_world(self, world: World, base: Base | None) -> World:
-        """The world as a method sees it. What is frozen is read once, and let go when another run's is."""
-        if base is None:
-            return played(world)
-        if self._seen is None or self._seen[0] != (world, base):
-            self._seen = (world, base), played(world, partial(self.frozen_weights, world, base), base.digest)
-        return self._seen[1]
+        """The world as a method sees it, over the frozen tensors of that file."""
+        return played(world) if base is None else played(world, partial(self.frozen_weights, world, base), base.digest)
 
     def encoder(self, world: World, base: Base) -> Encoder:
         """The frozen encoder of a run's network. Raises MemoryLost where its file is gone."""

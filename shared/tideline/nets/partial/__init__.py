@@ -6,9 +6,9 @@ trains stays in evaluation mode.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Hashable, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import lru_cache
 from types import MethodType
 
 from torch import nn
@@ -17,6 +17,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tideline.core.record import Weights
 from tideline.core.run import HeadWorld, World
 from tideline.nets.layers import CLASSIFIER, norms
+
+HELD = 2  # networks whose frozen tensors a process has at hand
 
 
 def unread() -> Weights:
@@ -27,19 +29,25 @@ def unread() -> Weights:
 class Held:
     """The frozen tensors of a network, by their names in its state dict.
 
-    file   the digest of the file that they are in
-    read   gives that file's tensors; called once, when numbers are wanted
+    of     which file they are in, and of which network
+    read   gives that file's tensors; called when numbers are wanted
     """
 
-    file: str
+    of: Hashable
     names: frozenset[str]
     read: Callable[[], Weights] = field(default=unread, compare=False, repr=False)
 
-    @cached_property
+    @property
     def weights(self) -> Weights:
         """Raises what `read` raises."""
-        found = self.read()
-        return {name: found[name] for name in sorted(self.names)}
+        return numbers(self)
+
+
+@lru_cache(maxsize=HELD)
+def numbers(held: Held) -> Weights:
+    """The frozen tensors, which nobody changes: one copy in a process, however many sites it simulates."""
+    found = held.read()
+    return {name: found[name] for name in sorted(held.names)}
 
 
 @dataclass(frozen=True)
