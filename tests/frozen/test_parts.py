@@ -34,9 +34,16 @@ from tideline.nets.forms import INSIDE
 BN: dict[str, Any] = {"inputs": [1, 8, 8], "classes": 3, "model": "lenet_bn"}
 UPPER = ("*.bottleneck.*", "classifier.*")
 LINEAR = ("*.linear.*",)  # under batch norm and a head that are frozen
-LAWS = [(name, UPPER) for name, _ in METHODS] + [
-    (name, LINEAR) for name in ("fedprox", "central", "hfedf", "fada", "stlf", "shot")
-]
+UNDER = ("fedprox", "central", "hfedf", "fada", "stlf", "shot")  # in which LINEAR is tried, too
+QUICK = ("fedavg", "fedsr", "central", "hfedf", "shot", "stlf", "kd3a", "adabn")  # for others that work as they do
+
+
+def each(methods: Iterable[str], trains: tuple[str, ...]) -> list[Any]:
+    """Methods as parameters; some come at night."""
+    return [pytest.param(name, trains, marks=() if name in QUICK else pytest.mark.long) for name in methods]
+
+
+LAWS = [*each((name for name, _ in METHODS), UPPER), *each(UNDER, LINEAR)]
 
 
 @pytest.mark.parametrize(("method", "trains"), LAWS)

@@ -83,8 +83,8 @@ def freeze(net: nn.Module, names: Set[str]) -> nn.Module:
     for path in norms(names):
         stay(net.get_submodule(path))
     for layer in net.modules():
-        if isinstance(layer, nn.RNNBase):
-            layer._apply(lambda tensor: tensor)  # type: ignore[no-untyped-call]  # it has a list of its tensors beside, which this makes anew
+        if isinstance(layer, nn.RNNBase):  # it has a list of its tensors beside, which this makes anew
+            layer._apply(lambda tensor: tensor)  # type: ignore[no-untyped-call]
     return net
 
 
