@@ -62,9 +62,10 @@ def built_in_part(world: PartWorld) -> nn.Module:
 
 def fill(tensors: Mapping[str, Tensor], world: PartWorld) -> None:
     """Copy the frozen numbers into those of the tensors that are held."""
+    held = world.held.weights
     with torch.no_grad():
-        for name in world.held.names & tensors.keys():
-            tensors[name].copy_(world.held.weights[name])
+        for name in held.keys() & tensors.keys():
+            tensors[name].copy_(held[name])
 
 
 def played(world: World, read: Callable[[], Weights] = unread, file: str = "") -> World:
@@ -97,9 +98,10 @@ def of_features(world: World) -> bool:
 
 
 def settled(world: World) -> World:
-    """The same world, with `all` or `head` for patterns that match just that. Raises ConfigRefused for idle patterns."""
-    if world.trains in (ALL, HEAD):
+    """The same world, with `all` or `head` for patterns that match just that. Raises ConfigRefused, also for idle patterns."""
+    if not world.frozen:
         return world
+    check(world)
     trains = trained_names(world)
     same = next((word for word in (ALL, HEAD) if trained_names(replace(world, trains=word)) == trains), world.trains)
     return replace(world, trains=same)
@@ -233,5 +235,4 @@ def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu", mad
 
 def loaded_part(world: PartWorld, weights: Mapping[str, Tensor], device: str) -> nn.Module:
     """The network with these weights over those that are held."""
-    held = {name: world.held.weights[name] for name in world.held.names}
-    return freeze(loaded(world.inner, {**weights, **held}, device), world.held.names)
+    return freeze(loaded(world.inner, {**weights, **world.held.weights}, device), world.held.names)

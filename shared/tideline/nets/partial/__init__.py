@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Set
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from types import MethodType
 
 from torch import nn
@@ -19,6 +18,7 @@ from tideline.core.run import HeadWorld, World
 from tideline.nets.layers import CLASSIFIER, norms
 
 HELD = 2  # networks whose frozen tensors a process has at hand
+RECENT: dict[tuple[Hashable, frozenset[str]], Weights] = {}
 
 
 def unread() -> Weights:
@@ -39,15 +39,15 @@ class Held:
 
     @property
     def weights(self) -> Weights:
-        """Raises what `read` raises."""
-        return numbers(self)
-
-
-@lru_cache(maxsize=HELD)
-def numbers(held: Held) -> Weights:
-    """The frozen tensors, which nobody changes: one copy in a process, however many sites it simulates."""
-    found = held.read()
-    return {name: found[name] for name in sorted(held.names)}
+        """The numbers, which nobody changes: one copy in a process, however many sites it simulates. Raises what `read` raises."""
+        key = self.of, self.names
+        if (known := RECENT.get(key)) is not None:
+            return known
+        found = self.read()
+        made = RECENT[key] = {name: found[name] for name in sorted(self.names)}
+        for old in list(RECENT)[:-HELD]:
+            RECENT.pop(old, None)
+        return made
 
 
 @dataclass(frozen=True)
