@@ -39,7 +39,7 @@ class Held:
 
     @property
     def weights(self) -> Weights:
-        """The numbers, which nobody changes: one copy in a process, however many sites it simulates. Raises what `read` raises."""
+        """The numbers, which nobody changes: one copy a process, however many sites it simulates. Raises what `read` raises."""
         key = self.of, self.names
         if (known := RECENT.get(key)) is not None:
             return known
