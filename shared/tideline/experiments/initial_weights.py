@@ -43,7 +43,7 @@ def upload(text: ExperimentText, client: Client) -> ExperimentText:
 def packed(text: ExperimentText, file: Path) -> Sequence[Buffer]:
     """A file's weights as one safetensors file of the world's network: equal weights give equal bytes. Raises as `upload`."""
     experiment = read_experiment(text.value)
-    world = world_in(text.value.get("world", {}))
+    world = nets.settled(world_in(text.value.get("world", {})))
     nets.check(world)
     carried = str(file).startswith(PACKAGE)
     if carried:
@@ -64,7 +64,7 @@ def weights_in_package(world: World, experiment: Experiment, file: Path) -> Mapp
 
 
 def base_for(world: World, file: Path) -> Mapping[str, Tensor]:
-    """What a run with a frozen encoder begins from. Raises ConfigRefused."""
+    """What a run begins from of whose network a part is frozen. Raises ConfigRefused."""
     with said_of_weights():
         return base_in(world, file)
 

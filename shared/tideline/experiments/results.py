@@ -46,7 +46,7 @@ class Ended:
         self.method: AnyAlgorithm = resolve(methods, result["method"])
         self.config = self.method.configure(result["config"])
         self.whole: World = world_in(result["world"])
-        self.world = played(self.whole)
+        self.world = played(self.whole, self.base, str(result["weights"]))
         self.roles = {client["name"]: client["role"] for client in result["clients"]}
         self.best = best_in(result) if which == BEST else None
 
@@ -116,11 +116,14 @@ class Ended:
         if not weights:
             return None
         if self.whole.frozen:
-            assert self._parts is not None, "models over a frozen encoder are made whole from the run's files"
-            view = self._parts.view(Digest(str(self.result["weights"])))
-            weights = whole(self.whole, base_of(self.whole, tensors_in(view)), weights, by.form)
+            weights = whole(self.whole, self.base(), weights, by.form)
         world = replace(self.whole, trains=ALL)
         return Model(world=world, weights=weights, form=by.form, options=by.options(self.config), origin=origin)
+
+    def base(self) -> Weights:
+        """The file of the run that has what is frozen."""
+        assert self._parts is not None, "models over frozen tensors are made whole from the run's files"
+        return base_of(self.whole, tensors_in(self._parts.view(Digest(str(self.result["weights"])))))
 
     def origin(self, site: str | None, note: str = "") -> Origin:
         selection = self.result.get("selection")

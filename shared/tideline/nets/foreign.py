@@ -25,6 +25,7 @@ from tideline.nets import registry
 from tideline.nets.apart import SEED, Tried, again, alone, evaluated, log, probe, refused, taken_apart, whole
 from tideline.nets.layers import alike
 from tideline.nets.options import chosen_options
+from tideline.nets.partial import PartWorld
 from tideline.nets.small import Net
 
 HELD = 4  # networks that a process holds to copy from
@@ -54,7 +55,9 @@ class Key:
 
 
 def key_of(world: World) -> Key:
-    """Raises ConfigRefused for a network that is not known."""
+    """Of a world that a method sees in part that of the whole network. Raises ConfigRefused for one that is not known."""
+    if isinstance(world, PartWorld):
+        return key_of(world.inner)
     options, sizes = (json.dumps(plain(each), sort_keys=True) for each in (world.options, world.sizes))
     return Key(
         build=registry.builder(world.model),

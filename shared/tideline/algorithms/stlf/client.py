@@ -140,7 +140,7 @@ def of_network(theirs: Weights, mine: Weights, what: str) -> Weights:
 
 def telling(devices: int) -> Callable[[World], nn.Module]:
     """What builds the world's network with an output for each of so many devices: two of a pair, mine and yours."""
-    return lambda world: nets.build(replace(world, classes=max(devices, 2), class_names=()))
+    return lambda world: nets.build(nets.of_classes(world, max(devices, 2)))
 
 
 def separation_epoch(net: nn.Module, label: int, site: Site[STLF]) -> float:

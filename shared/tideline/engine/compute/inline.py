@@ -22,17 +22,30 @@ from tideline.core.handle import AnyHandle
 from tideline.core.phase import AnyPhase, AnyPlan, Each, Folded, Replies, Table, Turn, folded
 from tideline.core.privacy import contract_digest
 from tideline.core.record import Nothing, Record, Weights
-from tideline.core.run import EMPTY, ClientId, Digest, Last, Roster, RunSpec, Sampling, Scoring, Selection, World, checked_world
+from tideline.core.run import (
+    EMPTY,
+    ClientId,
+    Digest,
+    HeadWorld,
+    Last,
+    Roster,
+    RunSpec,
+    Sampling,
+    Scoring,
+    Selection,
+    World,
+    checked_world,
+)
 from tideline.core.settings import Settings, plain
 from tideline.engine.compute.cohort import check_sampling, drawn, least_of, notes_of
 from tideline.engine.compute.configured import Configured, configured, scores
-from tideline.engine.compute.initial_weights import check_start, to_begin_from
+from tideline.engine.compute.initial_weights import check_start, read_base, to_begin_from
 from tideline.engine.model.experiment import base_files
 from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Files, Purpose, seed_for
 from tideline.engine.model.runs import PhaseFact
 from tideline.engine.ports import compute
-from tideline.nets import DRAWING, played
+from tideline.nets import DRAWING, played, settled
 from tideline.nets.fingerprint import print_of
 
 
@@ -198,12 +211,13 @@ def reproducible(seed: int, threads: int, device: str = "cpu") -> Iterator[torch
 
 
 @contextmanager
-def of_a_head() -> Iterator[None]:
-    """What a method refuses of a network that is a head alone says so."""
+def of_a_part(whole: World, seen: World) -> Iterator[None]:
+    """What a method refuses of a network of which a part is frozen says so."""
     try:
         yield
     except Refused as error:
-        what = f"With world.trains head a method sees the features and the head alone: {error.what}"
+        rest = "sees the features and the head alone" if isinstance(seen, HeadWorld) else "sees the tensors that train alone"
+        what = f"With world.trains {' '.join(whole.trains)} a method {rest}: {error.what}"
         raise type(error)(what, f"{error.todo}; or write trains: all", **error.context) from None
 
 
@@ -248,13 +262,13 @@ class InlineCompute:
     def draft(self, asked: compute.DraftRequest) -> compute.Draft:
         """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""
         algorithm = resolve(self._methods, asked.method)
-        settings, whole, roster = algorithm.configure(asked.config, asked.preset), checked_world(asked.world), asked.roster
-        takes, world = algorithm.initial_weights is not None, played(whole)
+        settings, whole = algorithm.configure(asked.config, asked.preset), settled(checked_world(asked.world))
+        roster, takes, world = asked.roster, algorithm.initial_weights is not None, self.seen(whole, asked.initial_weights)
         if not whole.frozen:
             self.fits(algorithm, bool(asked.initial_weights))(settings, world, roster)
         start = check_start(self.parts, whole, asked.initial_weights, takes)
         if whole.frozen:
-            with of_a_head():
+            with of_a_part(whole, world):
                 self.fits(algorithm, start.begins)(settings, world, roster)
         notes = (*algorithm.notes(settings, world), *start.notes)
         if start.begins and algorithm.initial_weights:
@@ -297,10 +311,8 @@ class InlineCompute:
         return algorithm.initial_weights.fits
 
     def begin(self, asked: compute.BeginRequest) -> compute.NextRound:
-        game, weights = self.game(asked.spec, asked.roster), None
-        if digest := asked.spec.initial_weights:
-            takes = game.algorithm.initial_weights is not None
-            weights = to_begin_from(self.parts, asked.spec.world, digest, takes)
+        game = self.game(asked.spec, asked.roster)
+        weights = to_begin_from(self.parts, asked.spec, game.world, game.algorithm.initial_weights is not None)
         self.fits(game.algorithm, weights is not None)(game.config, game.world, game.roster)
         return self.encoded(game, begin(game, weights, asked.available), asked.with_checkpoint)
 
@@ -322,13 +334,17 @@ class InlineCompute:
         method = configured(self._methods, spec.method, spec.config, spec.scoring)
         return Game(
             method=method,
-            world=played(spec.world),
+            world=self.seen(spec.world, spec.initial_weights or ""),
             roster=roster,
             seed=spec.seed,
             threads=spec.threads,
             sampling=spec.sampling,
             base=base_files(spec),
         )
+
+    def seen(self, world: World, file: str) -> World:
+        """The world as a method sees it, over the frozen tensors of that file, which is read when their numbers are wanted."""
+        return played(world, partial(read_base, self.parts, world, Digest(file)), file)
 
     def state_at(self, game: Game, asked: compute.CloseRequest) -> Record:
         """The state that waits at the closing cursor: live, from the checkpoint, or computed again from there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -18,7 +19,7 @@ from tideline.core.errors import ContractRefused, DataRefused, FederationError, 
 from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
-from tideline.core.record import Nothing, Record
+from tideline.core.record import Nothing, Record, Weights
 from tideline.core.run import Digest, Role, RunId, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
@@ -30,7 +31,7 @@ from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import Done, Job, OpenSiteData, SiteData
 from tideline.learning.local_training import patience_of
-from tideline.nets import played
+from tideline.nets import of_features, played
 from tideline.nets.fingerprint import print_of
 
 P = ParamSpec("P")
@@ -75,8 +76,8 @@ class StepRunner:
         algorithm, config = method.algorithm, method.config
         agree_on_contract(method, job.brief)
         agree_on_memory(algorithm, job.brief)
-        world, role = played(job.brief.world), job.brief.role
-        site_data = self.site_data(job.brief.world, role, base_of(job))
+        world, role, base = self.seen_world(job.brief.world, base_of(job)), job.brief.role, base_of(job)
+        site_data = self.site_data(job.brief.world, role, base if of_features(world) else None)
         phase = None if job.cursor == JOIN else placed(method, job)
         step = phase.step if phase else None
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
@@ -179,14 +180,22 @@ class StepRunner:
             self._site_data = (world, role, base), opened
         return self._site_data[1]
 
+    def seen_world(self, world: World, base: Base | None) -> World:
+        """The world as a method sees it, over the frozen tensors of that file."""
+        return played(world) if base is None else played(world, partial(self.frozen_weights, world, base), base.digest)
+
     def encoder(self, world: World, base: Base) -> Encoder:
-        """The frozen part of a run's network. Raises MemoryLost where its file is gone."""
+        """The frozen encoder of a run's network. Raises MemoryLost where its file is gone."""
+        weights = self.frozen_weights(world, base)
+        return Encoder(world=world, weights=weights, device=self.device, threads=base.threads, folder=self._features)
+
+    def frozen_weights(self, world: World, base: Base) -> Weights:
+        """The tensors of the file that has the frozen ones. Raises MemoryLost where it is gone."""
         try:
-            weights = read_base(self.parts_of(base.run), world, base.digest)
+            return read_base(self.parts_of(base.run), world, base.digest)
         except PartMissing as cause:
             what = "The frozen weights of the run are no longer whole at this site"
             raise MemoryLost(what, "Restore the agent's home directory, or begin the run again") from cause
-        return Encoder(world=world, weights=weights, device=self.device, threads=base.threads, folder=self._features)
 
 
 def agree_on_memory(algorithm: AnyAlgorithm, brief: Brief) -> None:
