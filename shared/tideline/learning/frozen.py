@@ -17,7 +17,9 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.record import Weights
 from tideline.core.run import World
 from tideline.learning import model_file
-from tideline.learning.weights import cast, check, compare, is_backbone, names_used, read_weights
+from tideline.learning.backbones import completed, is_packages, lacks_bottleneck
+from tideline.learning.weights import cast, check, compare, names_used, read_weights
+from tideline.nets.bottleneck import KINDS
 from tideline.nets.forms import INSIDE, MEAN
 from tideline.nets.layers import CLASSIFIER, classifier_of
 
@@ -37,10 +39,9 @@ def base_in(world: World, file: Path) -> dict[str, Tensor]:
 
 def base_of(world: World, weights: Weights) -> dict[str, Tensor]:
     """The base in weights, without a head that is of another shape. Raises ConfigRefused for another encoder."""
-    if is_backbone(world, weights):
-        what = f"The weights are of a backbone alone, and of {world.model} the bottleneck would stay as it was drawn"
-        todo = f"Use model: torchvision/{world.model}, or give weights of the whole network"
-        raise ConfigRefused(what, todo, path="world.model")
+    if is_packages(world, weights):
+        check_bottleneck(world, weights)
+        weights, _ = completed(world, weights)
     template, names = nets.template(world), names_used(world, weights)
     encoder = {name: like for name, like in template.items() if not name.startswith(CLASSIFIER)}
     own = tuple(heads(template, names))
@@ -50,6 +51,14 @@ def base_of(world: World, weights: Weights) -> dict[str, Tensor]:
     fits = all(names[name] in weights and weights[names[name]].shape == like.shape for name, like in head.items())
     taken = template if fits else encoder
     return {name: cast(names[name], weights[names[name]], template[name]) for name in taken}
+
+
+def check_bottleneck(world: World, weights: Weights) -> None:
+    """Raises ConfigRefused where a bottleneck would be frozen as it was drawn."""
+    if lacks_bottleneck(world, weights):
+        what = f"The weights are of a backbone alone, and of {world.model} the bottleneck would stay as it was drawn"
+        without = f"Use model: torchvision/{KINDS[world.model][0]}" if world.model in KINDS else "Leave the option bottleneck out"
+        raise ConfigRefused(what, f"{without}, or give weights of the whole network", path="world.model")
 
 
 def heads(template: Weights, names: Mapping[str, str]) -> Iterator[str]:
