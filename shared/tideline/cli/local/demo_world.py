@@ -12,7 +12,10 @@ CLASSES = 10
 INPUTS = "world.inputs"
 SHAPE: tuple[int, ...] = (3, 28, 28)  # as the methods' own networks for demonstrations take them
 # Agents resize what they read. Networks for photographs need 32 pixels or more, some squares of patches, a few one size alone.
-SHAPES: Sequence[tuple[int, ...]] = (SHAPE, (3, 32, 32), (1, 28, 28), (1, 32, 32), (3, 42, 42), (3, 64, 64), (3, 96, 96), (3, 224, 224))
+SHAPES: Sequence[tuple[int, ...]] = (
+    *(SHAPE, (3, 32, 32), (1, 28, 28), (1, 32, 32)),
+    *((3, 42, 42), (3, 64, 64), (3, 96, 96), (3, 224, 224)),
+)
 
 
 def shape_for(network: str, networks: Sequence[str] = ()) -> tuple[int, ...]:
