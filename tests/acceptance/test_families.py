@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from tests.acceptance.harness import Net, net
@@ -38,7 +39,7 @@ def published(file: Path, site: Path) -> Path:
             module.momentum = None
     with torch.no_grad():
         made(read_folder(site, world_in(MOBILE), Role.SOURCE).train.x.all("the test"))
-    torch.save(made.state_dict(), file)
+    save_file(made.state_dict(), file)
     return file
 
 
@@ -57,9 +58,9 @@ def accuracies(made: Net, file: Path, rounds: int) -> tuple[str, dict[str, float
 def test_a_mobilenet_learns_over_three_agents(tmp_path: Path) -> None:
     """Well above chance and its start on held-out rows; the exported model predicts what the run's scoring counted."""
     sites = {name: image_site(tmp_path / name, i, side=32) for i, name in enumerate(NAMES)}
-    published(tmp_path / "mobilenet.pth", sites["anna"])
+    published(tmp_path / "mobilenet.safetensors", sites["anna"])
     file = tmp_path / "e.json"
-    given = {"method": "fedavg", "config": CONFIG, "world": MOBILE, "weights": "mobilenet.pth", "seed": 1}
+    given = {"method": "fedavg", "config": CONFIG, "world": MOBILE, "weights": "mobilenet.safetensors", "seed": 1}
     file.write_text(json.dumps({**given, "roster": dict.fromkeys(NAMES, "source")}))
     with net(tmp_path) as made:
         made.coordinator()

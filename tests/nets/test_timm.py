@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.cli.world import tide
@@ -89,10 +89,10 @@ def test_from_a_file_to_predictions_and_back(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     for i, name in enumerate("ab"):
         digits.write_site(tmp_path / name, "mnist", i, 2, rows=60)
-    torch.save(theirs("test_vit"), tmp_path / "vit.pth")
+    save_file(theirs("test_vit"), tmp_path / "vit.safetensors")
     data = {name: {"role": "source", "folder": name} for name in "ab"}
     its = {"inputs": [3, 32, 32], "classes": 10, "model": "timm/test_vit"}
-    given = {"method": "fedavg", "config": {"rounds": 2}, "seed": 1, "weights": "vit.pth", "world": its, "data": data}
+    given = {"method": "fedavg", "config": {"rounds": 2}, "seed": 1, "weights": "vit.safetensors", "world": its, "data": data}
     (tmp_path / "e.json").write_text(json.dumps(given))
     told = tide("simulate", tmp_path / "e.json", "--out", tmp_path / "out", "--json")
     assert told.exit_code == 0, told.output
