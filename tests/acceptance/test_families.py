@@ -48,7 +48,7 @@ def accuracies(made: Net, file: Path, rounds: int) -> tuple[str, dict[str, float
     home, setting = made.home_of("coordinator"), f"config.rounds={rounds}"
     told = tide("run", "start", file, "--home", home, "--set", setting, "--json")
     assert told.exit_code == 0, told.output
-    assert "not loaded: classifier.3.weight (1000 x 1024)" in " ".join(told.stderr.split())
+    assert "not loaded: classifier.3.bias (1000), classifier.3.weight (1000 x 1024)" in " ".join(told.stderr.split())
     run: str = json.loads(told.stdout)["run"]
     result: dict[str, Any] = made.ended(run)
     assert result["status"] == "completed", result["cause"]
