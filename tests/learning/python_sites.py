@@ -68,3 +68,38 @@ def misspelt() -> dict[str, object]:
 def row_17() -> Rows:
     """One row is lost."""
     return Rows(broken=True)
+
+
+def in_two() -> dict[str, object]:
+    """Train and validation."""
+    return {"train": (X[:20], Y[:20]), "validation": (X[20:], Y[20:])}
+
+
+def half_labelled() -> tuple[Tensor, Tensor]:
+    """Every second row has a label."""
+    return X, torch.where(torch.arange(30) % 2 == 0, Y, -1)
+
+
+def unlabelled() -> Site:
+    """Labels that are said to be none."""
+    return Site(train=Rows(), labels=False)
+
+
+def other_names() -> Site:
+    """Classes of other names than a run's."""
+    return Site(train=Rows(), class_names=["a", "b", "d"])
+
+
+def wide() -> Tensor:
+    """Rows of five numbers."""
+    return torch.rand(6, 5)
+
+
+def in_a_folder() -> str:
+    """The folder `ward` where the process runs."""
+    return "ward"
+
+
+def beyond() -> tuple[Tensor, Tensor]:
+    """A class more than there are."""
+    return X, torch.arange(30) % 4

@@ -68,6 +68,17 @@ def test_a_copy_shares_nothing_with_another() -> None:
     assert dict(other.named_buffers())["features.scale"].item() == 3.0
 
 
+def test_what_a_forward_has_computed_is_in_no_copy() -> None:
+    """A module that keeps numbers of its weights in a plain attribute: a copy with other weights would predict by them."""
+    registry.use([f"{PLACE}:caching"])
+    its = world("caching")
+    net = nets.build(its)
+    with torch.no_grad():
+        dict(net.named_parameters())["features.scale"].fill_(2)
+    x = torch.rand(2, *IMAGE)
+    assert torch.equal(net.eval()(x), nets.loaded(its, nets.weights_of(net)).eval()(x))
+
+
 @pytest.mark.parametrize("made", [nets.build, lambda its: nets.build(its)])
 def test_buffers_that_no_state_dict_has_are_in_every_copy(made: Any) -> None:
     """Random ones too: they are drawn once, and are the same for whoever builds the network."""

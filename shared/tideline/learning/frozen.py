@@ -5,7 +5,7 @@ The base is a state dict of the world's network: the frozen tensors, and of thos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
 import torch
@@ -17,8 +17,9 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.record import Weights
 from tideline.core.run import HEAD, World
 from tideline.learning import model_file
-from tideline.learning.weights import SHOWN, cast, check, compare, is_backbone, names_used, read_weights, with_backbone
-from tideline.nets.bottleneck import BACKBONE
+from tideline.learning.backbones import completed, drawn_of, is_packages, lacks_bottleneck, names_in
+from tideline.learning.weights import SHOWN, cast, check, compare, names_used, read_weights
+from tideline.nets.bottleneck import KINDS
 from tideline.nets.forms import INSIDE, MEAN
 from tideline.nets.layers import CLASSIFIER, classifier_of
 
@@ -43,8 +44,8 @@ def base_of(world: World, weights: Weights) -> dict[str, Tensor]:
 
     Raises ConfigRefused for weights that lack what is frozen, or are of another network.
     """
-    if is_backbone(world, weights):
-        weights = under_bottleneck(world, weights)
+    if is_packages(world, weights):
+        weights = packaged(world, weights)
     template, names, trains = nets.template(world), names_used(world, weights), nets.trained_names(world)
     head = {name: like for name, like in template.items() if name.startswith(CLASSIFIER) and head_trains(world)}
     own = tuple(heads(head, names))
@@ -62,14 +63,23 @@ def head_trains(world: World) -> bool:
     return all(name in trains for name in nets.template(world) if name.startswith(CLASSIFIER))
 
 
-def under_bottleneck(world: World, weights: Weights) -> Weights:
-    """A backbone's tensors by this network's names. Raises ConfigRefused where the bottleneck over it would not train."""
-    trains = nets.trained_names(world)
-    if any(not name.startswith(BACKBONE) and name not in trains for name in nets.template(world)):
+def packaged(world: World, weights: Weights) -> Weights:
+    """What the network takes of a package's weights. Raises ConfigRefused where a bottleneck that they lack would not train."""
+    if not lacks_bottleneck(world, weights):
+        return completed(world, weights)[0]
+    drawn = frozenset(drawn_of(world, weights))
+    check_bottleneck(world, drawn)
+    names, (theirs, _) = names_in(world, weights), completed(world, weights, drawn)
+    taken = {name: theirs[own] for name, own in names.items() if name not in drawn and own in theirs}
+    return taken | {own: w for own, w in theirs.items() if own not in names.values()}
+
+
+def check_bottleneck(world: World, drawn: Set[str]) -> None:
+    """Raises ConfigRefused where a bottleneck would be frozen as it was drawn."""
+    if not drawn <= nets.trained_names(world):
         what = f"The weights are of a backbone alone, and of {world.model} the bottleneck would stay as it was drawn"
-        todo = f"Use model: torchvision/{world.model}, or give weights of the whole network"
-        raise ConfigRefused(what, todo, path="world.model")
-    return {name: w for name, w in with_backbone(world, weights, 0).items() if name.startswith(BACKBONE)}
+        without = f"Use model: torchvision/{KINDS[world.model][0]}" if world.model in KINDS else "Leave the option bottleneck out"
+        raise ConfigRefused(what, f"{without}, or give weights of the whole network", path="world.model")
 
 
 def heads(template: Weights, names: Mapping[str, str]) -> Iterator[str]:

@@ -200,6 +200,11 @@ def known_names(key: Key) -> Mapping[str, str]:
     return {name: renamed(name, pairs) for name in template(world)}
 
 
+def left_out(world: World) -> tuple[str, ...]:
+    """What names begin with that weights of the network's package have and the network has not. Raises ConfigRefused."""
+    return () if registry.is_built_in(world.model) else foreign.foreign(world).net.left_out
+
+
 def renamed(name: str, pairs: tuple[tuple[str, str], ...]) -> str:
     """A name with another beginning, if it has one of these."""
     return next((own + name.removeprefix(ours) for ours, own in pairs if name.startswith(ours)), name)

@@ -10,7 +10,7 @@ import copy
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -83,8 +83,9 @@ def known_foreign(key: Key) -> Tried:
         check_module(module, key.world)
         untouched = another(module, key.world)
         tried = whole(module, key.world) if isinstance(module, Net) else taken_apart(module, key.world)
-        check_training(untouched, key.world)
-    return tried
+        check_training(another(untouched, key.world), key.world)
+        # What a forward has left in plain attributes, such as timm's caches of attention biases, is in no copy.
+        return replace(tried, net=again(untouched, tried.path).train())
 
 
 def build(world: World) -> Net:

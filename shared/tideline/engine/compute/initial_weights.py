@@ -13,7 +13,8 @@ from tideline.core.record import Weights
 from tideline.core.run import Digest, RunSpec, World
 from tideline.engine.model.experiment import weights_missing
 from tideline.learning import frozen
-from tideline.learning.weights import SAVE, check_fit, checked, each_fitted, fitted, fresh, state_dict_in
+from tideline.learning.backbones import fresh
+from tideline.learning.weights import SAVE, check_fit, checked, each_fitted, fitted, state_dict_in
 from tideline.nets import DRAWING
 
 BRING = "Add weights: FILE, the weights of what is frozen; or package:NAME for weights that a package brings (docs/networks.md)"
