@@ -131,7 +131,7 @@ class Ended:
             round=self.result["rounds"] if self.best is None else self.best["round"],
             selected={} if self.best is None or selection is None else {selection["score"]: self.best["value"]},
             site=site or "",
-            state_digest=self.result["state_digest"] or "",
+            state_digest="" if self.best else self.result["state_digest"] or "",
             metrics=self.metrics(site) if self.best is None else self.metrics_at(self.best["cursor"], site),
             note=note,
         )
@@ -148,6 +148,11 @@ class Ended:
         """A site's accuracy at a scoring, or the mean over the sites that were scored."""
         points = [each for each in self.result["curve"] if each["cursor"] == cursor and (site is None or each["client"] == site)]
         return {"accuracy": sum(each["accuracy"] for each in points) / len(points)} if points else {}
+
+
+def from_state(model: Model, root: Digest) -> Model:
+    """The same model, which says of which state of the run it is."""
+    return replace(model, origin=replace(model.origin, state_digest=root))
 
 
 def best_in(result: RunResult) -> ValidatedData:
@@ -187,7 +192,7 @@ def remote_model(client: Client, run: str, site: str | None, methods: Methods, w
         ended = Ended(client.run(quote(run, safe="")), methods, which, parts)
         ended.check(site)
         root = fetch(client, ended.run, parts, which)
-        model = ended.chosen(decode(ended.method.state, root, parts, LAX), site)
+        model = from_state(ended.chosen(decode(ended.method.state, root, parts, LAX), site), root)
         # The tensors are maps of files that go with the folder.
         made = replace(model, weights={name: w.clone() for name, w in model.weights.items()})
         return made, hint_of(ended.result) if which == FINAL else ""

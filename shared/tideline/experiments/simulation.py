@@ -36,7 +36,7 @@ from tideline.engine.simulation.pools import InlinePool, ProcessPool, check_jobs
 from tideline.engine.simulation.ray_pool import RayPool
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.initial_weights import packed
-from tideline.experiments.results import Ended
+from tideline.experiments.results import Ended, from_state
 from tideline.learning.datasets import digits
 from tideline.learning.formats.folder import find, read_folder
 from tideline.learning.formats.holdings import Holdings
@@ -365,14 +365,14 @@ def best_models(federation: Federation, run: RunId, result: RunResult, methods: 
     ended = Ended(result, methods, BEST, federation.parts)
     state = decode(ended.method.state, files[0][0], federation.parts, LAX)
     if (model := ended.of_run(state)) is not None:
-        yield "model-best", model
+        yield "model-best", from_state(model, files[0][0])
     for site in ended.roles:
         vault = federation.agents[ClientId(site)].vault
         head = vault.head(run)
         kept = head.best.memory if head and head.best and head.best.cursor == best else ()
         own = ended.of_memory(decode(ended.method.memory, kept[0][0], vault.parts(run), LAX), site) if kept else None
         if (model := own or ended.of_site(state, site)) is not None:
-            yield f"model-best-{site}", model
+            yield f"model-best-{site}", from_state(model, files[0][0])
 
 
 def dealt_sites(given: DealData, text: ExperimentText) -> dict[str, DealtSite]:
