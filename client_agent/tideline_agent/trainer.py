@@ -25,11 +25,11 @@ from tideline.learning.formats.folder import read_folder
 from tideline.learning.sites.module import function_at, read_python
 from tideline.learning.sites.named import files_of_module, place_in
 from tideline.nets import registry
+from tideline_agent.home.features import FEATURES
 from tideline_agent.pool import CHECK
 from tideline_agent.vault import FolderVault
 
 Files = tuple[tuple[str, int, int], ...]
-FEATURES = "features"  # the folder in a home, beside the vault's
 DEPTH = 2  # a domain's folder, and those of its classes
 
 

@@ -14,7 +14,7 @@ from tests.synthetic import blobs
 from tideline import nets
 from tideline.core.errors import DataRefused
 from tideline.core.rows import MemoryRows
-from tideline.core.run import Role, World, world_in
+from tideline.core.run import Digest, Role, World, world_in
 from tideline.core.step import View
 from tideline.engine.compute import features
 from tideline.engine.compute.features import HEADER, Encoder, encoded_site, read
@@ -26,7 +26,7 @@ ROWS = blobs(11, 0, 1).x
 
 
 def encoder(folder: Path | None, seed: int = 3, world: World = WHOLE) -> Encoder:
-    return Encoder(world=world, weights=drawn(FEATURES, seed), device="cpu", threads=1, folder=folder)
+    return Encoder(world=world, weights=drawn(FEATURES, seed), device="cpu", threads=1, base=Digest("ba5e"), folder=folder)
 
 
 def files(folder: Path) -> list[Path]:
@@ -62,7 +62,9 @@ def test_other_rows_weights_and_places_have_files_of_their_own(tmp_path: Path) -
         (replace(encoder(tmp_path), threads=2), ROWS),
     ):
         each.rows(rows)
-    assert len(files(tmp_path)) == 4
+    assert len(files(tmp_path)) == 4 and all(file.name.startswith("ba5e.") for file in files(tmp_path))
+    assert features.forget_but(tmp_path, {"ba5e"}) == 0 and len(files(tmp_path)) == 4
+    assert features.forget_but(tmp_path, {"other"}) > 0 and not files(tmp_path)
 
 
 @pytest.mark.parametrize("spoil", ["cut", "flipped", "headless", "longer", "empty"])

@@ -1,7 +1,8 @@
 """A site's rows as the features of a frozen encoder: computed once, and kept in a file that is whole or not there.
 
 A file is a header of HEADER bytes, JSON padded with spaces: rows n, features d, and the BLAKE2b digest of what follows, which
-is n * d numbers, float32. Its name is a digest of the encoder, of where it computes, and of the rows as they were transformed.
+is n * d numbers, float32. Its name is that of the run's frozen weights, by which it is known what still needs it, and a digest of
+the encoder, of where it computes, and of the rows as they were transformed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from tideline.archive.folder import sync
 from tideline.core.errors import DataRefused
 from tideline.core.record import Weights
 from tideline.core.rows import MemoryRows, Rows
-from tideline.core.run import Role, World
+from tideline.core.run import Digest, Role, World
 from tideline.core.settings import plain
 from tideline.core.step import Data, View
 from tideline.engine.compute.inline import reproducible
@@ -44,12 +45,16 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Encoder:
-    """The frozen part of a network at one place. folder: where features are kept; None: in memory, or a scratch file."""
+    """The frozen part of a network at one place.
+
+    base: the digest of its file. folder: where features are kept; None: in memory, or a scratch file.
+    """
 
     world: World
     weights: Weights
     device: str
     threads: int
+    base: Digest
     folder: Path | None = None
 
     def rows(self, rows: Rows) -> Rows:
@@ -60,7 +65,7 @@ class Encoder:
         if self.folder is None:
             return held(self.computed(rows), len(rows), d)
         self.folder.mkdir(parents=True, exist_ok=True)
-        file = self.folder / f"{self.name_of(rows)}{SUFFIX}"
+        file = self.folder / f"{self.base}.{self.name_of(rows)}{SUFFIX}"
         found = read(file, len(rows), d)
         if found is None:
             write(file, self.computed(rows), len(rows), d)
@@ -171,6 +176,18 @@ def forget(folder: Path) -> None:
 
     for file in sorted(folder.glob(f"*{SUFFIX}"), key=used)[:-KEPT]:
         file.unlink(missing_ok=True)
+
+
+def forget_but(folder: Path, bases: Collection[str]) -> int:
+    """Forget the features over all but these frozen weights; the bytes that were freed."""
+    freed = 0
+    for file in folder.glob(f"*{SUFFIX}"):
+        if file.name.partition(".")[0] not in bases:
+            with suppress(FileNotFoundError):  # another has forgotten it meanwhile
+                size = file.stat().st_size
+                file.unlink()
+                freed += size
+    return freed
 
 
 @dataclass(frozen=True)

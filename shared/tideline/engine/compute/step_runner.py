@@ -186,7 +186,9 @@ class StepRunner:
         except PartMissing as cause:
             what = "The frozen weights of the run are no longer whole at this site"
             raise MemoryLost(what, "Restore the agent's home directory, or begin the run again") from cause
-        return Encoder(world=world, weights=weights, device=self.device, threads=base.threads, folder=self._features)
+        return Encoder(
+            world=world, weights=weights, device=self.device, threads=base.threads, base=base.digest, folder=self._features
+        )
 
 
 def agree_on_memory(algorithm: AnyAlgorithm, brief: Brief) -> None:
