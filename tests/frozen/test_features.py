@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,6 +93,17 @@ def test_what_a_killed_process_left_is_never_used(tmp_path: Path) -> None:
     file.rename(tmp_path / f".{file.name}.tmp")
     encoder(tmp_path).rows(ROWS)
     assert file.exists()
+
+
+def test_what_a_killed_process_left_goes(tmp_path: Path) -> None:
+    """It may be as large as the features; what another process is writing stays."""
+    (tmp_path / ".left.tmp").write_bytes(b"x" * 1000)
+    descriptor, writing = features.opened_alone(tmp_path)
+    encoder(tmp_path).rows(ROWS)
+    assert {file.name for file in files(tmp_path) if file.suffix == ".tmp"} == {writing.name}
+    os.close(descriptor)
+    features.forget_but(tmp_path, {"ba5e"})
+    assert [file.suffix for file in files(tmp_path)] == [".features"]
 
 
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ the encoder, of where it computes, and of the rows as they were transformed.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -137,10 +138,11 @@ def header(n: int, d: int, digest: str) -> Mapping[str, object]:
 def write(file: Path, parts: Iterator[Tensor], n: int, d: int) -> None:
     """Write features under a temporary name, renamed once they lie on the disk. Raises DataRefused where that is full."""
     size, made = HEADER + 4 * n * d, hashlib.blake2b(digest_size=32)
+    for left in file.parent.glob(f".*{TEMPORARY}"):
+        drop_if_left(left)
     if size > (free := shutil.disk_usage(file.parent).free):
         raise full(file, size, f"{free / 1e9:.1f} GB are free")
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=TEMPORARY)
-    temporary = Path(name)
+    descriptor, temporary = opened_alone(file.parent)
     try:
         with os.fdopen(descriptor, "wb") as opened:
             opened.write(b" " * HEADER)
@@ -152,11 +154,38 @@ def write(file: Path, parts: Iterator[Tensor], n: int, d: int) -> None:
             opened.write(json.dumps(header(n, d, made.hexdigest())).encode().ljust(HEADER))
             opened.flush()
             os.fsync(opened.fileno())
-        temporary.replace(file)
+            temporary.replace(file)
         sync(file.parent)
     except OSError as error:
         raise full(file, size, os.strerror(error.errno or 0)) from error
     finally:
+        temporary.unlink(missing_ok=True)
+
+
+def opened_alone(folder: Path) -> tuple[int, Path]:
+    """A new temporary file, locked for as long as it is open: who ends while he writes leaves one that nobody holds."""
+    while True:
+        descriptor, name = tempfile.mkstemp(dir=folder, prefix=".", suffix=TEMPORARY)
+        if locked(descriptor) and Path(name).exists():
+            return descriptor, Path(name)
+        os.close(descriptor)  # one who tidied up was faster, and deletes it
+
+
+def locked(descriptor: int) -> bool:
+    """Whether the file is ours alone. Where a file system has no locks it is: nobody there finds one that is not held."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def drop_if_left(temporary: Path) -> None:
+    """Delete a temporary file whose writer was killed."""
+    with suppress(OSError), temporary.open("r+b") as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         temporary.unlink(missing_ok=True)
 
 
@@ -181,6 +210,8 @@ def forget(folder: Path) -> None:
 def forget_but(folder: Path, bases: Collection[str]) -> int:
     """Forget the features over all but these frozen weights; the bytes that were freed."""
     freed = 0
+    for left in folder.glob(f".*{TEMPORARY}"):
+        drop_if_left(left)
     for file in folder.glob(f"*{SUFFIX}"):
         if file.name.partition(".")[0] not in bases:
             with suppress(FileNotFoundError):  # another has forgotten it meanwhile
