@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tideline.archive.errors import PartMissing
-from tideline.archive.parts import Parts
+from tideline.archive.parts import Parts, agree, digest_of
 from tideline.archive.reader import tensors_in
 from tideline.core.errors import ConfigRefused, DataRefused, Malformed
 from tideline.core.record import Weights
@@ -48,8 +48,13 @@ def check_start(parts: Parts, world: World, digest: str, takes: bool) -> Start:
 
 
 def read_base(parts: Parts, world: World, digest: Digest) -> Weights:
-    """The frozen encoder's tensors and, if there is one, a head's. Raises PartMissing, and as the check."""
-    return frozen.base_of(world, checked(state_dict_in(tensors_in(parts.view(digest)))))
+    """The frozen encoder's tensors and, if there is one, a head's.
+
+    Raises PartMissing, DigestMismatch where the file is not as it came, and as the check.
+    """
+    view = parts.view(digest)
+    agree(digest, digest_of([view]))  # it lies here for the whole run, and a site's need not survive a power cut
+    return frozen.base_of(world, checked(state_dict_in(tensors_in(view))))
 
 
 def to_begin_from(parts: Parts, world: World, digest: Digest, takes: bool) -> Weights | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from tideline.archive.checks import LAX, MOST, Rules
-from tideline.archive.errors import PartMissing
+from tideline.archive.errors import DigestMismatch, PartMissing
 from tideline.archive.parts import Parts
 from tideline.archive.reader import decode, files_of
 from tideline.archive.readings import Orders
@@ -180,9 +180,14 @@ class StepRunner:
         return self._site_data[1]
 
     def encoder(self, world: World, base: Base) -> Encoder:
-        """The frozen part of a run's network. Raises MemoryLost where its file is gone."""
+        """The frozen part of a run's network. Raises MemoryLost where its file is gone, or not as it came: it is fetched again."""
+        parts = self.parts_of(base.run)
         try:
-            weights = read_base(self.parts_of(base.run), world, base.digest)
+            weights = read_base(parts, world, base.digest)
+        except DigestMismatch as cause:
+            parts.drop(base.digest)
+            what = "The frozen weights of the run were not as they had come to this site"
+            raise MemoryLost(what, "They are fetched again with the next order; look at the disk of the agent's home") from cause
         except PartMissing as cause:
             what = "The frozen weights of the run are no longer whole at this site"
             raise MemoryLost(what, "Restore the agent's home directory, or begin the run again") from cause
