@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -14,7 +15,7 @@ from tideline.archive.reader import decode, files_of
 from tideline.archive.readings import Orders
 from tideline.archive.writer import encode
 from tideline.core.algorithm import AnyAlgorithm, Methods
-from tideline.core.errors import ContractRefused, DataRefused, FederationError, Malformed, MemoryLost, StepFailed
+from tideline.core.errors import ConfigRefused, ContractRefused, DataRefused, FederationError, Malformed, MemoryLost, StepFailed
 from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
@@ -71,7 +72,8 @@ class StepRunner:
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words."""
-        method = configured(self.methods, job.brief.method, job.brief.config, job.brief.scoring)
+        with owners_code():
+            method = configured(self.methods, job.brief.method, job.brief.config, job.brief.scoring)
         algorithm, config = method.algorithm, method.config
         agree_on_contract(method, job.brief)
         agree_on_memory(algorithm, job.brief)
@@ -224,6 +226,19 @@ def masked(data: Data, view: View, role: Role) -> Data:
         what = "The training rows of a target are read from files or objects that may hold labels"
         raise DataRefused(what, "Pour them into memory or a scratch file first: tideline.learning.rows.scratch.poured")
     return replace(data, y=None)
+
+
+@contextmanager
+def owners_code() -> Iterator[None]:
+    """What goes wrong where code of the site's owner is loaded is told without that code's words: they may name what lies here."""
+    try:
+        yield
+    except ConfigRefused as error:
+        cause = error.__cause__
+        if cause is None or isinstance(cause, FederationError):
+            raise
+        what = f"A method or network that this site adds cannot be loaded: {type(cause).__name__}"
+        raise StepFailed(what, "See the agent's own log at that site for the details") from error
 
 
 def guarded(name: str, run: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
