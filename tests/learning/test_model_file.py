@@ -86,10 +86,12 @@ def test_damaged_files(tmp_path: Path) -> None:
     whole = packed(model())
     (cut := tmp_path / "cut.safetensors").write_bytes(whole[:-9])
     save_file(dict(model().weights), odd := tmp_path / "odd.safetensors", {KEY: "{"})
+    save_file(dict(model().weights), deep := tmp_path / "deep.safetensors", {KEY: "[" * 100_000})
     save_file(dict(model().weights), bare := tmp_path / "bare.safetensors")
     for file, words in (
         (cut, "cannot be read as safetensors"),
         (odd, "no JSON"),
+        (deep, "no JSON"),
         (bare, "does not say of which network"),
         (tmp_path / "none.safetensors", "no such file"),
     ):

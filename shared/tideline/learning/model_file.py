@@ -161,7 +161,7 @@ def about_in(said: str) -> About:
     """The metadata. Raises DataRefused, or ConfigRefused for settings that are none."""
     try:
         given = json.loads(said)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataRefused("its metadata are damaged: they are no JSON", AGAIN) from error
     version = given.get("format") if isinstance(given, dict) else None
     if isinstance(version, int) and version > FORMAT:
