@@ -6,7 +6,7 @@ import contextlib
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -297,15 +297,20 @@ def roster_of(experiment: Experiment, dealt: Mapping[str, DealtSite] | None = No
     sites: Mapping[str, SiteSource | DealtSite] = experiment.data if dealt is None else dealt
     roster = {name: site.role.value for name, site in sites.items()}
     named = "data" if dealt is None else "deal"
-    taken = [name for name in roster if name == "best" or name.startswith("best-")]
-    if taken and experiment.selection is not Selection.NONE:
-        what = f"{named}.{taken[0]}: its model's file would have the name of a best round's"
-        raise ConfigRefused(what, "Name the site otherwise in a simulation that selects", path=f"{named}.{taken[0]}")
+    check_best_names(experiment, roster, named)
     if experiment.select:
         raise ConfigRefused("select has no meaning in a simulation", f"Leave it out; {named} names the sites", path="select")
     if experiment.roster and {n: r.value for n, r in experiment.roster.items()} != roster:
         raise ConfigRefused(f"roster differs from the sites and roles of {named}", "Leave it out of simulations", path="roster")
     return roster
+
+
+def check_best_names(experiment: Experiment, sites: Iterable[str], named: str) -> None:
+    """Raises ConfigRefused for a site whose model's file would have the name of another. named: what says which sites there are."""
+    taken = [name for name in sites if name == "best" or name.startswith("best-")]
+    if taken and experiment.selection is not Selection.NONE:
+        what = f"{named}.{taken[0]}: its model's file would have the name of a best round's"
+        raise ConfigRefused(what, "Name the site otherwise in a simulation that selects", path=f"{named}.{taken[0]}")
 
 
 def folder_of(name: str, site: SiteSource, text: ExperimentText, scratch: Path) -> Folder:
