@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -18,6 +18,7 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
 from tideline.archive.folder import FolderParts
 from tideline.archive.reader import decode
+from tideline.client.answers import RunResult
 from tideline.core.errors import ConfigRefused, Malformed, MemoryLost
 from tideline.core.run import ClientId, HeadWorld, RunId, World, plain_world, world_in
 from tideline.engine.compute.step_runner import Base, StepRunner
@@ -25,6 +26,7 @@ from tideline.engine.coordinator.part_store import GRACE_SECONDS
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation
 from tideline.engine.simulation.pools import ProcessPool
+from tideline.experiments.simulation import models_of
 from tideline.nets import build, own_names, played, template, width
 
 FILE = 121220  # bytes of the images' network as one file
@@ -192,3 +194,11 @@ def test_frozen_weights_that_were_changed_at_a_site_are_not_used(tmp_path: Path)
     with pytest.raises(MemoryLost, match="were not as they had come") as lost:
         runner.encoder(world, base)
     assert lost.value.todo.startswith("They are fetched again with the next order") and not parts.has(digest)
+
+
+def test_weights_of_an_exported_state_make_models_whole() -> None:
+    """As they begin runs: such a file has the state's field before each name."""
+    federation, run = begun({f"model/{name}": w for name, w in drawn().items()})
+    result = federation.run(run)
+    made = dict(models_of(federation, RunId(run), cast("RunResult", result), METHODS))["model"]
+    assert all(torch.equal(made.weights[name], w) for name, w in encoder(drawn()).items())

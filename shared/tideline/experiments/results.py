@@ -25,6 +25,7 @@ from tideline.core.settings import nearest
 from tideline.engine.model.runs import Status
 from tideline.learning.frozen import base_of, whole
 from tideline.learning.model_file import BEST, FINAL, Model, Origin
+from tideline.learning.weights import state_dict_in
 from tideline.nets import played
 
 AT_SITE = "tideline site export --home HOME --run {run} model{which} --out model.safetensors"
@@ -118,7 +119,7 @@ class Ended:
         if self.whole.frozen:
             assert self._parts is not None, "models over a frozen encoder are made whole from the run's files"
             view = self._parts.view(Digest(str(self.result["weights"])))
-            weights = whole(self.whole, base_of(self.whole, tensors_in(view)), weights, by.form)
+            weights = whole(self.whole, base_of(self.whole, state_dict_in(tensors_in(view))), weights, by.form)
         world = replace(self.whole, trains=ALL)
         return Model(world=world, weights=weights, form=by.form, options=by.options(self.config), origin=origin)
 
