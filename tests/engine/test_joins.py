@@ -60,6 +60,14 @@ def test_the_first_difference_is_named(said: str) -> None:
         check_join(spec(OURS), answer(labelled=True, network=plain(DIFFERENT[said])))
 
 
+def test_a_site_s_line_is_shown_as_far_as_there_is_room() -> None:
+    """It is written down, and shown to users: no megabyte, and nothing that a database or a terminal minds."""
+    long = replace(OURS, lines=("x\0\x1b[31m" + "y" * 10**6,))
+    with pytest.raises(NetworkDiffers) as refused:
+        check_join(spec(OURS), answer(labelled=True, network=plain(long)))
+    assert len(str(refused.value)) < 600 and str(refused.value).isprintable()
+
+
 def test_rounding_of_another_processor_is_no_difference() -> None:
     reply = answer(labelled=True, network=plain(replace(OURS, outputs=(1.0015, 2.0))))
     check_join(spec(OURS), reply)
