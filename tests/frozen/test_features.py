@@ -114,6 +114,23 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert refusal.value.todo.startswith("Make room there") and not files(tmp_path)
 
 
+def test_features_that_were_not_used_for_longest_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They can be computed again; a run that is asked for now comes first, and no more go than need be."""
+    for age, seed in enumerate((3, 4, 5)):
+        encoder(tmp_path, seed).rows(ROWS)
+        newest = max(files(tmp_path), key=lambda file: file.stat().st_mtime_ns)
+        os.utime(newest, (1000.0 + age, 1000.0 + age))
+    oldest, *others = sorted(files(tmp_path), key=lambda file: file.stat().st_mtime)
+    room = 3 * oldest.stat().st_size
+
+    def usage(path: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=room - sum(file.stat().st_size for file in files(tmp_path)))
+
+    monkeypatch.setattr(features.shutil, "disk_usage", usage)
+    encoder(tmp_path, 6).rows(ROWS)
+    assert not oldest.exists() and all(file.exists() for file in others) and len(files(tmp_path)) == 3
+
+
 def test_files_that_were_not_used_for_long_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "KEPT", 2)
     for seed in range(4):

@@ -140,7 +140,7 @@ def write(file: Path, parts: Iterator[Tensor], n: int, d: int) -> None:
     size, made = HEADER + 4 * n * d, hashlib.blake2b(digest_size=32)
     for left in file.parent.glob(f".*{TEMPORARY}"):
         drop_if_left(left)
-    if size > (free := shutil.disk_usage(file.parent).free):
+    if size > (free := make_room(file.parent, size)):
         raise full(file, size, f"{free / 1e9:.1f} GB are free")
     descriptor, temporary = opened_alone(file.parent)
     try:
@@ -196,6 +196,20 @@ def full(file: Path, size: int, why: str) -> DataRefused:
 
 def forget(folder: Path) -> None:
     """Keep the files that were used last."""
+    for file in by_use(folder)[:-KEPT]:
+        file.unlink(missing_ok=True)
+
+
+def make_room(folder: Path, size: int) -> int:
+    """Forget files, those first that were not used for longest, until so many bytes are free; how many are then."""
+    old = iter(by_use(folder))
+    while (free := shutil.disk_usage(folder).free) < size and (file := next(old, None)) is not None:
+        file.unlink(missing_ok=True)
+    return free
+
+
+def by_use(folder: Path) -> list[Path]:
+    """The files with features, those first that were not used for longest."""
 
     def used(file: Path) -> float:
         try:
@@ -203,8 +217,7 @@ def forget(folder: Path) -> None:
         except OSError:
             return 0.0
 
-    for file in sorted(folder.glob(f"*{SUFFIX}"), key=used)[:-KEPT]:
-        file.unlink(missing_ok=True)
+    return sorted(folder.glob(f"*{SUFFIX}"), key=used)
 
 
 def forget_but(folder: Path, bases: Collection[str]) -> int:
