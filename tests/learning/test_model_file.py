@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -131,6 +132,21 @@ def test_predictions_name_classes() -> None:
     assert ready.predict(x[:0]).probabilities.shape == (0, 3)
     with pytest.raises(DataRefused, match="A row is 1 x 9 x 8; the model takes 1 x 8 x 8"):
         ready.predict(torch.rand(2, 1, 9, 8))
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.pt"])
+def test_a_disk_that_is_full_is_the_systems_own_error(tmp_path: Path, name: str) -> None:
+    """Which commands put into a sentence; what was there before stays."""
+    out = tmp_path / name
+    out.write_bytes(b"before")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            export_model(model(), out, format_of(out, None))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert out.read_bytes() == b"before" and list(tmp_path.iterdir()) == [out]
 
 
 class Strange(nn.Module):
