@@ -35,7 +35,7 @@ def test_a_network_that_the_operator_forgot() -> None:
         for order in on.agent_service.orders(agent.name):
             agent.handle(order)
     registry.use([])
-    with pytest.raises(Unreachable, match="cannot go on here: world.model is 'sequence'") as away:
+    with pytest.raises(Unreachable, match=r"cannot go on here: world\.model is 'sequence'") as away:
         on.scheduler.turn(run)
     assert "--networks" in away.value.todo and on.run_service.find(run).status in (Status.WAITING, Status.RUNNING)
     registry.use([NETWORKS])

@@ -230,7 +230,7 @@ def test_a_network_that_no_site_could_hold_is_refused_before_it_is_built(width: 
         return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Linear(width, world.classes))
 
     with registry.beside({"vast": build}):
-        with pytest.raises(ConfigRefused, match="The network vast has .* numbers, which is beyond") as refused:
+        with pytest.raises(ConfigRefused, match=r"The network vast has .* numbers, which is beyond") as refused:
             nets.check(world("vast", width=width))
         assert refused.value.context["path"] == "world.model" and {each.type for each in rooms} == {"meta"}
         nets.check(world("vast", width=5))

@@ -306,7 +306,7 @@ def roster_of(experiment: Experiment, dealt: Mapping[str, DealtSite] | None = No
 
 
 def check_best_names(experiment: Experiment, sites: Iterable[str], named: str) -> None:
-    """Raises ConfigRefused for a site whose model's file would have the name of another. named: what says which sites there are."""
+    """Raises ConfigRefused for a site whose model's file would have another's name. named: what says which sites there are."""
     taken = [name for name in sites if name == "best" or name.startswith("best-")]
     if taken and experiment.selection is not Selection.NONE:
         what = f"{named}.{taken[0]}: its model's file would have the name of a best round's"

@@ -90,7 +90,9 @@ def narrowed(net: nn.Module, world: World, bottleneck: int) -> nn.Module:
     """The network, with a bottleneck of that width if there is to be one. Raises ConfigRefused."""
     if not 0 <= bottleneck <= WIDEST:
         path = "world.model.options.bottleneck"
-        raise ConfigRefused(f"{path} is {bottleneck}", f"Give a width, such as 256 and at most {WIDEST}, or 0 for none", path=path)
+        raise ConfigRefused(
+            f"{path} is {bottleneck}", f"Give a width, such as 256 and at most {WIDEST}, or 0 for none", path=path
+        )
     if not bottleneck:
         return net
     apart = taken_apart(net, world)

@@ -182,7 +182,7 @@ class StepRunner:
         return self._site_data[1]
 
     def encoder(self, world: World, base: Base) -> Encoder:
-        """The frozen part of a run's network. Raises MemoryLost where its file is gone, or not as it came: it is fetched again."""
+        """The frozen part of a run's network. Raises MemoryLost where its file is gone, or not as it came."""
         parts = self.parts_of(base.run)
         try:
             weights = read_base(parts, world, base.digest)
@@ -230,7 +230,7 @@ def masked(data: Data, view: View, role: Role) -> Data:
 
 @contextmanager
 def owners_code() -> Iterator[None]:
-    """What goes wrong where code of the site's owner is loaded is told without that code's words: they may name what lies here."""
+    """What goes wrong where code of the site's owner is loaded is told without its words: they may name what lies here."""
     try:
         yield
     except ConfigRefused as error:
