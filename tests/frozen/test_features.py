@@ -21,6 +21,7 @@ from tideline.engine.compute import features
 from tideline.engine.compute.features import HEADER, Encoder, encoded_site, read
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.rows.scratch import MappedRows
+from tideline.nets import registry
 
 WHOLE = world_in({**FEATURES, "trains": "head"})
 ROWS = blobs(11, 0, 1).x
@@ -66,6 +67,22 @@ def test_other_rows_weights_and_places_have_files_of_their_own(tmp_path: Path) -
     assert len(files(tmp_path)) == 4 and all(file.name.startswith("ba5e.") for file in files(tmp_path))
     assert features.forget_but(tmp_path, {"ba5e"}) == 0 and len(files(tmp_path)) == 4
     assert features.forget_but(tmp_path, {"other"}) > 0 and not files(tmp_path)
+
+
+def test_a_network_whose_code_has_changed_has_another_file(tmp_path: Path) -> None:
+    """Its weights are the same, and what it makes of rows is not."""
+    made = list[torch.Tensor]()
+    for act in (torch.nn.ReLU, torch.nn.Tanh):
+
+        def build(world: World, act: type[torch.nn.Module] = act) -> torch.nn.Module:
+            return torch.nn.Sequential(torch.nn.Linear(8, 4), act(), torch.nn.Linear(4, world.classes))
+
+        with registry.beside({"mine": build}):
+            its = world_in({**FEATURES, "model": "mine", "trains": "head"})
+            weights = nets.template(replace(its, trains=World().trains))
+            ones = {name: torch.ones(like.shape) for name, like in weights.items()}
+            made.append(replace(encoder(tmp_path, world=its), weights=ones).rows(ROWS).all())
+    assert len(files(tmp_path)) == 2 and not torch.equal(*made)
 
 
 @pytest.mark.parametrize("spoil", ["cut", "flipped", "headless", "longer", "empty"])

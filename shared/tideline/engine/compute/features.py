@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tideline import nets
+from tideline import __version__, nets
 from tideline.archive.folder import sync
 from tideline.core.errors import DataRefused
 from tideline.core.record import Weights
@@ -35,8 +35,8 @@ from tideline.engine.ports.site import SiteData
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.model_file import digest_of
 from tideline.learning.rows import scratch
+from tideline.nets.fingerprint import print_of
 from tideline.nets.layers import backbone_of
-from tideline.nets.registry import is_built_in
 
 HEADER = 256
 SUFFIX, TEMPORARY = ".features", ".tmp"
@@ -92,7 +92,8 @@ class Encoder:
     def name_of(self, rows: Rows) -> str:
         """What the features depend on, as one digest."""
         here = [torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.device(self.device).type, self.threads]
-        network = [self.world.model, plain(self.world.options), list(self.world.inputs), not is_built_in(self.world.model)]
+        # Of a network that is not built in, too, what it computes: its code may have changed since, and its weights not.
+        network = [self.world.model, plain(self.world.options), list(self.world.inputs), plain(print_of(self.world)), __version__]
         said = [HEADER, here, network, digest_of(backbone_of(self.weights)), digest_of_rows(rows)]
         return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=32).hexdigest()
 
