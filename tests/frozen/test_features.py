@@ -17,8 +17,9 @@ from tideline.core.errors import DataRefused
 from tideline.core.rows import MemoryRows
 from tideline.core.run import Digest, Role, World, world_in
 from tideline.core.step import View
-from tideline.engine.compute import features
-from tideline.engine.compute.features import HEADER, Encoder, encoded_site, read
+from tideline.engine.compute import feature_files
+from tideline.engine.compute.feature_files import HEADER, read
+from tideline.engine.compute.features import Encoder, encoded_site
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.rows.scratch import MappedRows
 from tideline.nets import registry
@@ -65,8 +66,8 @@ def test_other_rows_weights_and_places_have_files_of_their_own(tmp_path: Path) -
     ):
         each.rows(rows)
     assert len(files(tmp_path)) == 4 and all(file.name.startswith("ba5e.") for file in files(tmp_path))
-    assert features.forget_but(tmp_path, {"ba5e"}) == 0 and len(files(tmp_path)) == 4
-    assert features.forget_but(tmp_path, {"other"}) > 0 and not files(tmp_path)
+    assert feature_files.forget_but(tmp_path, {"ba5e"}) == 0 and len(files(tmp_path)) == 4
+    assert feature_files.forget_but(tmp_path, {"other"}) > 0 and not files(tmp_path)
 
 
 def test_a_network_whose_code_has_changed_has_another_file(tmp_path: Path) -> None:
@@ -115,17 +116,17 @@ def test_what_a_killed_process_left_is_never_used(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_goes(tmp_path: Path) -> None:
     """It may be as large as the features; what another process is writing stays."""
     (tmp_path / ".left.tmp").write_bytes(b"x" * 1000)
-    descriptor, writing = features.opened_alone(tmp_path)
+    descriptor, writing = feature_files.opened_alone(tmp_path)
     encoder(tmp_path).rows(ROWS)
     assert {file.name for file in files(tmp_path) if file.suffix == ".tmp"} == {writing.name}
     os.close(descriptor)
-    features.forget_but(tmp_path, {"ba5e"})
+    feature_files.forget_but(tmp_path, {"ba5e"})
     assert [file.suffix for file in files(tmp_path)] == [".features"]
 
 
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is computed; nothing is left."""
-    monkeypatch.setattr(features.shutil, "disk_usage", lambda path: SimpleNamespace(free=5))
+    monkeypatch.setattr(feature_files.shutil, "disk_usage", lambda path: SimpleNamespace(free=5))
     with pytest.raises(DataRefused, match="cannot be written") as refusal:
         encoder(tmp_path).rows(ROWS)
     assert refusal.value.todo.startswith("Make room there") and not files(tmp_path)
@@ -143,13 +144,13 @@ def test_features_that_were_not_used_for_longest_make_room(tmp_path: Path, monke
     def usage(path: Path) -> SimpleNamespace:
         return SimpleNamespace(free=room - sum(file.stat().st_size for file in files(tmp_path)))
 
-    monkeypatch.setattr(features.shutil, "disk_usage", usage)
+    monkeypatch.setattr(feature_files.shutil, "disk_usage", usage)
     encoder(tmp_path, 6).rows(ROWS)
     assert not oldest.exists() and all(file.exists() for file in others) and len(files(tmp_path)) == 3
 
 
 def test_files_that_were_not_used_for_long_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "KEPT", 2)
+    monkeypatch.setattr(feature_files, "KEPT", 2)
     for seed in range(4):
         encoder(tmp_path, seed).rows(ROWS)
     assert len(files(tmp_path)) == 2

@@ -19,7 +19,7 @@ def clear_features(home: Path) -> int:
     if not folder.is_dir():
         return 0
     # Imported here: it loads torch, and few homes have any.
-    from tideline.engine.compute.features import forget_but
+    from tideline.engine.compute.feature_files import forget_but
 
     return forget_but(folder, needed(FolderVault(home / RUNS)))
 
