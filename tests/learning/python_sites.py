@@ -65,6 +65,21 @@ def misspelt() -> dict[str, object]:
     return {"train": Rows(), "tests": Rows()}
 
 
+def keyed() -> dict[str, object]:
+    """A dict of something else."""
+    return {"train": Rows(), "patient 9": X}
+
+
+def refuses() -> Site:
+    """An error of ours has words of the owner's."""
+    return Site(train=Rows(), role="patient 10")
+
+
+def odd_names() -> dict[str, object]:
+    """A text in place of several."""
+    return {"train": Rows(), "class_names": "patient 11"}
+
+
 def row_17() -> Rows:
     """One row is lost."""
     return Rows(broken=True)

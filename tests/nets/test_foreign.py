@@ -229,3 +229,30 @@ def test_a_builder_of_another_process_is_not_remembered(tmp_path: Any) -> None:
     assert nets.width(world("convolutions")) == 4
     registry.HERE[:] = [registry.Added(("x:y",), (("convolutions", lambda its: nn.Sequential(nn.Flatten(), nn.Linear(64, 3))),))]
     assert nets.width(world("convolutions")) == 64
+
+
+@pytest.mark.parametrize("width", [10**9, 10**12])
+def test_a_network_that_no_site_could_hold_is_refused_before_it_is_built(width: int) -> None:
+    """A coordinator chooses its options, and sites make room for it."""
+    rooms = list[torch.device]()
+
+    def build(world: World, width: int = 4) -> nn.Module:
+        rooms.append(torch.empty(0).device)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Linear(width, world.classes))
+
+    with registry.beside({"vast": build}):
+        with pytest.raises(ConfigRefused, match=r"The network vast has .* numbers, which is beyond") as refused:
+            nets.check(world("vast", width=width))
+        assert refused.value.context["path"] == "world.model" and {each.type for each in rooms} == {"meta"}
+        nets.check(world("vast", width=5))
+
+
+def test_a_builder_that_needs_numbers_works_all_the_same() -> None:
+    """Its size is not looked at."""
+
+    def build(world: World) -> nn.Module:
+        hidden = int(torch.ones(4).sum())
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, hidden), nn.Linear(hidden, world.classes))
+
+    with registry.beside({"numbers": build}):
+        assert nets.width(world("numbers")) == 4

@@ -122,8 +122,9 @@ def counters(own: Weights, weights: Weights) -> dict[str, Tensor]:
 def fresh(world: World, seed: int | None) -> dict[str, Tensor]:
     """The network as first drawn; with a seed, torch's global generator is left as it was."""
     if seed is None:
-        return nets.weights_of(nets.build(world))
-    with torch.random.fork_rng(devices=()):
+        with nets.DRAWING:
+            return nets.weights_of(nets.build(world))
+    with nets.DRAWING, torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(seed)
         return nets.weights_of(nets.build(world))
 

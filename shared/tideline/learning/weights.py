@@ -6,6 +6,7 @@ Tensors are checked, compared with the world's network by names and shapes, and 
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
@@ -120,8 +121,11 @@ def check_tensor(name: str, tensor: Tensor) -> None:
 
 
 def save_torch(weights: Mapping[str, Tensor], path: Path) -> None:
-    """Write a state dict as torch saves it: tensors by name, and nothing else."""
-    torch.save({name: w.detach().cpu().contiguous().clone() for name, w in weights.items()}, path)
+    """Write a state dict as torch saves it: tensors by name, and nothing else. Raises OSError where there is no room."""
+    # Torch's own writing of files raises what is no OSError on a full disk.
+    made = io.BytesIO()
+    torch.save({name: w.detach().cpu().contiguous().clone() for name, w in weights.items()}, made)
+    path.write_bytes(made.getbuffer())
 
 
 def differences(world: World, weights: Mapping[str, Tensor]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from tideline.nets.small import image_shape
 COLOUR = "Write inputs: [3, 224, 224]"
 NO_AUXILIARY = ("googlenet", "inception_v3")  # whose second outputs no method here trains
 AUXILIARY = ("AuxLogits.", "aux1.", "aux2.")  # what names of those begin with in files that torchvision publishes
+WIDEST = 1 << 16  # a coordinator asks sites for it, who make room for twice a thousand times as many numbers
 OWN = ((BACKBONE, ""), (NECK, "bottleneck."))
 
 
@@ -89,9 +90,11 @@ def check_name(family: str, name: str, known: list[str]) -> None:
 
 def narrowed(net: nn.Module, world: World, bottleneck: int) -> nn.Module:
     """The network, with a bottleneck of that width if there is to be one. Raises ConfigRefused."""
-    if bottleneck < 0:
+    if not 0 <= bottleneck <= WIDEST:
         path = "world.model.options.bottleneck"
-        raise ConfigRefused(f"{path} is {bottleneck}", "Give a width, such as 256, or 0 for none", path=path)
+        raise ConfigRefused(
+            f"{path} is {bottleneck}", f"Give a width, such as 256 and at most {WIDEST}, or 0 for none", path=path
+        )
     if not bottleneck:
         return net
     untouched = copy.deepcopy(net)  # a forward may leave what it computed in plain attributes

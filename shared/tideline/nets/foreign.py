@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -28,6 +29,7 @@ from tideline.nets.options import chosen_options
 from tideline.nets.partial import PartWorld
 from tideline.nets.small import Net
 
+MOST = 1 << 32  # numbers of a network: 17 GB of float32
 HELD = 4  # networks that a process holds to copy from
 # Torch's global generator is one for all threads: who draws from it, or has it drawn from, holds this.
 DRAWING = threading.RLock()
@@ -78,6 +80,7 @@ def foreign(world: World) -> Tried:
 @lru_cache(maxsize=HELD)
 def known_foreign(key: Key) -> Tried:
     with DRAWING, alone():
+        check_size(key.build, key.world)
         torch.default_generator.manual_seed(SEED)
         module = module_of(key.build, key.world)
         check_module(module, key.world)
@@ -106,6 +109,24 @@ def copied(world: World) -> Net:
     """A copy of the checked network, which draws no numbers; its weights are to be set. Raises ConfigRefused."""
     with torch.device("cpu"):
         return copy.deepcopy(foreign(world).net)
+
+
+def check_size(made: registry.Build, world: World) -> None:
+    """Raises ConfigRefused for more numbers than a site is to make room for, before any is: a coordinator chooses the options.
+
+    Of a network that cannot be built without storage it is not known.
+    """
+    options = chosen_options(made, world)
+    with warnings.catch_warnings(), torch.device("meta"):
+        warnings.simplefilter("ignore")
+        try:
+            module = made(world, **options)
+            size = sum(tensor.numel() for _, tensor in tensors(module)) if isinstance(module, nn.Module) else 0
+        except Exception:  # noqa: BLE001 - what is wrong with it is said where it is built
+            return
+    if size > MOST:
+        what = f"has {size:,} numbers, which is beyond {MOST:,}"
+        raise refused(world, what, "Choose other options")
 
 
 def module_of(made: registry.Build, world: World) -> nn.Module:

@@ -22,8 +22,8 @@ from tideline.core.run import ClientId, World
 from tideline.core.step import Data, Moved, Outcome, Site, step
 from tideline.learning.evaluate import outputs, share_right
 from tideline.learning.fit import cross_entropy, descend, fit_at, uncounted
-from tideline.learning.judging import Judged
 from tideline.learning.local_training import loss_at, optimiser, rate_at
+from tideline.learning.scoring.judging import Judged
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.divergences import exceeding

