@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOADED = ("torch", "torch._dynamo", "tideline.cli.app", "tideline.algorithms", "tideline_server.main", "tideline_server.worker")
 LOADED += ("tideline_agent.main", "tideline_agent.trainer", "tideline.engine.simulation.federation")
 MODULES = ("tideline", "tideline_agent.trainer", "tideline_server.worker", "tests.acceptance.brisk", "tests.acceptance.stopping")
+MODULES += ("tests.docs.program",)
 SPARES = {"coordinator": 1, "agent": 1, "bench": 3}  # processes that a command of Tideline starts itself
 FIXED = ("PYTHON", "LD_", "OMP_", "MKL_", "MALLOC_", "GLIBC_", "TORCH", "CUDA")  # variables that are read before anything runs
 STRICT = ["-W", "error"]
