@@ -11,6 +11,7 @@ containers, the demo and all tests in one process (`make test JOBS=0`) start the
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import gc
 import importlib
@@ -25,6 +26,7 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -35,6 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOADED = ("torch", "torch._dynamo", "tideline.cli.app", "tideline.algorithms", "tideline_server.main", "tideline_server.worker")
 LOADED += ("tideline_agent.main", "tideline_agent.trainer", "tideline.engine.simulation.federation")
 MODULES = ("tideline", "tideline_agent.trainer", "tideline_server.worker", "tests.acceptance.brisk", "tests.acceptance.stopping")
+MODULES += ("tests.docs.program",)
 SPARES = {"coordinator": 1, "agent": 1, "bench": 3}  # processes that a command of Tideline starts itself
 FIXED = ("PYTHON", "LD_", "OMP_", "MKL_", "MALLOC_", "GLIBC_", "TORCH", "CUDA")  # variables that are read before anything runs
 STRICT = ["-W", "error"]
@@ -43,6 +46,7 @@ CLEAR = 300  # file descriptors from here on are in nobody's way
 POLL_SECONDS = 0.005
 
 Started = subprocess.Popen  # the one that forks nothing
+ended: list[int] = []  # the code of a process that was forked, once it is at its end
 
 
 @dataclass(frozen=True)
@@ -245,8 +249,29 @@ def run(job: Job, files: Sequence[int]) -> None:
     runpy.run_module(job.module, run_name="__main__", alter_sys=True)
 
 
+def leave() -> None:
+    """End at once, when all that a process does at its end is done: to take modules apart would copy every page of theirs."""
+    if ended:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(ended[0])
+
+
+def run_to_its_end(job: Job, files: Sequence[int]) -> None:
+    """Be the process of a job, and say how it ended; one that was interrupted or that raised ends as Python has it."""
+    try:
+        run(job, files)
+        ended.append(0)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            ended.append(int(end.code or 0))
+        raise
+
+
 def main() -> None:
     """Load everything, then serve."""
+    atexit.register(leave)  # the first that is registered is called last
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.modules["triton"] = None  # type: ignore[assignment]  # without it: each fork would say at its end what that leaks
     for module in LOADED:
@@ -257,7 +282,7 @@ def main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as line:
         given = serve(line)
     if given:
-        run(*given)
+        run_to_its_end(*given)
 
 
 if __name__ == "__main__":

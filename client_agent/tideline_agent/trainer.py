@@ -18,18 +18,18 @@ from tideline.core.algorithm import Methods, load_methods
 from tideline.core.errors import DeviceMissing
 from tideline.core.run import Role, World
 from tideline.core.settings import Plain, plain
-from tideline.engine.compute.step_runner import StepRunner
+from tideline.engine.compute.step_runner import StepRunner, owners_code
 from tideline.engine.ports.site import SiteData
 from tideline.engine.process.pipe import Tick, job_in, serve
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.sites.module import function_at, read_python
 from tideline.learning.sites.named import files_of_module, place_in
 from tideline.nets import registry
+from tideline_agent.home.features import FEATURES
 from tideline_agent.pool import CHECK
 from tideline_agent.vault import FolderVault
 
 Files = tuple[tuple[str, int, int], ...]
-FEATURES = "features"  # the folder in a home, beside the vault's
 DEPTH = 2  # a domain's folder, and those of its classes
 
 
@@ -56,7 +56,9 @@ def main() -> None:
 
     @lru_cache(maxsize=1)
     def step_runner(files: Files) -> StepRunner:
-        return StepRunner(methods=loaded(), parts_of=parts_of, open_site_data=open_site_data, device=where, features=features)
+        with owners_code():
+            known = loaded()
+        return StepRunner(methods=known, parts_of=parts_of, open_site_data=open_site_data, device=where, features=features)
 
     def handle(name: str, payload: Mapping[str, Plain], tick: Tick) -> Mapping[str, Plain]:
         if name == CHECK:

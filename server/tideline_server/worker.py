@@ -47,6 +47,7 @@ T = TypeVar("T")
 
 TRIES = 3
 TURNS = frozenset({BEGIN.name, CLOSE.name})  # calls that hold a model
+OF_RUNS = TURNS | {CHECK.name}  # calls for runs that have begun
 QUERIES, QUERY = frozenset({METHODS.name, DESCRIBE.name, DRAFT.name, CHECK.name}), "query"
 QUERY_SECONDS = 1800.0  # that a query may take: a reply of a hundred gigabytes is read in less
 SILENT_SECONDS = 300.0  # without a sign of life: the worker is stopped, or something holds its interpreter for good
@@ -154,6 +155,11 @@ def machines(error: BaseException) -> FederationError | None:
     return None
 
 
+def held_up(broken: ConfigRefused) -> Unreachable:
+    """What runs that have begun are told of an operator's code that cannot be loaded: it ends none of them."""
+    return Unreachable(broken.what, f"{broken.todo}; the run goes on once the coordinator can load it")
+
+
 def main() -> None:
     """The worker's process: PARTS HOME CACHE METHODS NETWORK..."""
     import torch
@@ -175,7 +181,7 @@ def main() -> None:
 
     def handle(name: str, payload: Mapping[str, Plain], tick: Tick) -> Mapping[str, Plain]:
         if broken is not None:
-            raise broken
+            raise held_up(broken) if name in OF_RUNS else broken
         try:
             return answered(compute, name, payload)
         except FederationError:

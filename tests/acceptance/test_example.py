@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import os
 import re
@@ -12,14 +11,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from tests.acceptance.harness import end
+from tests.acceptance.shell import commands
 from tests.docs.manual import ROOT, blocks
 from tests.services import free_port
 
@@ -30,15 +30,21 @@ SERVES = re.compile(r"(HOSPITAL=\w )?tideline (coordinator|agent) ")
 LIMIT = 240
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder once every command of the README has run in it."""
-    folder = tmp_path_factory.mktemp("example") / "own-network"
+@pytest.fixture(scope="module", params=["forked", pytest.param("started", marks=pytest.mark.long)])
+def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder once every command of the README has run in it. Forked: `tideline` is another script, all else is the same."""
+    home = tmp_path_factory.mktemp("example")
+    with commands(home) if request.param == "forked" else nullcontext(Path(sys.executable).parent) as first:
+        yield from play(home / "own-network", first)
+
+
+def play(folder: Path, first: Path) -> Iterator[Path]:
+    """In a folder, with the commands that come first on the path."""
     made = shutil.ignore_patterns("*.db", "*.token", "coordinator", "home-*", "new-scans", "__pycache__")
     shutil.copytree(EXAMPLE, folder, ignore=made)
     ports = {f"TIDELINE_{name}_PORT": str(free_port()) for name in ("GRPC", "HTTP")}
-    path = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
-    env = {**os.environ, **ports, **path, "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join((str(first), str(Path(sys.executable).parent), os.environ["PATH"]))
+    env = {**os.environ, **ports, "PATH": path, "HOME": str(folder), "OMP_NUM_THREADS": "1"}
     serving: list[subprocess.Popen[bytes]] = []
     try:
         for block in blocks(README, "sh"):
@@ -71,6 +77,13 @@ def logs(folder: Path) -> str:
     return "\n".join(log.read_text(errors="replace")[-1500:] for log in folder.glob("*.log"))
 
 
+def ran(*words: str, folder: Path) -> str:
+    """What `python -m WORDS` prints."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    given = {"env": {**os.environ, "PYTHONPATH": path}, "timeout": LIMIT, "capture_output": True, "text": True}
+    return str(subprocess.run([sys.executable, "-m", *words], cwd=folder, check=True, **given).stdout)
+
+
 def probabilities(file: Path) -> np.ndarray[Any, Any]:
     """(n, classes), as `predict` wrote them."""
     with file.open(newline="", encoding="utf-8") as opened:
@@ -78,39 +91,46 @@ def probabilities(file: Path) -> np.ndarray[Any, Any]:
 
 
 def test_the_adapted_model_is_better_on_new_images(played: Path) -> None:
-    """By far, and about as the README says."""
+    """By far, and about as the README says: the adapted one anywhere, the other as wrong as it is on the processor at hand."""
     y = np.load(played / "new-scans" / "c.npz", allow_pickle=False)["y"]
     share = {name: float((probabilities(played / f"{name}.csv").argmax(1) == y).mean()) for name in ("common", "adapted")}
     assert share["adapted"] > share["common"] + 0.15, share
-    said = re.findall(r"^\| `(\w+)\.safetensors`.*\| ([\d.]+) % \|$", README.read_text(), flags=re.MULTILINE)
-    assert {name: pytest.approx(float(percent) / 100, abs=0.08) for name, percent in said} == share
+    said = re.findall(r"^\| `(\w+)\.safetensors`.*\| ([\d. or]+) % \|$", README.read_text(), flags=re.MULTILINE)
+    for name, percents in said:
+        assert min(abs(float(each) / 100 - share[name]) for each in re.findall(r"[\d.]+", percents)) < 0.08, share
+    assert len(said) == len(share)
 
 
-def test_plain_torch_and_onnx_give_the_same(played: Path) -> None:
-    """The README's lines, and the exported graph, to 1e-4."""
+def images(played: Path) -> np.ndarray[Any, Any]:
+    """The rows that were predicted, (197, 1, 8, 8)."""
+    return np.load(played / "new-scans" / "c.npz", allow_pickle=False)["x"][:, None]
+
+
+def test_plain_torch_gives_the_same(played: Path) -> None:
+    """The README's lines, to 1e-4."""
     (code,) = blocks(README, "python")
-    x = np.load(played / "new-scans" / "c.npz", allow_pickle=False)["x"][:, None]
-    np.save(played / "x.npy", x)
+    np.save(played / "x.npy", images(played))
     more = "import numpy, torch\nnumpy.save('p.npy', net(torch.from_numpy(numpy.load('x.npy'))).softmax(1).detach().numpy())\n"
-    subprocess.run([sys.executable, "-c", code + more], cwd=played, check=True, timeout=LIMIT)
+    (played / "plain.py").write_text(code + more)
+    ran("tests.docs.program", "plain.py", folder=played)
     assert np.abs(np.load(played / "p.npy", allow_pickle=False) - probabilities(played / "adapted.csv")).max() < 1e-4
-    if importlib.util.find_spec("onnxruntime") and importlib.util.find_spec("onnxscript"):
-        run = next(path.name for path in (played / "home-c" / "runs").iterdir() if path.is_dir())
-        words = ("--networks", "network:digits_net", "--methods", "method:METHODS")
-        export = ("site", "export", "--home", "home-c", "--run", run, "model", "--out", "adapted.onnx", *words)
-        subprocess.run([sys.executable, "-m", "tideline", *export], cwd=played, check=True, timeout=LIMIT)
-        import onnxruntime
 
-        session = onnxruntime.InferenceSession(played / "adapted.onnx")
-        p = session.run(["probabilities"], {"x": torch.from_numpy(x).numpy()})[0]
-        assert np.abs(p - probabilities(played / "adapted.csv")).max() < 1e-4
+
+@pytest.mark.long  # a file that is ONNX predicts as the model: tests/cli/test_models.py, in each suite
+def test_onnx_gives_the_same(played: Path) -> None:
+    """The exported graph, to 1e-4."""
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    run = next(path.name for path in (played / "home-c" / "runs").iterdir() if path.is_dir())
+    export = ("site", "export", "--home", "home-c", "--run", run, "model", "--out", "adapted.onnx")
+    ran("tideline", *export, "--networks", "network:digits_net", "--methods", "method:METHODS", folder=played)
+    session = onnxruntime.InferenceSession(played / "adapted.onnx")
+    p = session.run(["probabilities"], {"x": images(played)})[0]
+    assert np.abs(p - probabilities(played / "adapted.csv")).max() < 1e-4
 
 
 def test_a_target_sends_numbers_alone(played: Path) -> None:
     """As the contract of the method says that it derives."""
-    listed = subprocess.run(
-        [sys.executable, "-m", "tideline", "contract", "tent", "--methods", "method:METHODS", "--json"],
-        cwd=played, capture_output=True, text=True, check=True, timeout=LIMIT,
-    )  # fmt: skip
-    sent = [clause for clause in json.loads(listed.stdout)["contract"] if clause["phase"] != "source"]
+    listed = ran("tideline", "contract", "tent", "--methods", "method:METHODS", "--json", folder=played)
+    sent = [clause for clause in json.loads(listed)["contract"] if clause["phase"] != "source"]
     assert sent and {clause["exposure"] for clause in sent} <= {"metric", "count"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,10 @@ from tests.acceptance.test_data_kinds import image_site
 from tests.acceptance.test_own_network import WORLD
 from tests.cli.world import tide_process
 from tideline import nets
+from tideline.algorithms import METHODS
 from tideline.core.run import world_in
+from tideline.engine.simulation.federation import Federation, SimSite
+from tideline.learning.formats.folder import read_folder
 from tideline.nets import registry
 
 pytestmark = pytest.mark.processes
@@ -23,8 +27,18 @@ NETWORK = {**WORLD, "model": "lenet"}
 NAMES = ("anna", "bert")
 
 
+def simulated(folder: Path, given: dict[str, Any], base: bytes) -> dict[str, Any]:
+    """The same run in this process."""
+    federation = Federation(METHODS, {n: SimSite(lambda w, r, n=n: read_folder(folder / n, w, r)) for n in NAMES})
+    assert federation.bring([base]) == given["weights"]
+    return federation.run(federation.start(given))
+
+
 def test_the_encoder_is_fetched_once_and_applied_once(tmp_path: Path) -> None:
-    """A restarted agent does not compute the features again; the exported model predicts what the run's scoring counted."""
+    """A restarted agent does not compute the features again; the exported model predicts what the run's scoring counted.
+
+    A simulation ends in the same bytes, also where a layer below the head trains.
+    """
     torch.manual_seed(4)
     weights = nets.weights_of(nets.build(world_in(NETWORK)))
     base = save(weights)
@@ -48,11 +62,19 @@ def test_the_encoder_is_fetched_once_and_applied_once(tmp_path: Path) -> None:
         again = made.ended(made.run({**asked, "seed": 4}))
         assert again["status"] == "completed", again["cause"]
         assert kept == {file: file.stat().st_ino for name in NAMES for file in (tmp_path / f"home-{name}" / "features").iterdir()}
+        patterns = {**asked, "world": {**NETWORK, "trains": ["features.3.*", "classifier.bias"]}}
+        part = made.ended(made.run(patterns))
+        with made.journal() as journal:
+            later = [o for o in journal.orders(part["run"]) if o.client == "anna"][1:]
+            assert max(o.bytes_down for o in later) < 60_000 < len(base), later
         out, rows = tmp_path / "model.safetensors", tmp_path / "rows.csv"
         told = tide_process("run", "export", result["run"], "--out", out, "--home", made.home_of("coordinator"))
         assert told.returncode == 0, told.stderr
         said = tide_process("predict", "--model", out, "--data", tmp_path / "anna", "--held-out", "--out", rows, "--json")
         assert said.returncode == 0, said.stderr
+    for there, given in ((result, asked), (part, patterns)):
+        here = simulated(tmp_path, given, base)
+        assert (there["status"], there["state_digest"]) == ("completed", here["state_digest"]), there["cause"]
     assert all(torch.equal(load_file(out)[name], w) for name, w in weights.items() if name.startswith("features."))
     accuracies = {client["name"]: client["accuracy"] for client in result["clients"]}
     assert json.loads(said.stdout)["accuracy"]["value"] == accuracies["anna"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 import venv
 from pathlib import Path
@@ -14,7 +13,6 @@ import torch
 from benchmarks import simulation
 from benchmarks.peers import common
 from benchmarks.simulation import PEERS, Clients, Row, peer, shown
-from tests.acceptance.harness import ROOT
 from tideline import nets
 
 KEYS = ("seconds", "memory_mb", "accuracy")
@@ -65,9 +63,11 @@ def test_a_simulator_that_fails_is_named_with_its_last_words(environment: Path) 
         peer(environment, "pfl", Clients(8, 4), 1)
 
 
-@pytest.mark.processes
-def test_a_folder_that_is_no_environment_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_environment_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Before anything is measured."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "simulation.py"), "--peers", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "name the folder of a virtual environment" in done.stderr
+    monkeypatch.setattr(sys, "argv", ["simulation.py", "--peers", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        simulation.main()
+    assert ended.value.code == 2 and "name the folder of a virtual environment" in capsys.readouterr().err

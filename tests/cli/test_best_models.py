@@ -39,6 +39,17 @@ def test_the_best_of_a_run_and_its_last(there: Coordinator, tmp_path: Path) -> N
     assert f"of the best round, {best['round']}, entropy" in told.stdout
 
 
+def test_each_says_of_which_state_it_is(there: Coordinator, tmp_path: Path) -> None:
+    """Of a best model that is not the run's last state."""
+    from tideline.client.http import Client
+
+    run = there.complete(**RUN)
+    with Client(there.url, "the key of the tests") as client:
+        roots = {which: client.get(f"/runs/{run}/files?which={which}")["root"] for which in ("final", "best")}
+    found = {which: exported(there, run, tmp_path / "m.safetensors", "--which", which)["state_digest"] for which in roots}
+    assert found == roots and len(set(roots.values())) == 2
+
+
 def test_a_simulation_writes_the_same_best(there: Coordinator, tmp_path: Path, data: dict[str, Path]) -> None:
     """The same numbers as a coordinator's run of the same seed, and the same bytes each time."""
     file = tmp_path / "e.json"
@@ -56,6 +67,7 @@ def test_a_simulation_writes_the_same_best(there: Coordinator, tmp_path: Path, d
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
     origins = [tideline.load(tmp_path / name).model.origin for name in ("one/model-best.safetensors", "best.safetensors")]
     assert (origins[0].round, origins[0].selected) == (origins[1].round, origins[1].selected)
+    assert origins[0].state_digest == origins[1].state_digest
     result = json.loads((tmp_path / "one" / "result.json").read_text())
     assert origins[0].round == result["selection"]["best"]["round"]
     # A file that a run begins from, whose times do not differ: the same bytes but for the run's id.

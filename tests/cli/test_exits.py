@@ -103,6 +103,9 @@ def test_wrong_usage_ends_with_2() -> None:
         (["--method", "fedavk"], "There is no method 'fedavk'"),
         (["--out", "taken"], "taken/figures cannot be written"),
         (["--policy", "absent.toml"], "The policy file absent.toml does not exist"),
+        (["--network", "torchvision/resnet81"], "no classification model of that name"),
+        (["--network", "torchvision/squeezenet1_0"], "does more between its features and its head"),
+        (["--network", "small", "--networks", "absent:small"], "--networks: absent:small: No module named 'absent'"),
     ],
 )
 def test_a_demonstration_that_cannot_be_is_refused_early(

@@ -193,3 +193,31 @@ def test_an_odd_run_is_worked_for_without_a_lock(tmp_path: Path, run: str) -> No
     (home / "runs").mkdir(parents=True)
     with at_work(home, RunId(run)):
         assert list(tmp_path.rglob("*")) == [home, home / "runs"]
+
+
+def over(home: Path, run: str, base: str) -> None:
+    """A run over these frozen weights."""
+    worked(home, run)
+    file = home / "runs" / run / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "base": base}))
+
+
+def test_features_go_with_the_last_run_that_needs_them(tmp_path: Path) -> None:
+    """They are made of the site's rows. Those of a run that has not answered stay, too; their bytes are told."""
+    for run, base in (("old", "a" * 64), ("twin", "a" * 64), ("other", "b" * 64)):
+        over(tmp_path, run, base)
+    worked(tmp_path, "asked", None)
+    file = tmp_path / "runs" / "asked" / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "base": "c" * 64}))
+    folder = tmp_path / "features"
+    folder.mkdir()
+    for base in "abcd":
+        (folder / f"{base * 64}.{'0' * 64}.features").write_bytes(CONTENT)
+
+    def kept() -> set[str]:
+        return {each.name[0] for each in folder.iterdir()}
+
+    assert site(tmp_path, "old", "--yes").exit_code == DONE and kept() == {"a", "b", "c"}
+    before = json.loads(site(tmp_path, "other", "--json", "--yes").stdout)["bytes"]
+    assert kept() == {"a", "c"} and before > 2 * len(CONTENT)
+    assert site(tmp_path, "twin", "asked", "--unfinished", "--yes").exit_code == DONE and not kept()

@@ -23,10 +23,16 @@ def stated(result: dict[str, Any], site: str) -> float | None:
     return accuracy
 
 
-def begun(there: Coordinator, tmp_path: Path, method: str, weights: dict[str, torch.Tensor] | None = None) -> str:
+def begun(
+    there: Coordinator,
+    tmp_path: Path,
+    method: str,
+    weights: dict[str, torch.Tensor] | None = None,
+    trains: str | list[str] = "head",
+) -> str:
     """A run of `tideline run start` from a file, which has completed."""
     save_file(weights or drawn(WORLD), tmp_path / "base.safetensors")
-    asked = {"method": method, "preset": "tiny", "world": {**WORLD, **HEAD}, "weights": "base.safetensors"}
+    asked = {"method": method, "preset": "tiny", "world": {**WORLD, "trains": trains}, "weights": "base.safetensors"}
     file = tmp_path / "e.json"
     file.write_text(json.dumps({**asked, "roster": {"anna": "source", "bert": "target"}}))
     told = tide("run", "start", file, "--home", there.home, "--json")
@@ -36,16 +42,19 @@ def begun(there: Coordinator, tmp_path: Path, method: str, weights: dict[str, to
     return run
 
 
-@pytest.mark.parametrize("method", ["fedavg", "fedgma"])
-def test_the_runs_model(there: Coordinator, tmp_path: Path, data: dict[str, Path], method: str) -> None:
-    """The encoder of the file, the head of the run; a plain network, whose weights begin another run of it."""
+@pytest.mark.parametrize(
+    ("method", "trains", "moves"), [("fedavg", "head", "classifier."), ("fedgma", ["*.linear.*"], "features.bottleneck.linear.")]
+)
+def test_the_runs_model(
+    there: Coordinator, tmp_path: Path, data: dict[str, Path], method: str, trains: str | list[str], moves: str
+) -> None:
+    """What is frozen of the file, what trains of the run; a plain network, whose weights begin another run of it."""
     weights = drawn(WORLD)
-    run, out = begun(there, tmp_path, method, weights), tmp_path / "model.safetensors"
+    run, out = begun(there, tmp_path, method, weights, trains), tmp_path / "model.safetensors"
     said = exported(there, run, out)
     assert said["numbers"] == sum(w.numel() for w in weights.values())
     written = load_file(out)
-    assert all(torch.equal(written[name], w) for name, w in weights.items() if name.startswith("features."))
-    assert not torch.equal(written["classifier.weight"], weights["classifier.weight"])
+    assert {name for name, w in weights.items() if not torch.equal(written[name], w)} == {f"{moves}weight", f"{moves}bias"}
     assert not tideline.load(out).model.world.frozen
     scores = predicted(out, data["bert"], tmp_path / "rows.csv", "--held-out")
     result = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)
@@ -56,10 +65,12 @@ def test_the_runs_model(there: Coordinator, tmp_path: Path, data: dict[str, Path
         assert tide("run", "start", tmp_path / "again.json", "--home", there.home).exit_code == 0
 
 
-@pytest.mark.parametrize("method", ["fada", "feddadil"])
-def test_a_sites_own_model(there: Coordinator, tmp_path: Path, data: dict[str, Path], method: str) -> None:
+@pytest.mark.parametrize(("method", "trains"), [("fada", "head"), ("feddadil", "head"), ("fada", ["*.linear.*", "*.norm.*"])])
+def test_a_sites_own_model(
+    there: Coordinator, tmp_path: Path, data: dict[str, Path], method: str, trains: str | list[str]
+) -> None:
     """Of an agent's home, where the run's frozen weights lie beside its memory; without them it is not written."""
-    run = begun(there, tmp_path, method)
+    run = begun(there, tmp_path, method, trains=trains)
     home, out = home_of(there, run, "bert", tmp_path / "bert"), tmp_path / "model.safetensors"  # type: ignore[arg-type]
     told = tide("site", "export", "--home", home, "--run", run, "model", "--out", out)
     assert told.exit_code != 0 and "The frozen weights of run" in told.stderr and not out.exists()
@@ -95,3 +106,14 @@ def test_a_simulations_models(tmp_path: Path, method: str) -> None:
     for model in models:
         loaded = tideline.load(model)
         assert torch.isfinite(loaded.predict(torch.rand(3, 1, 28, 28)).probabilities).all()
+
+
+def test_a_pattern_that_matches_nothing(tmp_path: Path) -> None:
+    """It is named before anything is computed, with what is near."""
+    save_file(drawn(WORLD), tmp_path / "base.safetensors")
+    asked = {"method": "fedavg", "preset": "tiny", "world": {**WORLD, "trains": ["*.bottlneck.*"]}, "weights": "base.safetensors"}
+    data = {"a": {"role": "source", "dataset": "digits", "domain": "mnist", "rows": 40}}
+    (tmp_path / "e.json").write_text(json.dumps({**asked, "data": data}))
+    told = tide("simulate", tmp_path / "e.json", "--out", tmp_path / "out")
+    assert told.exit_code == 2 and "world.trains has '*.bottlneck.*', which no tensor of lenet_bn matches" in told.stderr
+    assert "did you mean features.bottleneck." in " ".join(told.stderr.split())

@@ -16,6 +16,10 @@ CODE = """
 import math
 from torch import nn
 
+built = nn.Linear(4, 2)
+taken = {"lenet": lambda world: nn.Linear(4, 2)}
+nothing = {}
+
 def tiny(world, width: int = 4):
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(world.inputs), width), nn.ReLU(), nn.Linear(width, world.classes))
 """
@@ -62,3 +66,25 @@ def test_what_is_wrong_is_said_with_its_line(here: Path, options: dict[str, Any]
     registry.use([])
     assert ended.exit_code == 2
     assert said in ended.stderr
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("tiny_netwroks:tiny", "--networks: tiny_netwroks:tiny: No module named 'tiny_netwroks'"),
+        ("tiny_networks:tinny", "--networks: tiny_networks:tinny: module 'tiny_networks' has no attribute 'tinny'"),
+        ("tiny_networks", "Write it as MODULE:NAME"),
+        ("tiny_networks:built", "'built' is a module that is built already, not a function that builds one"),
+        ("tiny_networks:CODE", "module 'tiny_networks' has no attribute 'CODE'"),
+        ("tiny_networks:math", "'math' is a module, not a function"),
+        ("tiny_networks:nothing", "is an empty mapping"),
+        ("tiny_networks:taken", "adds 'lenet', and there is such a network"),
+    ],
+)
+def test_an_agent_says_at_its_start_what_is_wrong(here: Path, place: str, said: str) -> None:
+    """Before it enrols: it ends as refused, and its home knows no coordinator."""
+    where = ("--coordinator", "127.0.0.1:1", "--role", "source", "--home", here / "home", "--data", here)
+    ended = tide_process("agent", *where, "--networks", place, limit=120)
+    words = " ".join((ended.stdout + ended.stderr).split())
+    assert ended.returncode == 2 and said in words, words

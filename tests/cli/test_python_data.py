@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.cli.world import COMMAND, tide_process  # noqa: F401 (the command line is built once)
+from tests.cli.world import COMMAND, tide, tide_process  # noqa: F401 (the command line is built once)
+from tideline import nets
 from tideline.cli.app import app
+from tideline.core.run import World
+from tideline.learning.model_file import Model, packed
 
 PLACE = "python:tests.learning.python_sites"
 
@@ -70,6 +73,43 @@ def test_an_agent_says_at_once_what_names_no_data(tmp_path: Path, data: str, wor
     command = ("agent", "--coordinator", "127.0.0.1:1", "--role", "source", "--home", str(tmp_path), "--data", data)
     result = CliRunner().invoke(app, list(command))
     assert result.exit_code == 2 and words in result.output and "python:MODULE:NAME" in result.output
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model of the functions' rows, as `run export` writes one."""
+    world = World(inputs=(4,), classes=3, model="linear")
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(packed(Model(world, nets.weights_of(nets.build(world)))))
+    return file
+
+
+@pytest.mark.parametrize("more", [(), ("--part", "validation"), ("--held-out",)])
+def test_predict_takes_a_function(tmp_path: Path, model: Path, more: tuple[str, ...]) -> None:
+    """The same door as an agent's: the rows to test on, or those that are asked for."""
+    out, data = tmp_path / "rows.csv", f"{PLACE}:as_three"
+    told = tide("predict", "--model", model, "--data", data, "--out", out, "--device", "cpu", *more, "--json")
+    assert told.exit_code == 0, told.output
+    found, rows = json.loads(told.stdout), 4 if "--part" in more else 6
+    assert (found["rows"], found["labelled"]) == (rows, rows) and found["accuracy"]["rows"] == rows
+    assert len(out.read_text().splitlines()) == rows + 1
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ("python:no_such_module:site", "--data python:no_such_module:site cannot be loaded: ModuleNotFoundError"),
+        ("python:tests.learning.python_sites", "does not name a function"),
+        (f"{PLACE}:no", "cannot be loaded: AttributeError"),
+        (f"{PLACE}:wide", "row 0 of the training dataset: x is 5; the world expects 4"),
+        (f"{PLACE}:beyond", "the label is none of the classes 0 to 2"),
+        (f"{PLACE}:raises", "raises KeyError"),
+    ],
+)
+def test_what_predict_says_of_a_function_that_will_not_do(tmp_path: Path, model: Path, data: str, words: str) -> None:
+    """With the code of a refusal, and nothing written."""
+    told = tide("predict", "--model", model, "--data", data, "--out", tmp_path / "rows.csv")
+    assert told.exit_code == 2 and words in " ".join(told.stderr.split()) and not (tmp_path / "rows.csv").exists(), told.stderr
 
 
 @pytest.mark.processes

@@ -21,7 +21,7 @@ from tideline.core.run import World
 from tideline.core.settings import parse
 from tideline.experiments.files import read_file
 from tideline.experiments.initial_weights import packed
-from tideline.learning.weights import with_backbone
+from tideline.learning.backbones import start
 
 WORLD: dict[str, Any] = {"inputs": [1, 16, 16], "classes": 10, "model": "mlp"}
 PHOTOS: dict[str, Any] = {"inputs": [3, 32, 32], "classes": 10, "model": "resnet18"}
@@ -171,10 +171,10 @@ def test_a_backbone_is_put_under_what_the_seed_draws(there: Coordinator, tmp_pat
     torch.save(backbone(), tmp_path / "study" / "net.pth")
     told = tide("run", "start", file, "--home", there.home, "--json")
     assert told.exit_code == 0, told.output
-    assert "Note: " in told.stderr and "only a backbone" in told.stderr and "has to train them" in told.stderr
+    assert "Note: " in told.stderr and "not loaded: fc.weight (1000 x 512)" in " ".join(told.stderr.split())
     row = there.federation.run_service.find(json.loads(told.stdout)["run"])
     held = tensors_in(there.federation.parts.view(row.spec.initial_weights))
-    assert same(held, with_backbone(parse(World, PHOTOS), backbone(), 4))
+    assert same(held, start(parse(World, PHOTOS), backbone(), 4).weights)
 
 
 @pytest.mark.parametrize("roster", [{"bert": "target"}, {"anna": "target", "bert": "target"}])

@@ -23,12 +23,18 @@ NEEDED = {"huggingface.py": "datasets", "vision.py": "torchvision", "database.py
 
 def ended(code: str, folder: Path) -> str:
     """What a program prints, run in a folder of its own."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(folder)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False
-    )
+    (folder / "program.py").write_text(code)
+    done = run("tests.docs.program", "program.py", folder=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """`python -m WORDS` in a folder."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(folder)}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    command = [sys.executable, "-m", *words]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_the_page_runs(tmp_path: Path) -> None:
@@ -81,10 +87,7 @@ def test_the_functions_of_the_page_on_data_give_data(name: str, tmp_path: Path) 
     else:
         ended(TABLE, tmp_path)
     (tmp_path / name).write_text(code)
-    check = "from tideline.__main__ import main; import sys; sys.argv[1:] = ['data', 'check', sys.argv[1]]; main()"
-    env = {**os.environ, "HOME": str(tmp_path)}
-    command = [sys.executable, "-c", check, f"python:{name.removesuffix('.py')}:site"]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = run("tideline", "data", "check", f"python:{name.removesuffix('.py')}:site", folder=tmp_path)
     assert done.returncode == 0 and "An agent can use these data." in done.stdout, done.stdout + done.stderr
 
 

@@ -249,7 +249,9 @@ def test_bytes_that_are_no_archive_are_refused(on: Stage) -> None:
         on.run_service.cancel(run)
 
 
-@pytest.mark.parametrize(("metrics", "kind"), [({"spy": 1.0}, "Undeclared"), ({"loss": float("nan")}, "NotFinite")])
+@pytest.mark.parametrize(
+    ("metrics", "kind"), [({"spy": 1.0}, "Undeclared"), ({"loss": float("nan")}, "NotFinite"), ({"loss": -1e308}, "NotFinite")]
+)
 def test_metrics_are_declared_and_finite(on: Stage, metrics: dict[str, float], kind: str) -> None:
     """A number that has no clause, or is no number, is not taken."""
     _, order = opened(on)

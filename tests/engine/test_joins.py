@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.synthetic import experiment, sites
 from tideline.algorithms import METHODS
@@ -58,6 +60,14 @@ def test_the_first_difference_is_named(said: str) -> None:
         check_join(spec(OURS), answer(labelled=True, network=plain(DIFFERENT[said])))
 
 
+def test_a_site_s_line_is_shown_as_far_as_there_is_room() -> None:
+    """It is written down, and shown to users: no megabyte, and nothing that a database or a terminal minds."""
+    long = replace(OURS, lines=("x\0\x1b[31m" + "y" * 10**6,))
+    with pytest.raises(NetworkDiffers) as refused:
+        check_join(spec(OURS), answer(labelled=True, network=plain(long)))
+    assert len(str(refused.value)) < 600 and str(refused.value).isprintable()
+
+
 def test_rounding_of_another_processor_is_no_difference() -> None:
     reply = answer(labelled=True, network=plain(replace(OURS, outputs=(1.0015, 2.0))))
     check_join(spec(OURS), reply)
@@ -85,6 +95,18 @@ def test_an_answer_that_tells_something_else_is_refused(
 
 def test_a_built_in_network_is_not_compared() -> None:
     assert fingerprint.print_of(world_in({"inputs": [8], "classes": 3, "model": "mlp"})) is None
+
+
+@pytest.mark.parametrize("default", [torch.relu, object(), [object()], Path("/home/me")])
+def test_a_default_that_no_file_can_say_is_told_by_its_type(default: object) -> None:
+    """Its words have an address, which differs in each process, or something of this machine."""
+
+    def build(world: World, act: object = default) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Linear(4, world.classes))
+
+    with registry.beside({"acting": build}):
+        made = fingerprint.print_of(World(inputs=(8,), classes=3, model="acting"))
+    assert made is not None and made.lines[0] == f"the option act = a {type(default).__name__}"
 
 
 def test_a_print_is_the_same_each_time_and_shows_the_options() -> None:

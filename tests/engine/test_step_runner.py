@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from tests.synthetic import rows
 from tideline.algorithms import METHODS
 from tideline.archive.parts import MemoryParts
 from tideline.core.algorithm import contract, resolve
-from tideline.core.errors import DataRefused
+from tideline.core.errors import DataRefused, NotFound, StepFailed
 from tideline.core.run import ClientId, Role, RunId, World
 from tideline.core.settings import plain
 from tideline.core.step import Data, View, no_tick
@@ -75,3 +77,17 @@ def test_a_targets_labels_are_hidden_where_its_reader_forgets_to(role: Role, lab
     step_runner = StepRunner(METHODS, lambda run: parts, lambda world, role: Forgetful(world))
     done = step_runner.run(Job(RunId("run"), ClientId("ann"), JOIN, 1, brief, 0, None, None), no_tick)
     assert done.labelled is labelled
+
+
+def test_words_of_a_method_that_its_owner_added_stay_at_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its module may name what lies there."""
+    (tmp_path / "my_broken_methods.py").write_text("raise OSError('/home/patient 13')")
+    monkeypatch.syspath_prepend(tmp_path)
+    methods = (*METHODS, ("mine", "my_broken_methods:MINE"))
+    job = Job(RunId("run"), ClientId("ann"), JOIN, 1, Brief("mine", {}, WORLDS[0], 1, False, (), Role.SOURCE), 0, None, None)
+    with pytest.raises(StepFailed, match="cannot be loaded: OSError") as failed:
+        StepRunner(methods, lambda run: MemoryParts(), lambda world, role: rows(0, world)).run(job, no_tick)
+    assert "patient" not in str(failed.value)
+    missing = replace(job, brief=replace(job.brief, method="other"))
+    with pytest.raises(NotFound, match="There is no method 'other'"):
+        StepRunner(methods, lambda run: MemoryParts(), lambda world, role: rows(0, world)).run(missing, no_tick)

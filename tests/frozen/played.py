@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from tests.synthetic import FEATURES, IMAGES, experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
+from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.run import World
 from tideline.core.settings import parse
 from tideline.engine.simulation.federation import Federation
@@ -32,11 +34,16 @@ def encoder(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def begun(
-    weights: Mapping[str, Tensor], method: str = "fedavg", world: Mapping[str, Any] = FEATURES, **more: Any
+    weights: Mapping[str, Tensor],
+    method: str = "fedavg",
+    world: Mapping[str, Any] = FEATURES,
+    trains: str | Sequence[str] = "head",
+    policy: Policy = DEFAULT_POLICY,
+    **more: Any,
 ) -> tuple[Federation, str]:
-    """A federation, and a run in it whose head alone trains."""
-    federation = Federation(METHODS, sites())
-    asked = {**experiment(method, ROSTER, **more), "world": {**world, **HEAD}}
+    """A federation, and a run in it of whose network a part trains: the head, unless it is said otherwise."""
+    federation = Federation(METHODS, {name: replace(site, policy=policy) for name, site in sites().items()})
+    asked = {**experiment(method, ROSTER, **more), "world": {**world, "trains": trains}}
     return federation, federation.start({**asked, "weights": federation.bring([save(dict(weights))])})
 
 

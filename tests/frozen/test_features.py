@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,19 +15,21 @@ from tests.synthetic import blobs
 from tideline import nets
 from tideline.core.errors import DataRefused
 from tideline.core.rows import MemoryRows
-from tideline.core.run import Role, World, world_in
+from tideline.core.run import Digest, Role, World, world_in
 from tideline.core.step import View
-from tideline.engine.compute import features
-from tideline.engine.compute.features import HEADER, Encoder, encoded_site, read
+from tideline.engine.compute import feature_files
+from tideline.engine.compute.feature_files import HEADER, read
+from tideline.engine.compute.features import Encoder, encoded_site
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.rows.scratch import MappedRows
+from tideline.nets import registry
 
 WHOLE = world_in({**FEATURES, "trains": "head"})
 ROWS = blobs(11, 0, 1).x
 
 
 def encoder(folder: Path | None, seed: int = 3, world: World = WHOLE) -> Encoder:
-    return Encoder(world=world, weights=drawn(FEATURES, seed), device="cpu", threads=1, folder=folder)
+    return Encoder(world=world, weights=drawn(FEATURES, seed), device="cpu", threads=1, base=Digest("ba5e"), folder=folder)
 
 
 def files(folder: Path) -> list[Path]:
@@ -62,7 +65,25 @@ def test_other_rows_weights_and_places_have_files_of_their_own(tmp_path: Path) -
         (replace(encoder(tmp_path), threads=2), ROWS),
     ):
         each.rows(rows)
-    assert len(files(tmp_path)) == 4
+    assert len(files(tmp_path)) == 4 and all(file.name.startswith("ba5e.") for file in files(tmp_path))
+    assert feature_files.forget_but(tmp_path, {"ba5e"}) == 0 and len(files(tmp_path)) == 4
+    assert feature_files.forget_but(tmp_path, {"other"}) > 0 and not files(tmp_path)
+
+
+def test_a_network_whose_code_has_changed_has_another_file(tmp_path: Path) -> None:
+    """Its weights are the same, and what it makes of rows is not."""
+    made = list[torch.Tensor]()
+    for act in (torch.nn.ReLU, torch.nn.Tanh):
+
+        def build(world: World, act: type[torch.nn.Module] = act) -> torch.nn.Module:
+            return torch.nn.Sequential(torch.nn.Linear(8, 4), act(), torch.nn.Linear(4, world.classes))
+
+        with registry.beside({"mine": build}):
+            its = world_in({**FEATURES, "model": "mine", "trains": "head"})
+            weights = nets.template(replace(its, trains=World().trains))
+            ones = {name: torch.ones(like.shape) for name, like in weights.items()}
+            made.append(replace(encoder(tmp_path, world=its), weights=ones).rows(ROWS).all())
+    assert len(files(tmp_path)) == 2 and not torch.equal(*made)
 
 
 @pytest.mark.parametrize("spoil", ["cut", "flipped", "headless", "longer", "empty"])
@@ -92,16 +113,44 @@ def test_what_a_killed_process_left_is_never_used(tmp_path: Path) -> None:
     assert file.exists()
 
 
+def test_what_a_killed_process_left_goes(tmp_path: Path) -> None:
+    """It may be as large as the features; what another process is writing stays."""
+    (tmp_path / ".left.tmp").write_bytes(b"x" * 1000)
+    descriptor, writing = feature_files.opened_alone(tmp_path)
+    encoder(tmp_path).rows(ROWS)
+    assert {file.name for file in files(tmp_path) if file.suffix == ".tmp"} == {writing.name}
+    os.close(descriptor)
+    feature_files.forget_but(tmp_path, {"ba5e"})
+    assert [file.suffix for file in files(tmp_path)] == [".features"]
+
+
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is computed; nothing is left."""
-    monkeypatch.setattr(features.shutil, "disk_usage", lambda path: SimpleNamespace(free=5))
+    monkeypatch.setattr(feature_files.shutil, "disk_usage", lambda path: SimpleNamespace(free=5))
     with pytest.raises(DataRefused, match="cannot be written") as refusal:
         encoder(tmp_path).rows(ROWS)
     assert refusal.value.todo.startswith("Make room there") and not files(tmp_path)
 
 
+def test_features_that_were_not_used_for_longest_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They can be computed again; a run that is asked for now comes first, and no more go than need be."""
+    for age, seed in enumerate((3, 4, 5)):
+        encoder(tmp_path, seed).rows(ROWS)
+        newest = max(files(tmp_path), key=lambda file: file.stat().st_mtime_ns)
+        os.utime(newest, (1000.0 + age, 1000.0 + age))
+    oldest, *others = sorted(files(tmp_path), key=lambda file: file.stat().st_mtime)
+    room = 3 * oldest.stat().st_size
+
+    def usage(path: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=room - sum(file.stat().st_size for file in files(tmp_path)))
+
+    monkeypatch.setattr(feature_files.shutil, "disk_usage", usage)
+    encoder(tmp_path, 6).rows(ROWS)
+    assert not oldest.exists() and all(file.exists() for file in others) and len(files(tmp_path)) == 3
+
+
 def test_files_that_were_not_used_for_long_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "KEPT", 2)
+    monkeypatch.setattr(feature_files, "KEPT", 2)
     for seed in range(4):
         encoder(tmp_path, seed).rows(ROWS)
     assert len(files(tmp_path)) == 2

@@ -65,6 +65,56 @@ def misspelt() -> dict[str, object]:
     return {"train": Rows(), "tests": Rows()}
 
 
+def keyed() -> dict[str, object]:
+    """A dict of something else."""
+    return {"train": Rows(), "patient 9": X}
+
+
+def refuses() -> Site:
+    """An error of ours has words of the owner's."""
+    return Site(train=Rows(), role="patient 10")
+
+
+def odd_names() -> dict[str, object]:
+    """A text in place of several."""
+    return {"train": Rows(), "class_names": "patient 11"}
+
+
 def row_17() -> Rows:
     """One row is lost."""
     return Rows(broken=True)
+
+
+def in_two() -> dict[str, object]:
+    """Train and validation."""
+    return {"train": (X[:20], Y[:20]), "validation": (X[20:], Y[20:])}
+
+
+def half_labelled() -> tuple[Tensor, Tensor]:
+    """Every second row has a label."""
+    return X, torch.where(torch.arange(30) % 2 == 0, Y, -1)
+
+
+def unlabelled() -> Site:
+    """Labels that are said to be none."""
+    return Site(train=Rows(), labels=False)
+
+
+def other_names() -> Site:
+    """Classes of other names than a run's."""
+    return Site(train=Rows(), class_names=["a", "b", "d"])
+
+
+def wide() -> Tensor:
+    """Rows of five numbers."""
+    return torch.rand(6, 5)
+
+
+def in_a_folder() -> str:
+    """The folder `ward` where the process runs."""
+    return "ward"
+
+
+def beyond() -> tuple[Tensor, Tensor]:
+    """A class more than there are."""
+    return X, torch.arange(30) % 4

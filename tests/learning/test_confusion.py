@@ -16,7 +16,7 @@ from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, Role, World
 from tideline.core.step import Data, Site
 from tideline.learning.evaluate import ROWS, Confusion, confused
-from tideline.learning.score_tables import OF_ALL, table
+from tideline.learning.scoring.score_tables import OF_ALL, table
 
 WORLD = World(inputs=(1,), classes=3)
 

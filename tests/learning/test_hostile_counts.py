@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from tideline.core.phase import RECALLS, SCORE, VALIDATION, Replies, Turn
 from tideline.core.run import ClientId, Selection, World
-from tideline.learning.telling import Asked, Counts, Scored, tables, validations
+from tideline.learning.scoring.telling import Asked, Counts, Scored, reports_of, tables, validations
 
 WIDE = World(inputs=(8,), classes=120, model="mlp")
 FEW = World(inputs=(8,), classes=4, model="mlp")
@@ -96,3 +96,18 @@ def test_scores_of_validation_rows_of_those_that_tell_them() -> None:
     )
     assert validations(asked, replies)[VALIDATION].rows == (HONEST,)
     assert validations(asked, Replies({})) == {}
+
+
+@pytest.mark.parametrize("lie", [1.7e308, 1.01, -0.01, -1e300])
+def test_a_score_of_validation_rows_that_is_none(lie: float) -> None:
+    """It would be the best round, or no number."""
+    asked = Asked(("accuracy",), confidence=False, whole=False, selection=Selection.ACCURACY)
+    metrics = {HONEST: {"validation_accuracy": 1.0}, LIAR: {"validation_accuracy": lie}}
+    replies: Replies[Scored] = Replies(dict.fromkeys(metrics, lambda: Scored(Counts(0, None, None))), metrics)
+    assert validations(asked, replies)[VALIDATION].rows == (HONEST,)
+
+
+@pytest.mark.parametrize(("value", "low", "high"), [(1e308, 0.1, 0.2), (0.5, 0.6, 0.7), (0.5, 0.4, 0.45), (0.9, 0.8, 1.1)])
+def test_intervals_that_are_none(value: float, low: float, high: float) -> None:
+    lie = {"auroc": value, "auroc_low": low, "auroc_high": high}
+    assert reports_of({**lie, "ece": 0.1, "ece_low": 0.1, "ece_high": 0.2}, 5).keys() == {"ece"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -86,10 +87,12 @@ def test_damaged_files(tmp_path: Path) -> None:
     whole = packed(model())
     (cut := tmp_path / "cut.safetensors").write_bytes(whole[:-9])
     save_file(dict(model().weights), odd := tmp_path / "odd.safetensors", {KEY: "{"})
+    save_file(dict(model().weights), deep := tmp_path / "deep.safetensors", {KEY: "[" * 100_000})
     save_file(dict(model().weights), bare := tmp_path / "bare.safetensors")
     for file, words in (
         (cut, "cannot be read as safetensors"),
         (odd, "no JSON"),
+        (deep, "no JSON"),
         (bare, "does not say of which network"),
         (tmp_path / "none.safetensors", "no such file"),
     ):
@@ -129,6 +132,21 @@ def test_predictions_name_classes() -> None:
     assert ready.predict(x[:0]).probabilities.shape == (0, 3)
     with pytest.raises(DataRefused, match="A row is 1 x 9 x 8; the model takes 1 x 8 x 8"):
         ready.predict(torch.rand(2, 1, 9, 8))
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.pt"])
+def test_a_disk_that_is_full_is_the_systems_own_error(tmp_path: Path, name: str) -> None:
+    """Which commands put into a sentence; what was there before stays."""
+    out = tmp_path / name
+    out.write_bytes(b"before")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            export_model(model(), out, format_of(out, None))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert out.read_bytes() == b"before" and list(tmp_path.iterdir()) == [out]
 
 
 class Strange(nn.Module):

@@ -151,7 +151,7 @@ def test_a_site_that_cannot_be() -> None:
     """At once, where it is made."""
     with pytest.raises(ConfigRefused, match="role is 'sources'"):
         Site(train=X, role="sources")
-    with pytest.raises(ConfigRefused, match="class_names is 'abc'"):
+    with pytest.raises(ConfigRefused, match="class_names is a str, not a list of texts"):
         Site(train=X, class_names="abc")
     with pytest.raises(ConfigRefused, match="train is a folder, and test"):
         Site(train="clinic", test=X)
@@ -193,7 +193,10 @@ WRONG = [
     (f"{PLACE}:NUMBER", "cannot be loaded: it is no function", "NUMBER"),
     (f"{PLACE}:raises", "raises KeyError", "patient 7"),
     (f"{PLACE}:nothing", "gives nothing to train on", ""),
-    (f"{PLACE}:misspelt", "with the key 'tests'", ""),
+    (f"{PLACE}:misspelt", "with a key that has no meaning", "'tests' (did you mean test?)"),
+    (f"{PLACE}:keyed", "with a key that has no meaning", "patient 9"),
+    (f"{PLACE}:refuses", "raises ConfigRefused", "role is 'patient 10'"),
+    (f"{PLACE}:odd_names", "class_names is a str, not a list of texts", ""),
     (f"{PLACE}:row_17", ROW_17 + "reading it raised OSError", "patient 8"),
 ]
 

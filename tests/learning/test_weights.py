@@ -18,10 +18,10 @@ from tests.budgets import examples
 from tideline import nets
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import World
-from tideline.learning.weights import differences, fitted, read_weights, with_backbone
+from tideline.learning.backbones import start
+from tideline.learning.weights import differences, fitted, read_weights
 
 WORLD = World(inputs=(1, 8, 8), classes=3, model="lenet_bn")
-PHOTOS = World(inputs=(3, 32, 32), classes=3, model="resnet18")
 SUFFIXES = pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
 
 
@@ -226,7 +226,7 @@ def test_fitted_names_three_and_counts_the_rest() -> None:
 
 def test_a_world_without_a_network_is_refused() -> None:
     """By its own refusal, before anything is compared."""
-    for asked in (differences, fitted, with_backbone):
+    for asked in (differences, fitted, start):
         with pytest.raises(ConfigRefused) as refusal:
             asked(World(model="lenett"), weights())
         assert refusal.value.context["path"] == "world.model"
@@ -260,56 +260,6 @@ def test_numbers_that_the_network_cannot_hold() -> None:
     w["classifier.bias"] = torch.tensor([0.0, 1e300, 0.0], dtype=torch.float64)
     with pytest.raises(ConfigRefused, match=r"classifier.bias holds a number that torch.float32 cannot"):
         fitted(WORLD, w)
-
-
-@pytest.fixture(scope="module")
-def published() -> dict[str, Tensor]:
-    """A state dict as torchvision publishes them, with numbers of its own in every tensor."""
-    from torchvision.models import resnet18
-
-    torch.manual_seed(5)
-    return {name: torch.rand(w.shape).to(w.dtype) + 1 for name, w in resnet18(weights=None).state_dict().items()}
-
-
-def test_a_published_backbone_is_taken(published: dict[str, Tensor]) -> None:
-    """Every tensor but those of fc under its new name; bottleneck and classifier as the seed draws them."""
-    got = with_backbone(PHOTOS, published, seed=0)
-    start = weights(PHOTOS)
-    assert list(got) == list(start) and differences(PHOTOS, got) == ()
-    for name, w in got.items():
-        old = name.removeprefix("features.backbone.")
-        assert torch.equal(w, published[old] if old != name else start[name]), name
-    assert {n.removeprefix("features.backbone.") for n in got} & published.keys() == published.keys() - {"fc.weight", "fc.bias"}
-
-
-def test_the_global_generator_stays_as_it_was(published: dict[str, Tensor]) -> None:
-    """With a seed; without one the drawn part is torch's next."""
-    torch.manual_seed(0)
-    state = torch.get_rng_state()
-    seeded = with_backbone(PHOTOS, published, seed=0)
-    assert torch.equal(torch.get_rng_state(), state)
-    assert same(with_backbone(PHOTOS, published), seeded)
-    assert not torch.equal(torch.get_rng_state(), state)
-
-
-def test_an_old_published_file_has_no_counters(published: dict[str, Tensor]) -> None:
-    """They start at zero; a file that was trained without fc is taken as well."""
-    old = {n: w for n, w in published.items() if not n.endswith("num_batches_tracked") and not n.startswith("fc.")}
-    got = with_backbone(PHOTOS, old, seed=0)
-    assert int(got["features.backbone.bn1.num_batches_tracked"]) == 0
-    assert torch.equal(got["features.backbone.bn1.running_var"], published["bn1.running_var"])
-
-
-def test_a_backbone_of_another_network_is_refused(published: dict[str, Tensor]) -> None:
-    """In torchvision's names; so is a network that has no such backbone."""
-    with pytest.raises(ConfigRefused) as refusal:
-        with_backbone(PHOTOS, {n: w for n, w in published.items() if not n.startswith("layer4.1")} | {"extra": torch.ones(1)})
-    assert "do not fit resnet18: layer4.1.conv1.weight is missing, which is 512 x 512 x 3 x 3" in refusal.value.what
-    assert refusal.value.what.endswith("; and 8 more")
-    with pytest.raises(ConfigRefused, match=r"conv1\.weight is 64 x 1 x 7 x 7; the network has: 64 x 3 x 7 x 7"):
-        with_backbone(PHOTOS, published | {"conv1.weight": torch.ones(64, 1, 7, 7)})
-    with pytest.raises(ConfigRefused, match=r"lenet_bn.* no backbone of torchvision's"):
-        with_backbone(WORLD, published)
 
 
 def test_an_exported_state_with_one_model_is_a_file_of_weights(tmp_path: Path) -> None:

@@ -273,3 +273,30 @@ BUILT = Shaped(World(inputs=(2,)))
 NOT_CALLABLE = {"x": 3}
 NO_NAME = {"": convolutions}
 NONE_AT_ALL: dict[str, Any] = {}
+
+
+def grey(world: World) -> nn.Module:
+    """For images of 32 x 32 in grey alone."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(1024, 8), nn.ReLU(), nn.Linear(8, world.classes))
+
+
+class Caching(nn.Module):
+    """Keeps in evaluation what it has computed of its weights, until it is trained."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.scale, self.fc = nn.Parameter(torch.ones(1)), nn.Linear(math.prod(world.inputs), world.classes)
+        self.seen: dict[str, Tensor] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (n, *inputs) -> (n, classes)."""
+        if self.training:
+            self.seen = {}
+        scale = self.scale.exp() if self.training else self.seen.setdefault("scale", self.scale.exp())
+        made: Tensor = self.fc(x.flatten(1) * scale)
+        return made
+
+
+def caching(world: World) -> nn.Module:
+    """The same, by a function."""
+    return Caching(world)

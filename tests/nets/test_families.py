@@ -60,6 +60,7 @@ def test_a_bottleneck_is_as_wide_as_it_should() -> None:
     [
         (world("torchvision/resnet81"), "no classification model of that name", "did you mean torchvision/resnet"),
         (world("torchvision/resnet18", bottleneck=-1), "bottleneck is -1", "or 0 for none"),
+        (world("torchvision/resnet18", bottleneck=1 << 20), "bottleneck is 1048576", "at most 65536"),
         (world("torchvision/resnet18", bottelneck=1), "no option 'bottelneck'", "did you mean bottleneck?"),
         (world("torchvision/resnet18", channels=1), "3 channels", "Write inputs"),
         (world("torchvision/vit_b_16", side=40), "multiple of 16", "Write inputs"),

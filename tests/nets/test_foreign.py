@@ -68,6 +68,17 @@ def test_a_copy_shares_nothing_with_another() -> None:
     assert dict(other.named_buffers())["features.scale"].item() == 3.0
 
 
+def test_what_a_forward_has_computed_is_in_no_copy() -> None:
+    """A module that keeps numbers of its weights in a plain attribute: a copy with other weights would predict by them."""
+    registry.use([f"{PLACE}:caching"])
+    its = world("caching")
+    net = nets.build(its)
+    with torch.no_grad():
+        dict(net.named_parameters())["features.scale"].fill_(2)
+    x = torch.rand(2, *IMAGE)
+    assert torch.equal(net.eval()(x), nets.loaded(its, nets.weights_of(net)).eval()(x))
+
+
 @pytest.mark.parametrize("made", [nets.build, lambda its: nets.build(its)])
 def test_buffers_that_no_state_dict_has_are_in_every_copy(made: Any) -> None:
     """Random ones too: they are drawn once, and are the same for whoever builds the network."""
@@ -218,3 +229,30 @@ def test_a_builder_of_another_process_is_not_remembered(tmp_path: Any) -> None:
     assert nets.width(world("convolutions")) == 4
     registry.HERE[:] = [registry.Added(("x:y",), (("convolutions", lambda its: nn.Sequential(nn.Flatten(), nn.Linear(64, 3))),))]
     assert nets.width(world("convolutions")) == 64
+
+
+@pytest.mark.parametrize("width", [10**9, 10**12])
+def test_a_network_that_no_site_could_hold_is_refused_before_it_is_built(width: int) -> None:
+    """A coordinator chooses its options, and sites make room for it."""
+    rooms = list[torch.device]()
+
+    def build(world: World, width: int = 4) -> nn.Module:
+        rooms.append(torch.empty(0).device)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Linear(width, world.classes))
+
+    with registry.beside({"vast": build}):
+        with pytest.raises(ConfigRefused, match=r"The network vast has .* numbers, which is beyond") as refused:
+            nets.check(world("vast", width=width))
+        assert refused.value.context["path"] == "world.model" and {each.type for each in rooms} == {"meta"}
+        nets.check(world("vast", width=5))
+
+
+def test_a_builder_that_needs_numbers_works_all_the_same() -> None:
+    """Its size is not looked at."""
+
+    def build(world: World) -> nn.Module:
+        hidden = int(torch.ones(4).sum())
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, hidden), nn.Linear(hidden, world.classes))
+
+    with registry.beside({"numbers": build}):
+        assert nets.width(world("numbers")) == 4

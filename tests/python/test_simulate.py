@@ -156,6 +156,19 @@ def test_export_writes_each_format(tmp_path: Path) -> None:
     assert set(read_weights(run.export(tmp_path / "model.pt"))) == set(run.model().model.own)
 
 
+class Unreadable:
+    """Rows that cannot be read."""
+
+    def __init__(self, n: int = 9) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: int) -> Any:
+        raise OSError("gone")
+
+
 NAMES = {"a": ["x", "z", "y"], "b": ["x", "y", "z"]}
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"sites": {}}, ConfigRefused, "sites is empty"),
@@ -177,6 +190,9 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"sites": {n: Site(rows(), class_names=names) for n, names in NAMES.items()}}, ConfigRefused, "a has x, z, y, b has x"),
     ({"sites": {"a": Site(train=rows()[0], role="target")}}, ConfigRefused, "world.classes is missing, and no site has labels"),
     ({"sites": sites(b=Site(train=(rows()[0], rows()[1] * 1000)))}, DataRefused, "b: a label is beyond 999"),
+    ({"sites": sites(b=Site(train=Unreadable()))}, DataRefused, "b: row 0 of the training dataset: reading it raised OSError"),
+    ({"sites": sites(b=Site(train=Unreadable(-1)))}, DataRefused, "b: the training dataset has no length"),
+    ({"sites": sites(best=Site(train=rows())), "selection": "accuracy"}, ConfigRefused, "sites.best: its model's file"),
     ({"sites": sites(b=Site(train=rows()[0]))}, DataRefused, "b: row 0 of the training dataset: there is no label"),
     ({"world": {"model": "mlp", "inputs": [6], "classes": 2}}, DataRefused, "a: row 2 of the training dataset: the label"),
 ]  # fmt: skip

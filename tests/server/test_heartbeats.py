@@ -130,6 +130,20 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+def test_a_name_that_no_order_has_spoils_nobody_elses_beat() -> None:
+    """A database may refuse a text with a zero in it; who named it is told that there is no such order."""
+
+    async def test() -> None:
+        slow, odd = Slow(), OrderId("\0")
+        slow.may.set()
+        beats = Beats(slow.write, slow.run)
+        assert await beats.report(ANN, {odd: 0.1}) == [odd] and not slow.reported
+        assert await beats.report(ANN, {odd: 0.1, ONE: 0.2, TWO: 0.3}) == [odd, TWO]
+        assert slow.reported == [{ANN: {ONE: 0.2, TWO: 0.3}}]
+
+    play(test)
+
+
 def test_what_is_told_while_one_is_written_is_written_together() -> None:
     """Each caller hears of its own orders, and only of those that it named."""
 

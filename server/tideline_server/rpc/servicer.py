@@ -112,12 +112,17 @@ class Beats:
 
     async def report(self, client: ClientId, progress: Mapping[OrderId, float]) -> list[OrderId]:
         """Note progress, together with what others tell; gives the orders that the client should give up."""
+        # A database may refuse a name that cannot be one, and with it all that others tell.
+        odd = [order for order in progress if not order.isprintable()]
+        progress = {order: share for order, share in progress.items() if order.isprintable()}
+        if not progress:
+            return odd
         self._reported.setdefault(client, {}).update(progress)
         if self._next is None:
             self._next = asyncio.ensure_future(self._write())
             self._next.add_done_callback(lambda done: done.cancelled() or done.exception())  # all callers may have hung up
         gone = await asyncio.shield(self._next)  # a caller that hangs up takes nobody else's answer with it
-        return [order for order in gone.get(client, ()) if order in progress]
+        return [*odd, *(order for order in gone.get(client, ()) if order in progress)]
 
     async def _write(self) -> Mapping[ClientId, Sequence[OrderId]]:
         async with self._writing:

@@ -15,7 +15,7 @@ from typing import Any, NewType
 from unicodedata import normalize
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.settings import Plain, nearest, parse, plain, setting
+from tideline.core.settings import Plain, parse, plain, setting
 
 ClientId = NewType("ClientId", str)
 RunId = NewType("RunId", str)
@@ -25,7 +25,9 @@ Digest = NewType("Digest", str)
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
 # What a site is asked to hold is bounded before it makes room for it.
 MOST_INPUTS, MOST_CLASSES, MOST_THREADS = 1 << 26, 1 << 20, 1024
-ALL, HEAD = ("all",), ("head",)  # what of a network trains
+ALL, HEAD = ("all",), ("head",)  # what of a network trains; else patterns of its tensors' names
+MOST_PATTERNS, LONGEST_PATTERN = 1000, 1000
+TRAINS = "Write trains: all, trains: head, or patterns of names, such as trains: ['classifier.*'] (docs/networks.md)"
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class World:
     sizes: Mapping[str, int] = setting(EMPTY, low=1, doc="named dimensions that every message is held to, such as d")
     class_names: tuple[str, ...] = setting((), doc="names of the classes in the order of their numbers, for sites that name them")
     options: Mapping[str, Plain] = setting(EMPTY, doc="options of the network, as `model: {name: ..., options: ...}` says them")
-    trains: tuple[str, ...] = setting(ALL, doc="what of the network trains: all, or head, over an encoder from `weights`")
+    trains: tuple[str, ...] = setting(ALL, doc="what of the network trains: all, head, or a list of patterns of names")
 
     @property
     def frozen(self) -> bool:
@@ -105,10 +107,8 @@ def world_in(given: Mapping[str, Plain]) -> World:
 
 
 def checked_world(world: World) -> World:
-    """The same world. Raises ConfigRefused for samples beyond all size, names that do not fit, and what cannot be trained."""
-    if world.trains not in (ALL, HEAD):
-        what = f"world.trains is {list(world.trains)}; a network trains whole, or its head alone"
-        raise ConfigRefused(what, f"Write trains: all or trains: head{nearest_trains(world.trains)}", path="world.trains")
+    """The same world. Raises ConfigRefused for samples beyond all size, names that do not fit, and patterns that are none."""
+    check_trains(world.trains)
     if any(size > MOST_INPUTS for size in accumulate(world.inputs, operator.mul)):  # ends before the product is a long number
         what = f"world.inputs is {list(world.inputs[:8])}; a sample of them has more than {MOST_INPUTS} numbers"
         raise ConfigRefused(what, "Write the shape of one sample, such as [1, 28, 28]", path="world.inputs")
@@ -122,13 +122,19 @@ def plain_world(world: World) -> dict[str, Plain]:
     bare = plain(world)
     made = {name: bare[name] for name in ("inputs", "classes", "model", "sizes")}
     made |= {"class_names": bare["class_names"]} if world.class_names else {}
-    made |= {"trains": " ".join(world.trains)} if world.frozen else {}
+    made |= {"trains": "head" if world.trains == HEAD else list(world.trains)} if world.frozen else {}
     return {**made, "model": {"name": world.model, "options": plain(world.options)}} if world.options else made
 
 
-def nearest_trains(given: tuple[str, ...]) -> str:
-    """A guess at what was meant by one word; of patterns there is none."""
-    return nearest(given[0], [*ALL, *HEAD]) if len(given) == 1 else ""
+def check_trains(trains: tuple[str, ...]) -> None:
+    """Raises ConfigRefused for no patterns, an empty one, and more or longer ones than any network needs."""
+    if not trains:
+        raise ConfigRefused("world.trains is an empty list, so nothing would train", TRAINS, path="world.trains")
+    if any(not pattern.strip() for pattern in trains):
+        raise ConfigRefused("world.trains has an empty pattern, which no name matches", TRAINS, path="world.trains")
+    if len(trains) > MOST_PATTERNS or max(map(len, trains)) > LONGEST_PATTERN:
+        what = f"world.trains has more than {MOST_PATTERNS} patterns, or one of more than {LONGEST_PATTERN} characters"
+        raise ConfigRefused(what, TRAINS, path="world.trains")
 
 
 def frozen(value: Plain) -> Plain:

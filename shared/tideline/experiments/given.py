@@ -18,7 +18,7 @@ from tideline.engine.model.experiment import read_experiment
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.experiments.files import ExperimentText
-from tideline.experiments.simulation import HERE, home_in, models_of, play
+from tideline.experiments.simulation import HERE, check_best_names, home_in, models_of, play
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.model_file import Model
 from tideline.learning.sites.site import Site, holdings_of
@@ -62,6 +62,7 @@ def simulate_given(
         roster = {name: site.role.value for name, site in given.items()}
         if experiment.roster and {n: r.value for n, r in experiment.roster.items()} != roster:
             raise ConfigRefused("roster differs from the sites and their roles", "Leave it out of simulations", path="roster")
+        check_best_names(experiment, sites, "sites")
         nets.check(experiment.world)
     for each in given.values():
         each(experiment.world, each.role)

@@ -18,9 +18,10 @@ from tideline.core.run import Role, World, world_in
 from tideline.engine.model.experiment import Experiment, read_experiment
 from tideline.experiments.files import ExperimentText
 from tideline.learning import model_file
+from tideline.learning.backbones import fresh, sentence, start
 from tideline.learning.frozen import base_in
 from tideline.learning.packages import PACKAGE, file_in_package
-from tideline.learning.weights import fitted, fresh, is_backbone, read_weights, with_backbone
+from tideline.learning.weights import fitted, read_weights
 from tideline.nets.layers import classifier_of
 
 PIECE = 1 << 20  # bytes that are passed on at once
@@ -43,7 +44,7 @@ def upload(text: ExperimentText, client: Client) -> ExperimentText:
 def packed(text: ExperimentText, file: Path) -> Sequence[Buffer]:
     """A file's weights as one safetensors file of the world's network: equal weights give equal bytes. Raises as `upload`."""
     experiment = read_experiment(text.value)
-    world = world_in(text.value.get("world", {}))
+    world = nets.settled(world_in(text.value.get("world", {})))
     nets.check(world)
     carried = str(file).startswith(PACKAGE)
     if carried:
@@ -64,7 +65,7 @@ def weights_in_package(world: World, experiment: Experiment, file: Path) -> Mapp
 
 
 def base_for(world: World, file: Path) -> Mapping[str, Tensor]:
-    """What a run with a frozen encoder begins from. Raises ConfigRefused."""
+    """What a run begins from of whose network a part is frozen. Raises ConfigRefused."""
     with said_of_weights():
         return base_in(world, file)
 
@@ -79,18 +80,16 @@ def said_of_weights() -> Iterator[None]:
 
 
 def weights_for(world: World, experiment: Experiment, file: Path) -> Mapping[str, Tensor]:
-    """The network's weights from a file: all of them, or a backbone's under a bottleneck and a classifier drawn from the seed."""
+    """The network's weights from a file: all of them, or those of a package's model and what it lacks drawn from the seed."""
     with said_of_weights():
         if model_file.is_model(file):
             return fitted(world, model_file.weights_for(world, model_file.read_model(file)))
-        weights = read_weights(file)
-        if not is_backbone(world, weights):
-            return fitted(world, weights)
+        begun = start(world, read_weights(file), experiment.seed)
+    if begun.drawn:
         check_learners(experiment, file)
-        weights = with_backbone(world, weights, experiment.seed)
-    drawn = "bottleneck and classifier are drawn from the seed, and the run has to train them"
-    warn(f"Note: {file} contains only a backbone; {drawn}")
-    return weights
+    if said := sentence(begun):
+        warn(f"Note: {file} does not fit {world.model} whole: {said}")
+    return begun.weights
 
 
 def check_learners(experiment: Experiment, file: Path) -> None:
@@ -98,7 +97,7 @@ def check_learners(experiment: Experiment, file: Path) -> None:
     sites = (s.role for s in experiment.data.values())
     roles = {*experiment.roster.values(), *(s.role for s in experiment.select), *sites}
     if roles <= {Role.TARGET}:
-        what = f"{file} contains only a backbone, and no site in the roster has labels to train a classifier over it"
+        what = f"{file} has no head for this world, and no site in the roster has labels to train one"
         raise RosterRefused(what, "Add a source, or give weights of the whole network, trained at one", path="roster")
 
 

@@ -25,6 +25,7 @@ from tideline.core.settings import nearest
 from tideline.engine.model.runs import Status
 from tideline.learning.frozen import base_of, whole
 from tideline.learning.model_file import BEST, FINAL, Model, Origin
+from tideline.learning.weights import state_dict_in
 from tideline.nets import played
 
 AT_SITE = "tideline site export --home HOME --run {run} model{which} --out model.safetensors"
@@ -46,7 +47,7 @@ class Ended:
         self.method: AnyAlgorithm = resolve(methods, result["method"])
         self.config = self.method.configure(result["config"])
         self.whole: World = world_in(result["world"])
-        self.world = played(self.whole)
+        self.world = played(self.whole, self.base, str(result["weights"]))
         self.roles = {client["name"]: client["role"] for client in result["clients"]}
         self.best = best_in(result) if which == BEST else None
 
@@ -116,11 +117,14 @@ class Ended:
         if not weights:
             return None
         if self.whole.frozen:
-            assert self._parts is not None, "models over a frozen encoder are made whole from the run's files"
-            view = self._parts.view(Digest(str(self.result["weights"])))
-            weights = whole(self.whole, base_of(self.whole, tensors_in(view)), weights, by.form)
+            weights = whole(self.whole, self.base(), weights, by.form)
         world = replace(self.whole, trains=ALL)
         return Model(world=world, weights=weights, form=by.form, options=by.options(self.config), origin=origin)
+
+    def base(self) -> Weights:
+        """The file of the run that has what is frozen."""
+        assert self._parts is not None, "models over frozen tensors are made whole from the run's files"
+        return base_of(self.whole, state_dict_in(tensors_in(self._parts.view(Digest(str(self.result["weights"]))))))
 
     def origin(self, site: str | None, note: str = "") -> Origin:
         selection = self.result.get("selection")
@@ -131,7 +135,7 @@ class Ended:
             round=self.result["rounds"] if self.best is None else self.best["round"],
             selected={} if self.best is None or selection is None else {selection["score"]: self.best["value"]},
             site=site or "",
-            state_digest=self.result["state_digest"] or "",
+            state_digest="" if self.best else self.result["state_digest"] or "",
             metrics=self.metrics(site) if self.best is None else self.metrics_at(self.best["cursor"], site),
             note=note,
         )
@@ -148,6 +152,11 @@ class Ended:
         """A site's accuracy at a scoring, or the mean over the sites that were scored."""
         points = [each for each in self.result["curve"] if each["cursor"] == cursor and (site is None or each["client"] == site)]
         return {"accuracy": sum(each["accuracy"] for each in points) / len(points)} if points else {}
+
+
+def from_state(model: Model, root: Digest) -> Model:
+    """The same model, which says of which state of the run it is."""
+    return replace(model, origin=replace(model.origin, state_digest=root))
 
 
 def best_in(result: RunResult) -> ValidatedData:
@@ -187,7 +196,7 @@ def remote_model(client: Client, run: str, site: str | None, methods: Methods, w
         ended = Ended(client.run(quote(run, safe="")), methods, which, parts)
         ended.check(site)
         root = fetch(client, ended.run, parts, which)
-        model = ended.chosen(decode(ended.method.state, root, parts, LAX), site)
+        model = from_state(ended.chosen(decode(ended.method.state, root, parts, LAX), site), root)
         # The tensors are maps of files that go with the folder.
         made = replace(model, weights={name: w.clone() for name, w in model.weights.items()})
         return made, hint_of(ended.result) if which == FINAL else ""

@@ -6,7 +6,7 @@ import contextlib
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from tideline.engine.simulation.pools import InlinePool, ProcessPool, check_jobs
 from tideline.engine.simulation.ray_pool import RayPool
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.initial_weights import packed
-from tideline.experiments.results import Ended
+from tideline.experiments.results import Ended, from_state
 from tideline.learning.datasets import digits
 from tideline.learning.formats.folder import find, read_folder
 from tideline.learning.formats.holdings import Holdings
@@ -297,15 +297,20 @@ def roster_of(experiment: Experiment, dealt: Mapping[str, DealtSite] | None = No
     sites: Mapping[str, SiteSource | DealtSite] = experiment.data if dealt is None else dealt
     roster = {name: site.role.value for name, site in sites.items()}
     named = "data" if dealt is None else "deal"
-    taken = [name for name in roster if name == "best" or name.startswith("best-")]
-    if taken and experiment.selection is not Selection.NONE:
-        what = f"{named}.{taken[0]}: its model's file would have the name of a best round's"
-        raise ConfigRefused(what, "Name the site otherwise in a simulation that selects", path=f"{named}.{taken[0]}")
+    check_best_names(experiment, roster, named)
     if experiment.select:
         raise ConfigRefused("select has no meaning in a simulation", f"Leave it out; {named} names the sites", path="select")
     if experiment.roster and {n: r.value for n, r in experiment.roster.items()} != roster:
         raise ConfigRefused(f"roster differs from the sites and roles of {named}", "Leave it out of simulations", path="roster")
     return roster
+
+
+def check_best_names(experiment: Experiment, sites: Iterable[str], named: str) -> None:
+    """Raises ConfigRefused for a site whose model's file would have another's name. named: what says which sites there are."""
+    taken = [name for name in sites if name == "best" or name.startswith("best-")]
+    if taken and experiment.selection is not Selection.NONE:
+        what = f"{named}.{taken[0]}: its model's file would have the name of a best round's"
+        raise ConfigRefused(what, "Name the site otherwise in a simulation that selects", path=f"{named}.{taken[0]}")
 
 
 def folder_of(name: str, site: SiteSource, text: ExperimentText, scratch: Path) -> Folder:
@@ -365,14 +370,14 @@ def best_models(federation: Federation, run: RunId, result: RunResult, methods: 
     ended = Ended(result, methods, BEST, federation.parts)
     state = decode(ended.method.state, files[0][0], federation.parts, LAX)
     if (model := ended.of_run(state)) is not None:
-        yield "model-best", model
+        yield "model-best", from_state(model, files[0][0])
     for site in ended.roles:
         vault = federation.agents[ClientId(site)].vault
         head = vault.head(run)
         kept = head.best.memory if head and head.best and head.best.cursor == best else ()
         own = ended.of_memory(decode(ended.method.memory, kept[0][0], vault.parts(run), LAX), site) if kept else None
         if (model := own or ended.of_site(state, site)) is not None:
-            yield f"model-best-{site}", model
+            yield f"model-best-{site}", from_state(model, files[0][0])
 
 
 def dealt_sites(given: DealData, text: ExperimentText) -> dict[str, DealtSite]:

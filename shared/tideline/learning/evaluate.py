@@ -19,9 +19,9 @@ from tideline.core.record import Nothing, Record, field, record
 from tideline.core.rows import Rows, as_rows
 from tideline.core.run import ClientId, Role, Selection
 from tideline.core.step import AnyStep, Outcome, Site, Step, View
-from tideline.learning import telling
-from tideline.learning.score_tables import CONFUSION_NAME, class_names, confusions
-from tideline.learning.telling import Asked, Histogram
+from tideline.learning.scoring import telling
+from tideline.learning.scoring.score_tables import CONFUSION_NAME, class_names, confusions
+from tideline.learning.scoring.telling import Asked, Histogram
 from tideline.numerics.labels.confidence import BINS, Tally, calibration_error, nothing, tally
 
 C = TypeVar("C")  # settings

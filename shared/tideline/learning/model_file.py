@@ -40,7 +40,9 @@ class Origin:
     which: str = setting(FINAL, choices=WHICH, doc="the run's last model, or that of its best round")
     round: int | None = setting(None, doc="the round of the model: of the best, that of the scoring that found it")
     site: str = setting("", doc="whose own model it is; empty: the run's")
-    state_digest: str = setting("", doc="of the run's final state, where that is known")
+    state_digest: str = setting(
+        "", doc="of the run's state that it is of: the last, or that of the best round; empty where it is not known"
+    )
     metrics: Mapping[str, float] = setting(
         EMPTY, doc="the site's in that round, or of a run's model the mean accuracy over sites"
     )
@@ -161,7 +163,7 @@ def about_in(said: str) -> About:
     """The metadata. Raises DataRefused, or ConfigRefused for settings that are none."""
     try:
         given = json.loads(said)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataRefused("its metadata are damaged: they are no JSON", AGAIN) from error
     version = given.get("format") if isinstance(given, dict) else None
     if isinstance(version, int) and version > FORMAT:

@@ -1,4 +1,4 @@
-"""A model that predicts: rows in memory, and all rows of a data folder."""
+"""A model that predicts: rows in memory, and those of a data folder or of what an owner's function gives."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from tideline.core.settings import Plain
 from tideline.learning.formats.scan import Part, scan
 from tideline.learning.formats.transforms import times
 from tideline.learning.model_file import Model, read_model
+from tideline.learning.sites.named import place_in
+from tideline.learning.sites.scan import check_no_part, scan_python
 from tideline.nets import forms, registry, rows_of
 from tideline.numerics.labels.scores import wilson
 
@@ -153,32 +155,35 @@ def share(right: int, of: int) -> dict[str, Plain]:
     return {"value": right / of, "rows": of, "low": low, "high": high}
 
 
-def predict_folder(model: Classifier, folder: Path, out: Path, held_out: bool = False) -> dict[str, Plain]:
-    """Predict a folder's rows into a CSV file, which appears whole or not at all; the scores, where rows have labels.
+def predict_data(model: Classifier, data: Path | str, out: Path, held_out: bool = False, part: str = "") -> dict[str, Plain]:
+    """Predict rows into a CSV file, which appears whole or not at all; the scores, where rows have labels.
 
-    The columns: domain, row, class, and a probability for each class. held_out: only those rows. Raises DataRefused.
+    data: a folder, or python:MODULE:NAME. held_out: only rows that training never sees. part: of what a function gives.
+    The columns: domain, row, class, and a probability for each class. Raises DataRefused, ConfigRefused.
     """
+    place = place_in(data)
+    if place is None:
+        check_no_part(part)
+    rows = scan(Path(data), model.world) if place is None else scan_python(place, model.world, part, held_out)
     temporary = out.with_name(f".{out.name}.tmp")
     tally = Tally(model.world.classes)
     try:
         with temporary.open("w", encoding="utf-8", newline="") as file:
-            for part, found in predicted(model, folder, held_out, file):
-                tally.add(torch.from_numpy(part.y[part.held]) if held_out else torch.from_numpy(part.y), found.classes)
+            for each, found in predicted(model, rows, held_out, file):
+                tally.add(torch.from_numpy(each.y[each.held]) if held_out else torch.from_numpy(each.y), found.classes)
         if not tally.rows:
-            raise DataRefused(
-                f"{folder} holds no row to predict", "Leave --held-out out, or correct the folder", path=str(folder)
-            )
+            raise DataRefused(f"{data} holds no row to predict", "Leave --held-out out, or correct the data", path=str(data))
         temporary.replace(out)
     finally:
         temporary.unlink(missing_ok=True)
     return {"file": str(out), **tally.scores(model.class_names)}
 
 
-def predicted(model: Classifier, folder: Path, held_out: bool, file: TextIO) -> Iterator[tuple[Part, Predictions]]:
-    """Each part of a folder with its predictions, which are then in the file."""
+def predicted(model: Classifier, rows: Iterator[Part], held_out: bool, file: TextIO) -> Iterator[tuple[Part, Predictions]]:
+    """Each part of some data with its predictions, which are then in the file."""
     lines = csv.writer(file, lineterminator="\n")
     lines.writerow(["domain", "row", "class", *(f"p({name})" for name in model.class_names)])
-    for part in scan(folder, model.world):
+    for part in rows:
         wanted = [i for i in range(len(part.y)) if part.held[i] or not held_out]
         found = model.predict(part.x[wanted])
         for i, name, p in zip(wanted, found.names, found.probabilities.tolist(), strict=True):

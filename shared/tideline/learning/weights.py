@@ -6,6 +6,7 @@ Tensors are checked, compared with the world's network by names and shapes, and 
 
 from __future__ import annotations
 
+import io
 import zipfile
 from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
@@ -20,7 +21,6 @@ from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import World
 from tideline.core.settings import show
 from tideline.learning.formats.transforms import times
-from tideline.nets.bottleneck import BACKBONE, KINDS
 from tideline.nets.layers import CLASSIFIER
 
 SUFFIX = ".safetensors"
@@ -30,8 +30,6 @@ DTYPES = (
 )
 SHOWN = 3  # differences that a refusal names
 SAVE = "Save the network's state dict alone: torch.save(net.state_dict(), FILE), or safetensors.torch.save_file"
-COUNTERS = ".num_batches_tracked"
-STEM = "conv1.weight"  # as torchvision calls the first layer of its residual networks
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
@@ -123,8 +121,11 @@ def check_tensor(name: str, tensor: Tensor) -> None:
 
 
 def save_torch(weights: Mapping[str, Tensor], path: Path) -> None:
-    """Write a state dict as torch saves it: tensors by name, and nothing else."""
-    torch.save({name: w.detach().cpu().contiguous().clone() for name, w in weights.items()}, path)
+    """Write a state dict as torch saves it: tensors by name, and nothing else. Raises OSError where there is no room."""
+    # Torch's own writing of files raises what is no OSError on a full disk.
+    made = io.BytesIO()
+    torch.save({name: w.detach().cpu().contiguous().clone() for name, w in weights.items()}, made)
+    path.write_bytes(made.getbuffer())
 
 
 def differences(world: World, weights: Mapping[str, Tensor]) -> tuple[str, ...]:
@@ -158,38 +159,6 @@ def each_fitted(world: World, weights: Mapping[str, Tensor]) -> Iterator[tuple[s
 def check_fit(world: World, weights: Mapping[str, Tensor]) -> None:
     """Raises ConfigRefused unless the weights have the network's names and shapes. Costs no memory: reads no number."""
     check(world, list(differences(world, weights)))
-
-
-def is_backbone(world: World, weights: Mapping[str, Tensor]) -> bool:
-    """Whether weights have torchvision's own names, and the world's network has such a backbone."""
-    return world.model in KINDS and STEM in weights
-
-
-def with_backbone(world: World, weights: Mapping[str, Tensor], seed: int | None = None) -> dict[str, Tensor]:
-    """The world's network over a backbone that was trained elsewhere: a state dict of torchvision's resnet18 or resnet50.
-
-    Its `fc` is left out; bottleneck and classifier are as first drawn, from `seed`, or else from torch's global generator.
-    Raises ConfigRefused for another network, and for weights that are not of its backbone.
-    """
-    if world.model not in KINDS:
-        what = f"world.model is {world.model!r}, which has no backbone of torchvision's"
-        raise ConfigRefused(what, f"Use one of: {', '.join(KINDS)}", path="world.model")
-    drawn = fresh(world, seed)
-    mine = {name.removeprefix(BACKBONE): like for name, like in drawn.items() if name.startswith(BACKBONE)}
-    # Files of before 2018 have no counters, which nothing is computed from.
-    own = {name: like for name, like in mine.items() if name.endswith(COUNTERS)}
-    own |= {name: w for name, w in weights.items() if name not in ("fc.weight", "fc.bias")}
-    check(world, list(compare(mine, own)))
-    return drawn | {f"{BACKBONE}{name}": cast(name, own[name], like) for name, like in mine.items()}
-
-
-def fresh(world: World, seed: int | None) -> dict[str, Tensor]:
-    """The network as first drawn; with a seed, torch's global generator is left as it was."""
-    if seed is None:
-        return nets.weights_of(nets.build(world))
-    with torch.random.fork_rng(devices=()):
-        torch.default_generator.manual_seed(seed)
-        return nets.weights_of(nets.build(world))
 
 
 def compare(

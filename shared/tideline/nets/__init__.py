@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tideline.core.errors import ConfigRefused
+from tideline.core.record import Weights
 from tideline.core.rows import PART, Rows, as_rows, part_size
-from tideline.core.run import ALL, HeadWorld, World
+from tideline.core.run import ALL, HEAD, HeadWorld, World
 from tideline.learning.rows import scratch
 from tideline.nets import foreign, registry
 from tideline.nets.apart import Apart
 from tideline.nets.foreign import DRAWING, Key, key_of
 from tideline.nets.options import chosen_options
+from tideline.nets.partial import Held, PartWorld, freeze, of_classes, patterns, unread
 from tideline.nets.prototypes import Prototype
 from tideline.nets.registry import NETS
 from tideline.nets.small import Net
 
-__all__ = ["DRAWING", "NETS", "Key", "key_of"]
+__all__ = ["DRAWING", "NETS", "Key", "key_of", "of_classes"]
 Build = Callable[[World], nn.Module]
 ROWS = PART
 SEVERAL = 64  # worlds whose sizes are remembered
@@ -31,6 +34,8 @@ SEVERAL = 64  # worlds whose sizes are remembered
 
 def build(world: World) -> nn.Module:
     """The world's network, initialised from torch's global generator. Raises ConfigRefused."""
+    if isinstance(world, PartWorld):
+        return built_in_part(world)
     if isinstance(world, HeadWorld):
         return Net(nn.Identity(), head(world.whole))
     if not registry.is_built_in(world.model):
@@ -47,19 +52,71 @@ def head(world: World) -> nn.Module:
     return build(world).get_submodule("classifier")
 
 
-def played(world: World) -> World:
-    """The world as a method sees it: itself, or where the head alone trains that of the features. Raises ConfigRefused."""
+def built_in_part(world: PartWorld) -> nn.Module:
+    """The network with its frozen tensors as they are held; where no numbers are wanted, with none."""
+    net = build(world.inner)
+    if not torch.empty(0).is_meta:
+        fill(net.state_dict(), world)
+    return freeze(net, world.held.names)
+
+
+def fill(tensors: Mapping[str, Tensor], world: PartWorld) -> None:
+    """Copy the frozen numbers into those of the tensors that are held."""
+    held = world.held.weights
+    with torch.no_grad():
+        for name in held.keys() & tensors.keys():
+            tensors[name].copy_(held[name])
+
+
+def played(world: World, read: Callable[[], Weights] = unread, file: str = "") -> World:
+    """The world as a method sees it: itself; of features, where no layer below the head trains; with what is frozen held.
+
+    read: gives the tensors of the file of that digest, which has what is frozen. Raises ConfigRefused.
+    """
     if not world.frozen:
         return world
-    return HeadWorld(
-        inputs=(width(world),),
-        classes=world.classes,
-        model=world.model,
-        sizes=world.sizes,
-        class_names=world.class_names,
-        options=world.options,
-        whole=replace(world, trains=ALL),
-    )
+    whole = replace(world, trains=ALL)
+    key, head = key_of(world), known_trained(key_of(world), HEAD)
+    trains = known_trained(key, world.trains)
+    inner = headed(whole) if trains <= head else whole
+    held = (head if trains <= head else frozenset(known_names(key))) - trains
+    return PartWorld(**shared(inner), inner=inner, held=Held((file, key), held, read)) if held else inner
+
+
+def headed(whole: World) -> HeadWorld:
+    return HeadWorld(**{**shared(whole), "inputs": (width(whole),)}, whole=whole)
+
+
+def shared(world: World) -> dict[str, Any]:
+    """The fields of a world, to make another kind of it."""
+    return {each.name: getattr(world, each.name) for each in fields(World)}
+
+
+def of_features(world: World) -> bool:
+    """Whether a method sees rows as the features of a frozen encoder."""
+    return isinstance(world.inner if isinstance(world, PartWorld) else world, HeadWorld)
+
+
+def settled(world: World) -> World:
+    """The same world, with `all` or `head` for patterns that match just that. Raises ConfigRefused, also for idle patterns."""
+    if not world.frozen:
+        return world
+    check(world)
+    trains = trained_names(world)
+    same = next((word for word in (ALL, HEAD) if trained_names(replace(world, trains=word)) == trains), world.trains)
+    return replace(world, trains=same)
+
+
+def trained_names(world: World) -> frozenset[str]:
+    """The tensors that train of the whole network, by their names in its state dict. Raises ConfigRefused."""
+    return known_trained(key_of(world), world.trains)
+
+
+@lru_cache(maxsize=SEVERAL)
+def known_trained(key: Key, trains: tuple[str, ...]) -> frozenset[str]:
+    with torch.device("meta"):
+        parameters = {name for name, _ in build(key.world).named_parameters()}
+    return patterns.chosen(trains, known_names(key), parameters, key.model)
 
 
 def check(world: World, made: Build = build) -> None:
@@ -129,7 +186,9 @@ def measured_width(key: Key) -> int:
 
 def own_names(world: World) -> dict[str, str]:
     """The names in the network's state dict, each with the one that the network itself has for it. Raises ConfigRefused."""
-    return dict(known_names(key_of(world)))
+    names = known_names(key_of(world))
+    held = world.held.names if isinstance(world, PartWorld) else frozenset()
+    return {name: own for name, own in names.items() if name not in held}
 
 
 @lru_cache(maxsize=SEVERAL)
@@ -139,6 +198,11 @@ def known_names(key: Key) -> Mapping[str, str]:
         with torch.device("meta"):
             pairs = getattr(build(world) if registry.is_built_in(world.model) else foreign.foreign(world).net, "own", ())
     return {name: renamed(name, pairs) for name in template(world)}
+
+
+def left_out(world: World) -> tuple[str, ...]:
+    """What names begin with that weights of the network's package have and the network has not. Raises ConfigRefused."""
+    return () if registry.is_built_in(world.model) else foreign.foreign(world).net.left_out
 
 
 def renamed(name: str, pairs: tuple[tuple[str, str], ...]) -> str:
@@ -159,6 +223,8 @@ def known_prototype(key: Key) -> Prototype:
 
 def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu", made: Build = build) -> nn.Module:
     """The world's network with these weights, built by `made` without storage and then filled, so that no model is held twice."""
+    if isinstance(world, PartWorld) and made is build:
+        return loaded_part(world, weights, device)
     copies = made is build and registry.is_built_in(world.model)
     if copies and (net := known_prototype(key_of(world)).filled(weights, device)) is not None:
         return net
@@ -166,4 +232,11 @@ def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu", mad
         empty = made(world)
     net = foreign.with_storage(empty, device)
     net.load_state_dict(dict(weights))
+    if isinstance(world, PartWorld):
+        fill(dict(net.named_buffers()), world)
     return net
+
+
+def loaded_part(world: PartWorld, weights: Mapping[str, Tensor], device: str) -> nn.Module:
+    """The network with these weights over those that are held."""
+    return freeze(loaded(world.inner, {**weights, **world.held.weights}, device), world.held.names)

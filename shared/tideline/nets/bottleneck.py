@@ -24,6 +24,7 @@ Q_LENET = 128
 Q = 256
 LEAST = 32
 BACKBONE = "features.backbone."  # before torchvision's names
+NECK = "features.bottleneck."
 # Each name with torchvision's, and whether the classifier's weight is normed.
 KINDS: Mapping[str, tuple[str, bool]] = {
     "resnet18": ("resnet18", False),

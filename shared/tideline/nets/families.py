@@ -6,6 +6,7 @@ a bottleneck between its encoder and a new linear classifier, as source-free ada
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from functools import cache
@@ -16,13 +17,15 @@ from torch import nn
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
 from tideline.core.settings import nearest
-from tideline.nets.apart import taken_apart
-from tideline.nets.bottleneck import LEAST, Bottlenecked
+from tideline.nets.apart import again, taken_apart
+from tideline.nets.bottleneck import BACKBONE, LEAST, NECK, Bottlenecked
 from tideline.nets.small import image_shape
 
 COLOUR = "Write inputs: [3, 224, 224]"
 NO_AUXILIARY = ("googlenet", "inception_v3")  # whose second outputs no method here trains
-OWN = (("features.backbone.", ""), ("features.bottleneck.", "bottleneck."))
+AUXILIARY = ("AuxLogits.", "aux1.", "aux2.")  # what names of those begin with in files that torchvision publishes
+WIDEST = 1 << 16  # a coordinator asks sites for it, who make room for twice a thousand times as many numbers
+OWN = ((BACKBONE, ""), (NECK, "bottleneck."))
 
 
 @cache
@@ -87,12 +90,15 @@ def check_name(family: str, name: str, known: list[str]) -> None:
 
 def narrowed(net: nn.Module, world: World, bottleneck: int) -> nn.Module:
     """The network, with a bottleneck of that width if there is to be one. Raises ConfigRefused."""
-    if bottleneck < 0:
+    if not 0 <= bottleneck <= WIDEST:
         path = "world.model.options.bottleneck"
-        raise ConfigRefused(f"{path} is {bottleneck}", "Give a width, such as 256, or 0 for none", path=path)
+        raise ConfigRefused(
+            f"{path} is {bottleneck}", f"Give a width, such as 256 and at most {WIDEST}, or 0 for none", path=path
+        )
     if not bottleneck:
         return net
-    apart = taken_apart(net, world)
-    made = Bottlenecked(apart.net.features, apart.width, bottleneck, world.classes)
-    made.own = OWN
+    untouched = copy.deepcopy(net)  # a forward may leave what it computed in plain attributes
+    found = taken_apart(net, world)
+    made = Bottlenecked(again(untouched, found.path).features, found.width, bottleneck, world.classes)
+    made.own, made.left_out = OWN, (f"{found.path}.",)
     return made

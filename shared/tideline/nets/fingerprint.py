@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tideline.core.run import NetworkPrint, World
+from tideline.core.settings import SCALARS
 from tideline.nets import foreign, registry
 from tideline.nets.apart import alone, evaluated, probe
 from tideline.nets.foreign import DRAWING, Key, key_of
@@ -28,8 +29,20 @@ def known_print(key: Key) -> NetworkPrint:
     options = sorted(all_options(key.build, key.world).items())
     net = foreign.copied(key.world)
     tensors = [(net_name, tensor) for net_name, tensor in foreign.tensors(net)]
-    lines = (*(f"the option {name} = {value!r}" for name, value in options), *(line(*each) for each in tensors))
+    lines = (*(f"the option {name} = {worded(value)}" for name, value in options), *(line(*each) for each in tensors))
     return NetworkPrint(lines, outputs(net, key.world))
+
+
+def worded(value: object) -> str:
+    """An option's value, the same in every process. What no file can say is a default of the builder's own: its type alone, as
+    its words may have an address in memory, or a path of this machine's.
+    """
+    return repr(value) if is_plain(value) else f"a {type(value).__name__}"
+
+
+def is_plain(value: object) -> bool:
+    """Whether a value is a scalar, or a list of them."""
+    return all(map(is_plain, value)) if isinstance(value, (list, tuple)) else value is None or type(value) in SCALARS
 
 
 def line(name: str, tensor: Tensor) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import copy
 import json
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -25,8 +26,10 @@ from tideline.nets import registry
 from tideline.nets.apart import SEED, Tried, again, alone, evaluated, log, probe, refused, taken_apart, whole
 from tideline.nets.layers import alike
 from tideline.nets.options import chosen_options
+from tideline.nets.partial import PartWorld
 from tideline.nets.small import Net
 
+MOST = 1 << 32  # numbers of a network: 17 GB of float32
 HELD = 4  # networks that a process holds to copy from
 # Torch's global generator is one for all threads: who draws from it, or has it drawn from, holds this.
 DRAWING = threading.RLock()
@@ -54,7 +57,9 @@ class Key:
 
 
 def key_of(world: World) -> Key:
-    """Raises ConfigRefused for a network that is not known."""
+    """Of a world that a method sees in part that of the whole network. Raises ConfigRefused for one that is not known."""
+    if isinstance(world, PartWorld):
+        return key_of(world.inner)
     options, sizes = (json.dumps(plain(each), sort_keys=True) for each in (world.options, world.sizes))
     return Key(
         build=registry.builder(world.model),
@@ -75,13 +80,15 @@ def foreign(world: World) -> Tried:
 @lru_cache(maxsize=HELD)
 def known_foreign(key: Key) -> Tried:
     with DRAWING, alone():
+        check_size(key.build, key.world)
         torch.default_generator.manual_seed(SEED)
         module = module_of(key.build, key.world)
         check_module(module, key.world)
         untouched = another(module, key.world)
         tried = whole(module, key.world) if isinstance(module, Net) else taken_apart(module, key.world)
-        check_training(untouched, key.world)
-    return tried
+        check_training(another(untouched, key.world), key.world)
+        # What a forward has left in plain attributes, such as timm's caches of attention biases, is in no copy.
+        return replace(tried, net=again(untouched, tried.path).train())
 
 
 def build(world: World) -> Net:
@@ -102,6 +109,24 @@ def copied(world: World) -> Net:
     """A copy of the checked network, which draws no numbers; its weights are to be set. Raises ConfigRefused."""
     with torch.device("cpu"):
         return copy.deepcopy(foreign(world).net)
+
+
+def check_size(made: registry.Build, world: World) -> None:
+    """Raises ConfigRefused for more numbers than a site is to make room for, before any is: a coordinator chooses the options.
+
+    Of a network that cannot be built without storage it is not known.
+    """
+    options = chosen_options(made, world)
+    with warnings.catch_warnings(), torch.device("meta"):
+        warnings.simplefilter("ignore")
+        try:
+            module = made(world, **options)
+            size = sum(tensor.numel() for _, tensor in tensors(module)) if isinstance(module, nn.Module) else 0
+        except Exception:  # noqa: BLE001 - what is wrong with it is said where it is built
+            return
+    if size > MOST:
+        what = f"has {size:,} numbers, which is beyond {MOST:,}"
+        raise refused(world, what, "Choose other options")
 
 
 def module_of(made: registry.Build, world: World) -> nn.Module:

@@ -6,7 +6,7 @@ mapping. In the order of names used here, whole numbers count as numbers, and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -73,9 +73,9 @@ def check_layer(weights: Mapping[str, Tensor], name: str, path: str = "") -> lis
     return names
 
 
-def norms(weights: Mapping[str, Tensor]) -> list[str]:
+def norms(names: Iterable[str]) -> list[str]:
     """The layers of batch norm, in the order of their names: those that keep a running mean."""
-    return sorted((layer_of(name) for name in weights if name.endswith(".running_mean")), key=steps)
+    return sorted((layer_of(name) for name in names if name.endswith(".running_mean")), key=steps)
 
 
 def known_layers(weights: Mapping[str, Tensor]) -> list[str]:

@@ -22,12 +22,16 @@ from torch.nn import functional
 from tideline import nets
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
+from tideline.nets.partial import PartWorld
 
 LEAST = 1e-6  # of a deviation, so that its logarithm is finite
 
 
 def build(world: World, times: int = 2) -> nn.Module:
     """The network, initialised from torch's global generator. Raises ConfigRefused for one without a layer to widen."""
+    if isinstance(world, PartWorld):
+        what = f"A part of {world.model} is frozen, and the layer before its classifier is to become another one"
+        raise ConfigRefused(what, "Let all of it train", path="world.trains")
     net = nets.build(world)
     if nets.is_apart(net):
         raise ConfigRefused(

@@ -126,14 +126,19 @@ def is_built_in(name: str) -> bool:
     return name in NETS
 
 
+def family_of(name: str) -> str | None:
+    """The family of a network that an installed package brings; None for others."""
+    family, slash, _ = name.partition("/")
+    return family if slash and family in FAMILIES else None
+
+
 def builder(name: str) -> Build:
     """The function that builds a network. The same name gives the same object. Raises ConfigRefused for an unknown one."""
     added = known()
     if name in NETS or name in added:
         return NETS[name] if name in NETS else added[name]
-    family, slash, member = name.partition("/")
-    if slash and family in FAMILIES:
-        return FAMILIES[family](member)
+    if family := family_of(name):
+        return FAMILIES[family](name.partition("/")[2])
     there = sorted({*NETS, *added})
     todo = f"Use one of: {', '.join(there)}, torchvision/NAME, timm/NAME{nearest(name, there)}"
     more = f". One of your own is added with {OPTION} MODULE:NAME: here, at the coordinator and at each agent"

@@ -49,9 +49,11 @@ class Net(nn.Module):
     """A network h = g o f: features f, then the classifier g. x: (n, *inputs) -> logits (n, classes).
 
     own: where names in the state dict are not those that the network itself has: beginnings of names, and what stands for them.
+    left_out: what names begin with that weights of a package's own model have, and this network, which is made of it, has not.
     """
 
     own: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def __init__(self, features: nn.Module, classifier: nn.Module) -> None:
         super().__init__()

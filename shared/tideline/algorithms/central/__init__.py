@@ -28,7 +28,7 @@ from tideline.core.step import Data, Outcome, Site, step
 from tideline.learning.evaluate import evaluate
 from tideline.learning.fit import fit
 from tideline.learning.local_training import criterion, optimiser_of
-from tideline.learning.telling import Histogram
+from tideline.learning.scoring.telling import Histogram
 
 Scored: TypeAlias = "Callable[[State, Replies[Histogram], Turn[Central]], State | Folded[State]]"
 LEAST = 2  # rows in all, so that a batch has a variance, which batch norm needs

@@ -21,8 +21,8 @@ from tideline.core.phase import Phase, Plan, Turn, to, to_all, unchanged
 from tideline.core.record import Nothing
 from tideline.core.run import Role
 from tideline.core.settings import Plain, setting
-from tideline.learning.judging import judged
 from tideline.learning.local_training import TrainingOptions
+from tideline.learning.scoring.judging import judged
 from tideline.nets.forms import COMMITTEE
 from tideline.numerics.alignment import feature_maps
 from tideline.numerics.transport.dictionary import OPTIMISERS

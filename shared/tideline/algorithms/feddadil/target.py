@@ -21,7 +21,7 @@ from tideline.core.record import Nothing
 from tideline.core.run import Role, World
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs, share_right
-from tideline.learning.judging import Judged
+from tideline.learning.scoring.judging import Judged
 from tideline.numerics.aggregation.averaging import on_simplex
 from tideline.numerics.clustering.cosine import plane
 from tideline.numerics.labels import softmax

@@ -25,7 +25,7 @@ from tideline.core.settings import nearest, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate, histograms
 from tideline.learning.local_training import loss_at, train_at
-from tideline.learning.telling import Histogram
+from tideline.learning.scoring.telling import Histogram
 from tideline.nets.layers import parameters
 from tideline.numerics.aggregation import hypernetwork
 from tideline.numerics.aggregation.averaging import spread

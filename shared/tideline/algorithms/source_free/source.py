@@ -170,9 +170,12 @@ def check_peers(roster: Roster, uses: str) -> None:
 
 
 def check_network(world: World) -> None:
-    """The network is h = g o f with a linear g. Raises ConfigRefused."""
+    """The network is h = g o f with a linear g, and both train. Raises ConfigRefused."""
     template = nets.template(world)
-    if not layers.classifier_of(template) or not layers.backbone_of(template):
+    if not layers.parameters(layers.classifier_of(template)):
+        what = f"the classifier of {world.model} is frozen, which sources train"
+        raise ConfigRefused(what, "Let it train, too: 'classifier.*'", path="world.trains")
+    if not layers.parameters(layers.backbone_of(template)):
         what = f"world.model is {world.model}, which has nothing below its classifier that could adapt"
         todo = "Use a network with features, such as lenet_bn or resnet18 (docs/networks.md)"
         raise ConfigRefused(what, todo, path="world.model")

@@ -22,7 +22,7 @@ from tideline.core.algorithm import Algorithm, SiteModels
 from tideline.core.phase import Phase, Plan, Turn, to, to_all
 from tideline.core.record import Nothing
 from tideline.core.run import Role, Roster, World
-from tideline.learning.judging import judged
+from tideline.learning.scoring.judging import judged
 
 
 def plan(c: STLF) -> Plan[STLF, State]:

@@ -22,8 +22,8 @@ from tideline.core.run import ClientId, World
 from tideline.core.step import Data, Moved, Outcome, Site, step
 from tideline.learning.evaluate import outputs, share_right
 from tideline.learning.fit import cross_entropy, descend, fit_at, uncounted
-from tideline.learning.judging import Judged
 from tideline.learning.local_training import loss_at, optimiser, rate_at
+from tideline.learning.scoring.judging import Judged
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.divergences import exceeding
@@ -140,7 +140,7 @@ def of_network(theirs: Weights, mine: Weights, what: str) -> Weights:
 
 def telling(devices: int) -> Callable[[World], nn.Module]:
     """What builds the world's network with an output for each of so many devices: two of a pair, mine and yours."""
-    return lambda world: nets.build(replace(world, classes=max(devices, 2), class_names=()))
+    return lambda world: nets.build(nets.of_classes(world, max(devices, 2)))
 
 
 def separation_epoch(net: nn.Module, label: int, site: Site[STLF]) -> float:

@@ -1,6 +1,6 @@
 """The demo: a coordinator and its agents as child processes, real digits of several styles, a table and a report.
 
-It loads no torch: the children compute.
+It loads no torch, unless you name a network: the children compute.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from tideline.bench.processes import start, stop_all, terminable, unbroken
 from tideline.cli.guard import REFUSED, code_of_run, print_json
+from tideline.cli.local.demo_world import CLASSES, SHAPE, shape_for
 from tideline.cli.options import LEAST, MOST, REGISTRY
 from tideline.core.algorithm import casting, load_methods, resolve
 from tideline.core.errors import ConfigRefused, FederationError, Unreachable
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 # The last domain is the last site's. USPS comes from other scanners and other writers than the three before it.
 DOMAINS = ("mnist", "coloured", "optdigits", "usps")
-SHAPE = (3, 28, 28)
 START_SECONDS = 60.0
 POLL_SECONDS = 0.25
 
@@ -105,7 +105,7 @@ def run_demo(options: DemoOptions, out: Path | None, as_json: bool) -> int:
     from tideline.report.page import make_room, write_all
 
     began, where = time.monotonic(), out or Path("demo-out")
-    check(options)
+    shape = check(options)
     make_room(where)
     say: Callable[[str], None] = (lambda line: None) if as_json else console
     with terminable(), folder() as temporary, federation(temporary, say, options.code) as (children, client):
@@ -114,7 +114,7 @@ def run_demo(options: DemoOptions, out: Path | None, as_json: bool) -> int:
         sites = write_sites(temporary, casting(facts["cast"], options.agents))
         start_agents(children, client, sites, temporary, options)
         say(f"{len(sites)} agents started: " + ", ".join(f"{s.name} ({s.domain}, {s.role})" for s in sites))
-        run = client.post("/runs", experiment(options, facts, sites))["run"]
+        run = client.post("/runs", experiment(options, facts, sites, shape))["run"]
         watch(children, client, run, as_json)
         result = client.run(f"{run}?history=true")
         pictures = draw_pictures(temporary, run, sites, where / "figures")
@@ -128,8 +128,8 @@ def run_demo(options: DemoOptions, out: Path | None, as_json: bool) -> int:
     return code_of_run(result)
 
 
-def check(options: DemoOptions) -> None:
-    """Check the options before a process is started. Raises ConfigRefused, NotFound."""
+def check(options: DemoOptions) -> tuple[int, ...]:
+    """Check the options before a process is started; the shape of the images. Raises ConfigRefused, NotFound."""
     from tideline_agent.settings import read_policy
 
     if not LEAST <= options.agents <= MOST:
@@ -139,6 +139,7 @@ def check(options: DemoOptions) -> None:
     if options.method not in dict(known):
         resolve(known, options.method)  # refuses; a method that is known is not loaded here
     read_policy(options.policy)
+    return shape_for(options.code.network, options.code.networks) if options.code.network else SHAPE
 
 
 CODE = Code()
@@ -208,14 +209,14 @@ def start_agents(children: Children, client: Client, sites: list[DemoSite], home
         )
 
 
-def experiment(options: DemoOptions, facts: MethodFacts, sites: list[DemoSite]) -> dict[str, Plain]:
+def experiment(options: DemoOptions, facts: MethodFacts, sites: list[DemoSite], shape: tuple[int, ...]) -> dict[str, Plain]:
     """The demo's experiment: the method's own demo preset, with FedAvg over the labelled sites to compare with."""
     return {
         "name": f"demo of {options.method}",
         "method": options.method,
         "preset": "demo" if "demo" in facts["presets"] else None,
         "config": {} if options.rounds is None else {"rounds": options.rounds},
-        "world": {"model": options.code.network or facts["network"], "inputs": list(SHAPE), "classes": 10},
+        "world": {"model": options.code.network or facts["network"], "inputs": list(shape), "classes": CLASSES},
         "roster": {site.name: site.role for site in sites},
         "seed": options.seed,
         "waiting": {"deadline": 600},

@@ -1,4 +1,4 @@
-"""The command that predicts the rows of a data folder with a model's file. It sends nothing."""
+"""The command that predicts the rows of a site's data with a model's file. It sends nothing."""
 
 from __future__ import annotations
 
@@ -19,19 +19,27 @@ def predict(
     model: Annotated[
         Path, typer.Option("--model", metavar="FILE", help="The model: a .safetensors file of `run export` or `site export`.")
     ],
-    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="A data folder, as given to `tideline agent --data`.")],
+    data: Annotated[
+        str, typer.Option("--data", metavar="DIR", help="As given to `tideline agent`: a data folder, or python:MODULE:NAME.")
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The .csv file to write.")],
     held_out: Annotated[bool, typer.Option("--held-out", help="Only the rows that are held out from training.")] = False,
+    part: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Of a function's datasets: train, validation or test. [default: the last of them that is there]"
+        ),
+    ] = "",
     device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, ... auto is a GPU if there is one.")] = "auto",
     networks: Networks = None,
     as_json: Json = False,
 ) -> None:
-    """Predict every row of a data folder with a trained model; with labels, score it."""
+    """Predict the rows of a data folder, or of a function's dataset, with a trained model; with labels, score it."""
     check_out(out, ".csv")
-    from tideline.learning.prediction import load, predict_folder
+    from tideline.learning.prediction import load, predict_data
 
     use_networks(networks)
-    found = predict_folder(load(model, device), data, out, held_out)
+    found = predict_data(load(model, device), data, out, held_out, part)
     output(found, as_json, "\n".join(map(clean, lines(found))))
 
 

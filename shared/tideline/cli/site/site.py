@@ -179,7 +179,7 @@ def forget_runs(
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
-    """Forget runs, with their models and pictures at this site, to free disk space."""
+    """Forget runs, with their models, pictures and kept features at this site, to free disk space."""
     from tideline_agent.home.runs import stored_runs
 
     check_home(home)
@@ -254,6 +254,7 @@ def confirm(chosen: Sequence[StoredRun], as_json: bool) -> None:
 
 def forget_all(home: Path, chosen: Sequence[StoredRun], as_json: bool) -> None:
     """Forget runs and print which. Raises Refused, once the others are gone, if the agent works for one of them."""
+    from tideline_agent.home.features import clear_features
     from tideline_agent.home.runs import clear, forget
 
     gone: list[StoredRun] = []
@@ -265,7 +266,7 @@ def forget_all(home: Path, chosen: Sequence[StoredRun], as_json: bool) -> None:
         except Refused as error:
             busy.append(error)
     clear(home)
-    freed = sum(each.bytes for each in gone)
+    freed = sum(each.bytes for each in gone) + clear_features(home)
     if busy:
         raise Refused("; ".join(error.what for error in busy), busy[0].todo, forgotten=len(gone), bytes=freed)
     text = f"Forgot {counted(len(gone), 'run')}, {size(freed)}."

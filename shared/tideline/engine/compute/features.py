@@ -1,55 +1,51 @@
-"""A site's rows as the features of a frozen encoder: computed once, and kept in a file that is whole or not there.
+"""A site's rows as the features of a frozen encoder: computed once, and kept in a file (`feature_files`).
 
-A file is a header of HEADER bytes, JSON padded with spaces: rows n, features d, and the BLAKE2b digest of what follows, which
-is n * d numbers, float32. Its name is a digest of the encoder, of where it computes, and of the rows as they were transformed.
+Its name is that of the run's frozen weights, and a digest of the encoder, of where it computes, and of the rows as they were
+transformed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from tideline import nets
-from tideline.archive.folder import sync
+from tideline import __version__, nets
 from tideline.core.errors import DataRefused
 from tideline.core.record import Weights
 from tideline.core.rows import MemoryRows, Rows
-from tideline.core.run import Role, World
+from tideline.core.run import Digest, Role, World
 from tideline.core.settings import plain
 from tideline.core.step import Data, View
+from tideline.engine.compute.feature_files import HEADER, SUFFIX, forget, read, write
 from tideline.engine.compute.inline import reproducible
 from tideline.engine.ports.site import SiteData
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.model_file import digest_of
 from tideline.learning.rows import scratch
+from tideline.nets.fingerprint import print_of
 from tideline.nets.layers import backbone_of
-from tideline.nets.registry import is_built_in
 
-HEADER = 256
-SUFFIX, TEMPORARY = ".features", ".tmp"
-KEPT = 32  # files in a home: those that were used last
 SEED = 0
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """The frozen part of a network at one place. folder: where features are kept; None: in memory, or a scratch file."""
+    """The frozen part of a network at one place.
+
+    base: the digest of its file. folder: where features are kept; None: in memory, or a scratch file.
+    """
 
     world: World
     weights: Weights
     device: str
     threads: int
+    base: Digest
     folder: Path | None = None
 
     def rows(self, rows: Rows) -> Rows:
@@ -60,7 +56,7 @@ class Encoder:
         if self.folder is None:
             return held(self.computed(rows), len(rows), d)
         self.folder.mkdir(parents=True, exist_ok=True)
-        file = self.folder / f"{self.name_of(rows)}{SUFFIX}"
+        file = self.folder / f"{self.base}.{self.name_of(rows)}{SUFFIX}"
         found = read(file, len(rows), d)
         if found is None:
             write(file, self.computed(rows), len(rows), d)
@@ -86,7 +82,8 @@ class Encoder:
     def name_of(self, rows: Rows) -> str:
         """What the features depend on, as one digest."""
         here = [torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.device(self.device).type, self.threads]
-        network = [self.world.model, plain(self.world.options), list(self.world.inputs), not is_built_in(self.world.model)]
+        # Of a network that is not built in, too, what it computes: its code may have changed since, and its weights not.
+        network = [self.world.model, plain(self.world.options), list(self.world.inputs), plain(print_of(self.world)), __version__]
         said = [HEADER, here, network, digest_of(backbone_of(self.weights)), digest_of_rows(rows)]
         return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=32).hexdigest()
 
@@ -106,71 +103,6 @@ def held(parts: Iterator[Tensor], n: int, d: int) -> Rows:
         into.tensor[done : done + len(part)] = part
         done += len(part)
     return into
-
-
-def read(file: Path, n: int, d: int) -> Rows | None:
-    """The features in a file, mapped; None where it is not there, or not as it was written."""
-    try:
-        if file.stat().st_size != HEADER + 4 * n * d:
-            return None
-        array = np.memmap(file, np.float32, "c", offset=HEADER, shape=(n, d))
-        with file.open("rb") as opened:
-            said = json.loads(opened.read(HEADER))
-    except (OSError, ValueError):
-        return None
-    if said != header(n, d, hashlib.blake2b(array.data, digest_size=32).hexdigest()):
-        return None
-    with suppress(OSError):
-        os.utime(file)
-    return scratch.MappedRows(torch.from_numpy(array))
-
-
-def header(n: int, d: int, digest: str) -> Mapping[str, object]:
-    return {"rows": n, "features": d, "digest": digest}
-
-
-def write(file: Path, parts: Iterator[Tensor], n: int, d: int) -> None:
-    """Write features under a temporary name, renamed once they lie on the disk. Raises DataRefused where that is full."""
-    size, made = HEADER + 4 * n * d, hashlib.blake2b(digest_size=32)
-    if size > (free := shutil.disk_usage(file.parent).free):
-        raise full(file, size, f"{free / 1e9:.1f} GB are free")
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".", suffix=TEMPORARY)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(b" " * HEADER)
-            for part in parts:
-                numbers = part.contiguous().numpy().data
-                made.update(numbers)
-                opened.write(numbers)
-            opened.seek(0)
-            opened.write(json.dumps(header(n, d, made.hexdigest())).encode().ljust(HEADER))
-            opened.flush()
-            os.fsync(opened.fileno())
-        temporary.replace(file)
-        sync(file.parent)
-    except OSError as error:
-        raise full(file, size, os.strerror(error.errno or 0)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def full(file: Path, size: int, why: str) -> DataRefused:
-    what = f"The features of this site take {size / 1e9:.1f} GB in {file.parent}, and cannot be written ({why})"
-    return DataRefused(what, "Make room there, or keep fewer rows", size=size)
-
-
-def forget(folder: Path) -> None:
-    """Keep the files that were used last."""
-
-    def used(file: Path) -> float:
-        try:
-            return file.stat().st_mtime
-        except OSError:
-            return 0.0
-
-    for file in sorted(folder.glob(f"*{SUFFIX}"), key=used)[:-KEPT]:
-        file.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

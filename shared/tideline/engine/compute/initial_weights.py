@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tideline import nets
 from tideline.archive.errors import PartMissing
-from tideline.archive.parts import Parts
+from tideline.archive.parts import Parts, agree, digest_of
 from tideline.archive.reader import tensors_in
 from tideline.core.errors import ConfigRefused, DataRefused, Malformed
 from tideline.core.record import Weights
-from tideline.core.run import Digest, World
+from tideline.core.run import Digest, RunSpec, World
 from tideline.engine.model.experiment import weights_missing
 from tideline.learning import frozen
+from tideline.learning.backbones import fresh
 from tideline.learning.weights import SAVE, check_fit, checked, each_fitted, fitted, state_dict_in
-from tideline.nets.layers import classifier_of
 
-BRING = "Add weights: FILE, the weights of the encoder; or package:NAME for weights that a package brings (docs/networks.md)"
+BRING = "Add weights: FILE, the weights of what is frozen; or package:NAME for weights that a package brings (docs/networks.md)"
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Start:
     """What is known of a run's weights once they are checked.
 
     size   bytes of the file, 0 of none
-    begins whether the method begins from them: of a frozen encoder, if they have a head that fits and it takes initial weights
+    begins whether the method begins from them: where a part is frozen, if they have of what trains and it takes initial weights
     notes  what is told of that
     """
 
@@ -43,23 +44,35 @@ def check_start(parts: Parts, world: World, digest: str, takes: bool) -> Start:
     if not world.frozen:
         return Start(size, begins=True)
     base = read_base(parts, world, Digest(digest))
-    begins = takes and bool(classifier_of(base))
+    begins = takes and bool(frozen.begins_from(world, base))
     return Start(size, begins, (frozen.sentence(world, base, begins),))
 
 
 def read_base(parts: Parts, world: World, digest: Digest) -> Weights:
-    """The frozen encoder's tensors and, if there is one, a head's. Raises PartMissing, and as the check."""
-    return frozen.base_of(world, checked(state_dict_in(tensors_in(parts.view(digest)))))
+    """The frozen tensors, and of those that train what is there.
+
+    Raises PartMissing, DigestMismatch where the file is not as it came, and as the check.
+    """
+    view = parts.view(digest)
+    agree(digest, digest_of([view]))  # it lies here for the whole run, and a site's need not survive a power cut
+    return frozen.base_of(world, checked(state_dict_in(tensors_in(view))))
 
 
-def to_begin_from(parts: Parts, world: World, digest: Digest, takes: bool) -> Weights | None:
+def to_begin_from(parts: Parts, spec: RunSpec, seen: World, takes: bool) -> Weights | None:
     """The weights that the method begins from, by the names of the network that it sees; None: as it always does.
 
-    takes: whether it takes initial weights. Raises PartMissing, and as the check.
+    seen: the world as it sees it. takes: whether it takes initial weights. What of it trains and the file has not is drawn from
+    the run's seed. Raises PartMissing, and as the check.
     """
+    world, digest = spec.world, spec.initial_weights
+    if digest is None:
+        return None
     if not world.frozen:
         return read_initial_weights(parts, world, digest)
-    return (classifier_of(read_base(parts, world, digest)) or None) if takes else None
+    there = frozen.begins_from(world, read_base(parts, world, digest)) if takes else {}
+    if not there or there.keys() == nets.template(seen).keys():
+        return there or None
+    return fresh(seen, spec.seed) | there
 
 
 def check_initial_weights(parts: Parts, world: World, digest: Digest) -> int:

@@ -17,22 +17,45 @@ from tideline.archive.reader import decode, decode_order
 from tideline.archive.readings import Checked
 from tideline.archive.writer import Memo, Message, encode
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve
-from tideline.core.errors import ConfigRefused, Diverged, FederationError, Malformed, Refused, RosterRefused, StepFailed
+from tideline.core.errors import (
+    ConfigRefused,
+    Diverged,
+    FederationError,
+    Malformed,
+    NotFound,
+    Refused,
+    RosterRefused,
+    StepFailed,
+    Unreachable,
+)
 from tideline.core.handle import AnyHandle
 from tideline.core.phase import AnyPhase, AnyPlan, Each, Folded, Replies, Table, Turn, folded
 from tideline.core.privacy import contract_digest
 from tideline.core.record import Nothing, Record, Weights
-from tideline.core.run import EMPTY, ClientId, Digest, Last, Roster, RunSpec, Sampling, Scoring, Selection, World, checked_world
+from tideline.core.run import (
+    EMPTY,
+    ClientId,
+    Digest,
+    HeadWorld,
+    Last,
+    Roster,
+    RunSpec,
+    Sampling,
+    Scoring,
+    Selection,
+    World,
+    checked_world,
+)
 from tideline.core.settings import Settings, plain
 from tideline.engine.compute.cohort import check_sampling, drawn, least_of, notes_of
 from tideline.engine.compute.configured import Configured, configured, scores
-from tideline.engine.compute.initial_weights import check_start, to_begin_from
+from tideline.engine.compute.initial_weights import check_start, read_base, to_begin_from
 from tideline.engine.model.experiment import base_files
 from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Files, Purpose, seed_for
 from tideline.engine.model.runs import PhaseFact
 from tideline.engine.ports import compute
-from tideline.nets import DRAWING, played
+from tideline.nets import DRAWING, played, registry, settled
 from tideline.nets.fingerprint import print_of
 
 
@@ -198,12 +221,13 @@ def reproducible(seed: int, threads: int, device: str = "cpu") -> Iterator[torch
 
 
 @contextmanager
-def of_a_head() -> Iterator[None]:
-    """What a method refuses of a network that is a head alone says so."""
+def of_a_part(whole: World, seen: World) -> Iterator[None]:
+    """What a method refuses of a network of which a part is frozen says so."""
     try:
         yield
     except Refused as error:
-        what = f"With world.trains head a method sees the features and the head alone: {error.what}"
+        rest = "sees the features and the head alone" if isinstance(seen, HeadWorld) else "sees the tensors that train alone"
+        what = f"With world.trains {' '.join(whole.trains)} a method {rest}: {error.what}"
         raise type(error)(what, f"{error.todo}; or write trains: all", **error.context) from None
 
 
@@ -248,13 +272,13 @@ class InlineCompute:
     def draft(self, asked: compute.DraftRequest) -> compute.Draft:
         """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""
         algorithm = resolve(self._methods, asked.method)
-        settings, whole, roster = algorithm.configure(asked.config, asked.preset), checked_world(asked.world), asked.roster
-        takes, world = algorithm.initial_weights is not None, played(whole)
+        settings, whole = algorithm.configure(asked.config, asked.preset), settled(checked_world(asked.world))
+        roster, takes, world = asked.roster, algorithm.initial_weights is not None, self.seen(whole, asked.initial_weights)
         if not whole.frozen:
             self.fits(algorithm, bool(asked.initial_weights))(settings, world, roster)
         start = check_start(self.parts, whole, asked.initial_weights, takes)
         if whole.frozen:
-            with of_a_head():
+            with of_a_part(whole, world):
                 self.fits(algorithm, start.begins)(settings, world, roster)
         notes = (*algorithm.notes(settings, world), *start.notes)
         if start.begins and algorithm.initial_weights:
@@ -297,10 +321,8 @@ class InlineCompute:
         return algorithm.initial_weights.fits
 
     def begin(self, asked: compute.BeginRequest) -> compute.NextRound:
-        game, weights = self.game(asked.spec, asked.roster), None
-        if digest := asked.spec.initial_weights:
-            takes = game.algorithm.initial_weights is not None
-            weights = to_begin_from(self.parts, asked.spec.world, digest, takes)
+        game = self.game(asked.spec, asked.roster)
+        weights = to_begin_from(self.parts, asked.spec, game.world, game.algorithm.initial_weights is not None)
         self.fits(game.algorithm, weights is not None)(game.config, game.world, game.roster)
         return self.encoded(game, begin(game, weights, asked.available), asked.with_checkpoint)
 
@@ -319,16 +341,33 @@ class InlineCompute:
         self._checked.check(gives, asked.reply, self.parts, rules)
 
     def game(self, spec: RunSpec, roster: Roster) -> Game:
+        """Raises Unreachable where the method or network of a run that has begun is not known here."""
+        self.known_here(spec)
         method = configured(self._methods, spec.method, spec.config, spec.scoring)
         return Game(
             method=method,
-            world=played(spec.world),
+            world=self.seen(spec.world, spec.initial_weights or ""),
             roster=roster,
             seed=spec.seed,
             threads=spec.threads,
             sampling=spec.sampling,
             base=base_files(spec),
         )
+
+    def seen(self, world: World, file: str) -> World:
+        """The world as a method sees it, over the frozen tensors of that file, which is read when their numbers are wanted."""
+        return played(world, partial(read_base, self.parts, world, Digest(file)), file)
+
+    def known_here(self, spec: RunSpec) -> None:
+        """An operator who forgets an option ends no run: it waits until a coordinator that has its code conducts it."""
+        try:
+            resolve(self._methods, spec.method)
+            registry.builder(spec.world.model)
+        except (NotFound, ConfigRefused) as error:
+            todo = (
+                "Start the coordinator again with the --methods and --networks, and the packages, that it had when the run began"
+            )
+            raise Unreachable(f"Run {spec.id} cannot go on here: {error.what}", todo) from error
 
     def state_at(self, game: Game, asked: compute.CloseRequest) -> Record:
         """The state that waits at the closing cursor: live, from the checkpoint, or computed again from there."""

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from tideline.archive.checks import LAX, MOST, Rules
-from tideline.archive.errors import PartMissing
+from tideline.archive.errors import DigestMismatch, PartMissing
 from tideline.archive.parts import Parts
 from tideline.archive.reader import decode, files_of
 from tideline.archive.readings import Orders
 from tideline.archive.writer import encode
 from tideline.core.algorithm import AnyAlgorithm, Methods
-from tideline.core.errors import ContractRefused, DataRefused, FederationError, Malformed, MemoryLost, StepFailed
+from tideline.core.errors import ConfigRefused, ContractRefused, DataRefused, FederationError, Malformed, MemoryLost, StepFailed
 from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
-from tideline.core.record import Nothing, Record
+from tideline.core.record import Nothing, Record, Weights
 from tideline.core.run import Digest, Role, RunId, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
@@ -30,7 +32,7 @@ from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import Done, Job, OpenSiteData, SiteData
 from tideline.learning.local_training import patience_of
-from tideline.nets import played
+from tideline.nets import of_features, played
 from tideline.nets.fingerprint import print_of
 
 P = ParamSpec("P")
@@ -71,12 +73,13 @@ class StepRunner:
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words."""
-        method = configured(self.methods, job.brief.method, job.brief.config, job.brief.scoring)
+        with owners_code():
+            method = configured(self.methods, job.brief.method, job.brief.config, job.brief.scoring)
         algorithm, config = method.algorithm, method.config
         agree_on_contract(method, job.brief)
         agree_on_memory(algorithm, job.brief)
-        world, role = played(job.brief.world), job.brief.role
-        site_data = self.site_data(job.brief.world, role, base_of(job))
+        world, role, base = self.seen_world(job.brief.world, base_of(job)), job.brief.role, base_of(job)
+        site_data = self.site_data(job.brief.world, role, base if of_features(world) else None)
         phase = None if job.cursor == JOIN else placed(method, job)
         step = phase.step if phase else None
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
@@ -179,14 +182,29 @@ class StepRunner:
             self._site_data = (world, role, base), opened
         return self._site_data[1]
 
+    def seen_world(self, world: World, base: Base | None) -> World:
+        """The world as a method sees it, over the frozen tensors of that file."""
+        return played(world) if base is None else played(world, partial(self.frozen_weights, world, base), base.digest)
+
     def encoder(self, world: World, base: Base) -> Encoder:
-        """The frozen part of a run's network. Raises MemoryLost where its file is gone."""
+        """The frozen encoder of a run's network. Raises MemoryLost where its file is gone, or not as it came."""
+        weights = self.frozen_weights(world, base)
+        return Encoder(
+            world=world, weights=weights, device=self.device, threads=base.threads, base=base.digest, folder=self._features
+        )
+
+    def frozen_weights(self, world: World, base: Base) -> Weights:
+        """The tensors of the file that has the frozen ones. Raises MemoryLost where it is gone, or not as it came."""
+        parts = self.parts_of(base.run)
         try:
-            weights = read_base(self.parts_of(base.run), world, base.digest)
+            return read_base(parts, world, base.digest)
+        except DigestMismatch as cause:
+            parts.drop(base.digest)
+            what = "The frozen weights of the run were not as they had come to this site"
+            raise MemoryLost(what, "They are fetched again with the next order; look at the disk of the agent's home") from cause
         except PartMissing as cause:
             what = "The frozen weights of the run are no longer whole at this site"
             raise MemoryLost(what, "Restore the agent's home directory, or begin the run again") from cause
-        return Encoder(world=world, weights=weights, device=self.device, threads=base.threads, folder=self._features)
 
 
 def agree_on_memory(algorithm: AnyAlgorithm, brief: Brief) -> None:
@@ -217,6 +235,19 @@ def masked(data: Data, view: View, role: Role) -> Data:
         what = "The training rows of a target are read from files or objects that may hold labels"
         raise DataRefused(what, "Pour them into memory or a scratch file first: tideline.learning.rows.scratch.poured")
     return replace(data, y=None)
+
+
+@contextmanager
+def owners_code() -> Iterator[None]:
+    """What goes wrong where code of the site's owner is loaded is told without its words: they may name what lies here."""
+    try:
+        yield
+    except ConfigRefused as error:
+        cause = error.__cause__
+        if cause is None or isinstance(cause, FederationError):
+            raise
+        what = f"A method or network that this site adds cannot be loaded: {type(cause).__name__}"
+        raise StepFailed(what, "See the agent's own log at that site for the details") from error
 
 
 def guarded(name: str, run: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:

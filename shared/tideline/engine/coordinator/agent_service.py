@@ -29,6 +29,7 @@ from tideline.engine.ports.compute import CheckRequest, Compute
 from tideline.engine.ports.journal import Journal
 
 SILENT_SECONDS = 30.0  # ten beats of an agent that lives
+MOST_METRIC = 1e100  # what is more measures nothing, and sums of it may be no number
 MOST_ORDERS = 10_000  # whose bytes are counted at once
 KEPT_RUNS = 64  # whose facts are remembered
 SEEN_SECONDS = 30.0  # a client's signs of life are written no more often than this
@@ -215,14 +216,14 @@ class AgentService:
         self.compute.check(CheckRequest(run.spec, row.cursor, row.message, reply.files[0][0]))
 
     def check_metrics(self, row: OrderRow, reply: Reply) -> None:
-        """Only finite metrics with a clause of their own are taken; a join has none."""
+        """Only metrics with a clause of their own are taken, of numbers of a size that can be summed; a join has none."""
         run = self.facts(row)
         fact = run.fact(row.cursor)
         declared = {c.field for c in run.contract if row.cursor != JOIN and (c.phase, c.step) == (fact.phase, fact.step)}
         for name, value in reply.metrics.items():
             if f"metrics.{name}" not in declared:
                 raise Undeclared(f"The metric {name!r} is not declared by the step {fact.step}")
-            if not math.isfinite(value):
+            if not abs(value) <= MOST_METRIC:
                 raise NotFinite(f"The metric {name} is {value}")
 
     def refuse(self, row: OrderRow, reply: Reply, error: FederationError) -> Receipt:

@@ -272,11 +272,11 @@ def reference_of(experiment: Experiment, main: RunRow, compute: Compute) -> Expe
     described = compute.describe(reference.method)
     names, weights = (
         {s.name for s in described.settings},
-        experiment.weights if described.weights or experiment.world.frozen else "",
+        experiment.weights if described.weights or main.spec.world.frozen else "",
     )
     shared = {k: v for k, v in main.spec.config.items() if k in names}
     roles = {"roles": [r.value for r in reference.roles]} if "roles" in names else {}
     config = {**shared, **roles, **reference.config}
-    same = replace(experiment, method=reference.method, preset=None, reference=None)
+    same = replace(experiment, method=reference.method, preset=None, reference=None, world=main.spec.world)
     sample = experiment.sample if described.sample else None
     return replace(same, name=f"{main.name} reference", config=config, weights=weights, sample=sample)

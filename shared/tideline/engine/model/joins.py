@@ -13,6 +13,7 @@ from tideline.core.settings import Plain, parse
 from tideline.engine.model.orders import Reply
 
 LABELLED, NETWORK = "labelled", "network"
+SHOWN = 200  # characters of a site's line
 TOLERANCE = 1e-3  # of the largest output: other processors round otherwise
 
 
@@ -43,14 +44,19 @@ def difference(ours: NetworkPrint, theirs: NetworkPrint) -> str:
     """The first difference in words, with what is there and what is here; nothing if there is none."""
     for here, there in zip_longest(ours.lines, theirs.lines):
         if here != there:
-            return f"it has {there or 'nothing'} where the coordinator has {here or 'nothing'}"
+            return f"it has {shown(there) or 'nothing'} where the coordinator has {here or 'nothing'}"
     if len(ours.outputs) != len(theirs.outputs):
         return f"it gives {len(theirs.outputs)} finite outputs where the coordinator has {len(ours.outputs)}"
     allowed = TOLERANCE * max(map(abs, ours.outputs), default=0.0)
     for mine, its in zip(ours.outputs, theirs.outputs, strict=True):
-        if abs(mine - its) > allowed:
+        if not abs(mine - its) <= allowed:
             return f"with the same weights it gives {its:.6g} where the coordinator has {mine:.6g}"
     return ""
+
+
+def shown(line: str | None) -> str:
+    """What a site says, as far as a sentence has room: it may send any text."""
+    return "".join(filter(str.isprintable, line[:SHOWN])) if line else ""
 
 
 def kept(reply: Reply) -> Reply:

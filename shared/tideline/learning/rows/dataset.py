@@ -137,7 +137,7 @@ def counted(dataset: Dataset, name: str) -> int:
     """Its length. Raises DataRefused for a stream, which has none, and for no rows."""
     try:
         n = len(dataset)
-    except (TypeError, NotImplementedError) as error:
+    except Exception as error:
         todo = "Give a dataset with __len__ and __getitem__; read a stream into one first"
         raise DataRefused(f"{name} has no length, so its rows cannot be asked for by number", todo) from error
     if not n:

@@ -16,7 +16,7 @@ from tideline.core.settings import Plain
 from tideline.learning.formats.images import pixels
 from tideline.learning.formats.inspection import inspect
 from tideline.learning.formats.transforms import times
-from tideline.learning.rows.dataset import Dataset, counted
+from tideline.learning.rows.dataset import Dataset, DatasetRows, counted
 from tideline.learning.sites.sides import arrays_in, side_of
 from tideline.learning.sites.site import NAMES, Site
 
@@ -105,10 +105,9 @@ def shape_of(given: object) -> tuple[int, ...]:
         shape = tuple(int(size) for size in cast("Tensor", arrays[0]).shape[1:])
     else:
         side_of(given, World(), NAMES["train"])
-        counted(cast("Dataset", given), NAMES["train"])
-        first = cast("Dataset", given)[0]
-        x = first[0] if isinstance(first, (tuple, list)) and first else first
-        shape = shape_of_sample(x)
+        dataset = cast("Dataset", given)
+        counted(dataset, NAMES["train"])
+        shape = shape_of_sample(DatasetRows(dataset, (), NAMES["train"]).given(0)[0])
     if not shape:
         what = f"row 0 of {NAMES['train']}: x is a single number, or nothing that has a shape"
         raise DataRefused(what, "Give tensors, arrays or Pillow images", row=0)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from tideline.core.algorithm import attribute, import_from_here, unload_module
-from tideline.core.errors import ConfigRefused, DataRefused, FederationError
+from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import Role, World
 from tideline.core.settings import nearest
 from tideline.learning.formats.holdings import Holdings
@@ -47,13 +47,16 @@ def site_at(place: str) -> Site:
         log.warning("%s", error.what)
         raise DataRefused(f"{name} cannot be loaded: {reason}", f"{error.todo}. {LOG}", said=error.what[:SAID]) from error
     try:
-        return site_of(make(), name)
-    except FederationError as error:
-        raise DataRefused(error.what, error.todo, **error.context) from error
-    except Exception as error:
+        made = make()
+    except Exception as error:  # one of ours, too, may have words of the owner's: a path, a key, a value
         log.warning("%s raises", name, exc_info=error)
         what = f"{name} raises {type(error).__name__}"
         raise DataRefused(what, f"Correct the function. {LOG}", said=str(error)[:SAID]) from error
+    try:
+        return site_of(made, name)
+    except ConfigRefused as error:
+        what = error.what if error.what.startswith(name) else f"{name}: {error.what}"
+        raise DataRefused(what, error.todo, **error.context) from error
 
 
 def site_of(given: object, name: str) -> Site:
@@ -63,8 +66,9 @@ def site_of(given: object, name: str) -> Site:
     if isinstance(given, Mapping):
         for key in given:
             if key not in KEYS:
-                what = f"{name} gives a dict with the key {key!r}"
-                raise ConfigRefused(what, f"Use {', '.join(KEYS)}{nearest(str(key), list(KEYS))}")
+                log.warning("%s gives a dict with the key %.100r", name, key)
+                what = f"{name} gives a dict with a key that has no meaning"
+                raise ConfigRefused(what, f"Use {', '.join(KEYS)}. {LOG}", said=f"{key!r}{nearest(str(key), list(KEYS))}"[:SAID])
         given = dict(given)
     elif isinstance(given, tuple) and len(given) == 3:
         given = dict(zip(KEYS, given, strict=False))

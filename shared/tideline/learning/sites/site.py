@@ -68,7 +68,7 @@ class Site:
             raise ConfigRefused(what, "Leave them out: a folder says which of its rows are held out", path="test")
 
         if self.class_names is not None and not names_in(self.class_names):
-            what = f"class_names is {self.class_names!r}"
+            what = f"class_names is a {type(self.class_names).__name__}, not a list of texts"
             raise ConfigRefused(what, 'Give a list of texts: ["cat", "dog"]', path="class_names")
 
     @property

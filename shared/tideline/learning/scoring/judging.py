@@ -12,9 +12,9 @@ from tideline.core.phase import Folded, Phase, Replies, Turn, unchanged
 from tideline.core.record import Nothing, Record
 from tideline.core.run import EMPTY, Selection
 from tideline.core.step import AnyStep, Outcome, Site, Step, View
-from tideline.learning import telling
 from tideline.learning.evaluate import Offer
-from tideline.learning.telling import Asked
+from tideline.learning.scoring import telling
+from tideline.learning.scoring.telling import Asked
 from tideline.numerics.labels.confidence import nothing
 
 C = TypeVar("C")  # settings

@@ -6,8 +6,9 @@ scores and intervals follow from its counts of rows by label and prediction, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 import torch
@@ -18,7 +19,7 @@ from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
 from tideline.core.run import Selection
 from tideline.core.step import Data, Site
-from tideline.learning.score_tables import SiteCounts, of_sites, with_room
+from tideline.learning.scoring.score_tables import SiteCounts, of_sites, with_room
 from tideline.numerics.labels import scores
 from tideline.numerics.labels.confidence import BINS, Tally, binned, calibration_error, nothing
 from tideline.numerics.labels.scores import Score
@@ -29,6 +30,7 @@ M = TypeVar("M")
 Outputs: TypeAlias = tuple[Tensor, Tensor | None]  # of some rows: outputs (n, classes), labels (n,)
 MOST_MATRIX = 100  # classes; with more, rows are counted by class alone
 MOST_COUNTED = 2.0**40  # rows of a site, each as often as models are scored on it: what is more is no count
+SLACK = 1e-6  # by which rounding may miss the ends of a score, 0 and 1
 OF_SITES = ("auroc", "ece")  # scores that a site tells itself, each with its interval
 NAMES = tuple(f"{name}{end}" for name in OF_SITES for end in ("", "_low", "_high"))
 
@@ -171,9 +173,10 @@ def telling(phase: Phase[C, S], run: Callable[..., Any], asked: Asked) -> Phase[
 
 
 def validations(asked: Asked, replies: Replies[Any]) -> dict[str, Table]:
-    """The score of validation rows of each site that told one."""
+    """The score of validation rows of each site that told one. What is none is left out: a site may send any number."""
     name = validation_name(asked.selection)
-    reports = {site: replies.metrics[site][name] for site in replies if name in replies.metrics.get(site, {})}
+    given = {site: replies.metrics[site][name] for site in replies if name in replies.metrics.get(site, {})}
+    reports = {site: value for site, value in given.items() if in_order(value)}
     return {VALIDATION: Table(tuple(reports), (asked.selection.value,), tuple((v,) for v in reports.values()))} if reports else {}
 
 
@@ -209,8 +212,15 @@ def whole_rows(counts: Tensor, models: int) -> int:
 
 
 def reports_of(metrics: Mapping[str, float], rows: int) -> dict[str, Score]:
-    ends: Iterable[str] = (name for name in OF_SITES if {name, f"{name}_low", f"{name}_high"} <= metrics.keys())
-    return {name: Score(metrics[name], metrics[f"{name}_low"], metrics[f"{name}_high"], rows) for name in ends}
+    """The scores that a site tells itself, those alone that can be: each inside its interval, and that inside [0, 1]."""
+    whole = [name for name in OF_SITES if {name, f"{name}_low", f"{name}_high"} <= metrics.keys()]
+    found = {name: Score(metrics[name], metrics[f"{name}_low"], metrics[f"{name}_high"], rows) for name in whole}
+    return {name: s for name, s in found.items() if in_order(s.low, s.value, s.high)}
+
+
+def in_order(*values: float) -> bool:
+    """Whether numbers rise, and are in [0, 1], but for rounding."""
+    return all(low <= high + SLACK for low, high in pairwise((0.0, *values, 1.0)))
 
 
 def bins_of(found: Sequence[Outputs]) -> Tally:
