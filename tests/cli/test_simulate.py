@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from safetensors.torch import load_file
@@ -148,6 +149,41 @@ def test_what_cannot_be_simulated_is_refused_with_its_place(tmp_path: Path, sett
     assert ended.exit_code == 2, ended.stderr
     assert ended.stderr.startswith((f"Error: {path}:", f"Error: --set {settings[0]}: "))
     assert words in ended.stderr
+
+
+def two_domains(folder: Path) -> None:
+    """Domains near and far, of 60 and 90 rows."""
+    folder.mkdir()
+    for name, n, shift in (("near", 60, 0.0), ("far", 90, 9.0)):
+        y = np.arange(n) % 3
+        np.savez(folder / f"{name}.npz", x=(np.eye(3)[y] + shift).astype(np.float32), y=y)
+
+
+def test_a_site_that_holds_one_domain_of_a_folder(tmp_path: Path) -> None:
+    two_domains(tmp_path / "both")
+    sites = {"a": {"folder": "both", "domain": "near", "role": "source"}, "b": {"folder": "both", "role": "source"}}
+    given = {"method": "fedavg", "preset": "tiny", "world": {"model": "linear", "inputs": [3], "classes": 3}, "data": sites}
+    (tmp_path / "e.yaml").write_text(yaml.safe_dump(given))
+    ended = tide("simulate", tmp_path / "e.yaml", "--json")
+    assert ended.exit_code == 0, ended.stderr
+    found = {c["name"]: (c["domain"], c["metrics"]["samples"]) for c in json.loads(ended.stdout)["clients"]}
+    assert found == {"a": ("near", 48), "b": ("far, near", 120)}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"domain": "fra"}, "did you mean far?"),
+        ({"domain": "far", "rows": 20}, "rows is for shipped sets"),
+        ({"part": 1, "parts": 2}, "part is for shipped sets"),
+    ],
+)
+def test_keys_that_a_folder_has_no_use_for_are_refused(tmp_path: Path, more: dict[str, Any], words: str) -> None:
+    two_domains(tmp_path / "both")
+    given = {"method": "fedavg", "data": {"a": {"folder": "both", "role": "source", **more}}}
+    (tmp_path / "e.yaml").write_text(yaml.safe_dump(given))
+    ended = tide("simulate", tmp_path / "e.yaml")
+    assert ended.exit_code == 2 and words in ended.stderr and "data.a" in ended.stderr
 
 
 def test_a_wrong_site_is_told_with_its_line(tmp_path: Path) -> None:

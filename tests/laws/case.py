@@ -33,6 +33,7 @@ BARS: Mapping[str, Bar] = {
     "fedprox": Bar(0.9),
     "fedgma": Bar(0.9),
     "fedsr": Bar(0.9),
+    "gaussian_heads": Bar(0.95),
     "local": Bar(0.9),
     "central": Bar(0.9),
     "feddadil": Bar(0.95, config={"rounds": 3, "points": 60, "batch": 30, "encoder_rounds": 4}, role="target"),
@@ -66,7 +67,7 @@ SENDS_ROWS: frozenset[str] = frozenset({"central"})
 # Methods that work on images only.
 ON_IMAGES: frozenset[str] = frozenset({"ladd", "ladd_pl", "adabn"})
 # Networks of methods for which the worlds' own lack something.
-NETWORKS: Mapping[str, str] = {"adabn": "lenet_bn"}
+NETWORKS: Mapping[str, str] = {"adabn": "lenet_bn", "gaussian_heads": "linear"}
 # Memory fields whose shapes a declared field of a reply happens to share; their values are looked for all the same.
 SAME_SHAPE: Mapping[str, tuple[str, ...]] = {
     # A reference for each class, as wide as its row of the classifier.

@@ -15,7 +15,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.nets import registry
 
 # What declares needs that a network of one's own does not say how to meet.
-NEEDS_MORE = {"fedsr": "which layer could emit a mean"}
+NEEDS_MORE = {"fedsr": "which layer could emit a mean", "gaussian_heads": "which learns its features"}
 MODELS = {"convolutions": {"width": 5}, "sequence": {"hidden": [7]}}
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import replace
+
 import pytest
 import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -21,11 +24,33 @@ def clouds(n: int, classes: int = 3, d: int = 5, seed: int = 0, shares: Tensor |
 
 def test_it_is_linear_discriminant_analysis() -> None:
     x, y = clouds(300)
+    x = (x - x.mean(0)) / x.std(0, correction=0)
     found = heads(class_sums(x, y, 3), shrinkage=0.2)
     known = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.2, priors=torch.bincount(y).double() / 300).fit(x, y)
     p = (x @ found.weight.mT + found.bias).softmax(1)
     # scikit-learn shrinks the covariance of each class; the mean of these is the covariance within, shrunk.
     assert torch.allclose(p, torch.tensor(known.predict_proba(x)), atol=2e-3)
+
+
+def test_no_scale_of_a_feature_matters() -> None:
+    """From 0.01 to 4,000,000 and far from zero; and one that is constant has no weight."""
+    x, y = clouds(200)
+    scale, shift = torch.tensor([0.01, 1.0, 4e6, 1.0, 30.0]).double(), torch.tensor([0.0, 1e4, 1e6, 0.0, -5.0]).double()
+    one, other = heads(class_sums(x, y, 3)), heads(class_sums(x * scale + shift, y, 3))
+    assert torch.allclose(x @ one.weight.mT + one.bias, (x * scale + shift) @ other.weight.mT + other.bias, atol=1e-3)
+    still = heads(class_sums(torch.cat([x, torch.full((200, 1), 0.3).double()], 1), y, 3))
+    assert torch.equal(still.weight[:, 5], torch.zeros(3).double())
+    assert torch.allclose(still.weight[:, :5].sign(), one.weight.sign())
+
+
+@pytest.mark.parametrize("off", [float("nan"), -1e9])
+def test_sums_of_no_rows_are_refused_or_finite(off: float) -> None:
+    """Whatever somebody sends, no weight is without a number."""
+    x, y = clouds(60)
+    sums = class_sums(x, y, 3)
+    odd = replace(sums, second=sums.second + off * torch.eye(5).double())
+    with contextlib.suppress(ValueError):
+        assert bool(torch.isfinite(heads(odd).weight).all())
 
 
 def test_sums_of_sites_are_those_of_all_rows() -> None:

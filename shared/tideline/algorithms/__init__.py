@@ -9,6 +9,7 @@ METHODS: Methods = (
     ("fedprox", "tideline.algorithms.averaging:fedprox"),
     ("fedgma", "tideline.algorithms.fedgma:fedgma"),
     ("fedsr", "tideline.algorithms.fedsr:fedsr"),
+    ("gaussian_heads", "tideline.algorithms.gaussian_heads:gaussian_heads"),
     ("local", "tideline.algorithms.personal:local"),
     ("central", "tideline.algorithms.central:central"),
     ("feddadil", "tideline.algorithms.feddadil:feddadil"),

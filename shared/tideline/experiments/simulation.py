@@ -23,7 +23,7 @@ from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.run import ClientId, Role, RunId, Selection, World
-from tideline.core.settings import Plain, plain
+from tideline.core.settings import Plain, nearest, plain
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.coordinator.scores import scored_state
 from tideline.engine.model.experiment import DealData, Experiment, SiteSource, read_experiment
@@ -49,20 +49,22 @@ from tideline.report.maps import last_groups
 JOURNAL = "journal"  # the folder of a simulation's journal, in that of --out
 POOLS = ("inline", "processes", RAY)
 SETS = {"digits": digits.write_site}
+OF_SETS = {"part": 0, "parts": 1, "rows": None}  # keys of a site with a shipped set, and what they are unless said
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A site's data, opened when the run's world is known."""
+    """A site's data, opened when the run's world is known. domain: the only one of the folder that it holds; empty: all."""
 
     path: Path
+    domain: str = ""
 
     def __call__(self, world: World, role: Role) -> Holdings:
-        return read_folder(self.path, world, role)
+        return read_folder(self.path, world, role, names=(self.domain,) if self.domain else None)
 
     @property
     def domains(self) -> str:
-        return ", ".join(find(self.path))
+        return self.domain or ", ".join(find(self.path))
 
     def absolute(self) -> Folder:
         """The same for a process that works in another folder."""
@@ -73,7 +75,7 @@ class Folder:
 class Written(Folder):
     """A shipped set's folder, written where it is opened if it is not there: on another machine than this one."""
 
-    site: SiteSource
+    site: SiteSource = field(kw_only=True)
 
     def __call__(self, world: World, role: Role) -> Holdings:
         if self.path.is_dir():
@@ -319,7 +321,7 @@ def folder_of(name: str, site: SiteSource, text: ExperimentText, scratch: Path) 
     if bool(site.folder) == bool(site.dataset):
         raise ConfigRefused(f"{place} needs either folder or dataset", "Give one of the two", path=place)
     if site.folder:
-        return Folder(text.folder(site.folder, f"{place}.folder"))
+        return domain_of(place, site, text.folder(site.folder, f"{place}.folder"))
     if site.dataset not in SETS:
         raise ConfigRefused(f"{place}.dataset is {site.dataset!r}", f"Use one of: {', '.join(SETS)}", path=f"{place}.dataset")
     try:
@@ -327,7 +329,20 @@ def folder_of(name: str, site: SiteSource, text: ExperimentText, scratch: Path) 
     except ConfigRefused as error:
         wrong = f"{place}.{error.context.get('path', '')}"
         raise ConfigRefused(f"{place}: {error.what}", error.todo, path=wrong) from None
-    return Written(scratch, site)
+    return Written(scratch, site=site)
+
+
+def domain_of(place: str, site: SiteSource, folder: Path) -> Folder:
+    """A folder, or one domain of it. Raises ConfigRefused for a domain that it has not, and for keys of shipped sets."""
+    odd = [key for key, unset in OF_SETS.items() if getattr(site, key) != unset]
+    if odd:
+        what = f"{place}.{odd[0]} is for shipped sets, and {place} names a folder"
+        raise ConfigRefused(what, f"Leave {odd[0]} out, or deal the folder's rows: deal", path=f"{place}.{odd[0]}")
+    if site.domain and site.domain not in (there := find(folder)):
+        what = f"{place}.domain is {site.domain!r}, which {folder} has not"
+        todo = f"Use one of: {', '.join(there)}{nearest(site.domain, list(there))}"
+        raise ConfigRefused(what, todo, path=f"{place}.domain")
+    return Folder(folder, site.domain)
 
 
 def write_set(site: SiteSource, folder: Path) -> None:

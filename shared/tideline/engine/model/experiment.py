@@ -53,7 +53,7 @@ class SiteSource:
     role: Role = setting(doc="the site's role")
     folder: str = setting("", doc="a data folder")
     dataset: str = setting("", doc="a shipped set: digits")
-    domain: str = setting("", doc="a domain of the set")
+    domain: str = setting("", doc="a domain of the folder, which holds all of its own unless said; or of the set")
     part: int = setting(0, low=0, doc="which of `parts` random parts")
     parts: int = setting(1, low=1, doc="in how many parts the domain is dealt")
     rows: int | None = setting(None, low=2, doc="take no more rows than this")

@@ -52,16 +52,16 @@ Lost = Sequence[tuple[int, str]]
 log = logging.getLogger(__name__)
 
 
-def read_folder(path: Path | str, world: World, role: Role, held: int = HELD) -> Holdings:
+def read_folder(path: Path | str, world: World, role: Role, held: int = HELD, names: Collection[str] | None = None) -> Holdings:
     """Everything that a site holds for this world; a target's training labels are never loaded.
 
-    held: bytes of samples that are read into memory; of more, none are. Raises DataRefused, with `context["path"]`, for data that
-    cannot be used. The coordinator may see its sentence; names of image files and contents of cells, which may be personal, are
-    only in its `context` and in the local log.
+    names: of the domains that it holds; None: all of the folder. held: bytes of samples that are read into memory; of more, none
+    are. Raises DataRefused, with `context["path"]`, for data that cannot be used. The coordinator may see its sentence; names of
+    image files and contents of cells, which may be personal, are only in its `context` and in the local log.
     """
     folder = Path(path)
     try:
-        surveys = survey_all(folder, world, role)
+        surveys = survey_all(folder, world, role, names)
         check_site(folder, surveys, world, role, held)
         room = room_for(surveys, world, role, held)
         warn_unlabelled(folder, surveys)

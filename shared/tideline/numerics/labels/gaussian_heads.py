@@ -15,6 +15,9 @@ from torch import Tensor
 from tideline.numerics.labels.softmax import Linear
 
 SHRINKAGE = 0.2
+FLAT = 1e-12  # of a feature's mean square: a variance that is less is rounding
+LEAST = 1e-9  # variance within classes, where classes lie in points
+NEVER = float(torch.finfo(torch.float32).min)  # a class's bias
 
 
 @dataclass(frozen=True)
@@ -39,16 +42,35 @@ def class_sums(x: Tensor, y: Tensor, classes: int) -> ClassSums:
 def heads(sums: ClassSums, shrinkage: float = SHRINKAGE) -> Linear:
     """W = Sigma^-1 mu, b = -mu Sigma^-1 mu / 2 + log prior, float64.
 
-    Sigma is the covariance within classes, shrunk to its mean variance.
-    A class without rows is never predicted: its bias is the least float. Raises ValueError where no class has two rows.
+    Sigma is the covariance within classes, of features in units of their spread over all rows, shrunk to its mean variance. So no
+    scale of a feature matters; a constant one has no weight. A class without rows is never predicted: its bias is the least of
+    floats. Raises ValueError where no class has two rows, or sums are not those of rows.
     """
     n, there = sums.count.sum(), sums.count > 0
     if float(sums.count.max()) < 2:
         raise ValueError("Gaussian heads want a class with two rows")
-    mu = sums.total / sums.count.clamp_min(1)[:, None]
-    within = (sums.second - mu.mT @ (sums.count[:, None] * mu)) / n
-    level = within.diagonal().mean().clamp_min(torch.finfo(torch.float32).tiny)
-    sigma = (1 - shrinkage) * within + shrinkage * level * torch.eye(len(within), dtype=within.dtype)
-    W = torch.linalg.solve(sigma, mu.mT).mT
+    centre = sums.total.sum(0) / n
+    scatter = sums.second - n * centre[:, None] * centre
+    spread, still = spreads(scatter.diagonal() / n, sums.second.diagonal() / n)
+    mu = (sums.total / sums.count.clamp_min(1)[:, None] - centre) / spread * there[:, None]
+    within = scatter / n / spread / spread[:, None] - mu.mT @ (sums.count[:, None] * mu) / n
+    W = weights(mu, within, shrinkage).masked_fill(still, 0.0)
     b = -(mu * W).sum(1) / 2 + (sums.count / n).clamp_min(torch.finfo(torch.float64).tiny).log()
-    return Linear(W, torch.where(there, b, torch.full_like(b, torch.finfo(torch.float32).min)))
+    if not bool(torch.isfinite(W).all()):
+        raise ValueError("The sums are not those of rows")
+    W = W / spread
+    return Linear(W, torch.where(there, b - W @ centre, torch.full_like(b, NEVER)))
+
+
+def spreads(variance: Tensor, square: Tensor) -> tuple[Tensor, Tensor]:
+    """Standard deviations (d,), 1 for what is constant but for rounding; and which are constant. square: mean squares."""
+    still = variance <= FLAT * square
+    return torch.where(still, torch.ones_like(variance), variance.clamp_min(0).sqrt()), still
+
+
+def weights(mu: Tensor, within: Tensor, shrinkage: float) -> Tensor:
+    """mu Sigma^-1 (K, d), Sigma: the covariance `within` (d, d), shrunk."""
+    level = within.diagonal().mean().clamp_min(LEAST)
+    sigma = (1 - shrinkage) * within + shrinkage * level * torch.eye(len(within), dtype=within.dtype)
+    found: Tensor = torch.linalg.solve_ex(sigma, mu.mT).result
+    return found.mT

@@ -1,0 +1,173 @@
+"""Gaussian heads: one linear classifier from one round of sums, on features that nobody trains.
+
+FedCGS (Guan, Zhou, Gu, AAAI 2025), the classical discriminant of Fisher: each site sends counts and sums by class and the sum of
+its features' products; the coordinator solves W = Sigma^-1 mu. Nothing but sums is asked for, so whoever adds them up first
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from tideline import nets
+from tideline.algorithms.averaging import predict_by
+from tideline.algorithms.averaging.messages import Model
+from tideline.core.algorithm import Algorithm, RunModel
+from tideline.core.errors import ConfigRefused, RosterRefused, StepFailed
+from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, marked, to, to_all
+from tideline.core.privacy import Exposure
+from tideline.core.record import Nothing, field, record
+from tideline.core.run import ClientId, Role, Roster, World, described
+from tideline.core.settings import Plain, setting
+from tideline.core.step import Outcome, Site, step
+from tideline.learning.evaluate import evaluate
+from tideline.nets.layers import CLASSIFIER
+from tideline.numerics.labels import gaussian_heads as numerics
+from tideline.numerics.labels.gaussian_heads import ClassSums
+
+WEIGHT, BIAS = f"{CLASSIFIER}weight", f"{CLASSIFIER}bias"
+MOST_FEATURES = 4096  # their products are 67 MB
+
+
+@dataclass(frozen=True)
+class GaussianHeads:
+    """Settings of Gaussian heads."""
+
+    shrinkage: float = setting(numerics.SHRINKAGE, low=0.0, high=1.0, doc="share of the mean variance in the covariance")
+    least_rows: int = setting(2, low=1, doc="rows of a class below which a site tells nothing of it")
+    roles: tuple[Role, ...] = setting((Role.SOURCE, Role.PEER), doc="whose labels are learnt from")
+    confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too")
+
+
+@record
+class Sums:
+    """Up: sums over a site's labelled training rows, float64."""
+
+    count: Tensor = field("classes", Exposure.COUNT, low=0, doc="rows of each class")
+    total: Tensor = field("classes d", Exposure.STATISTIC, doc="the sum of features, by class")
+    second: Tensor = field("pairs", Exposure.STATISTIC, doc="the sum of products of two features, each pair once")
+
+
+# At a site
+
+
+@step(metrics=("samples",))
+def sums(order: Nothing, memory: Nothing, site: Site[GaussianHeads]) -> Outcome[Sums, Nothing]:
+    """Counts, sums and products of classes with `least_rows` rows."""
+    y, K, d = site.data.y, site.world.classes, nets.width(site.world)
+    assert y is not None, "only labelled sites are asked"
+    there = torch.bincount(y, minlength=K) >= site.config.least_rows
+    found, done = nothing(K, d), 0
+    for x in site.data.x.parts():
+        own, done = y[done : done + len(x)], done + len(x)
+        kept = there[own]
+        found += numerics.class_sums(x.flatten(1)[kept], own[kept], K)
+        site.tick(done / len(y))
+    rows, columns = pairs(d)
+    reply = Sums(found.count, found.total, found.second[rows, columns])
+    return Outcome(reply, memory, {"samples": int(found.count.sum())})
+
+
+def nothing(classes: int, d: int) -> ClassSums:
+    zeros = [torch.zeros(shape, dtype=torch.float64) for shape in ((classes,), (classes, d), (d, d))]
+    return ClassSums(*zeros)
+
+
+def pairs(d: int) -> tuple[Tensor, Tensor]:
+    """Each pair of features once: rows and columns of the upper triangle, d (d + 1) / 2 each."""
+    rows, columns = torch.triu_indices(d, d)
+    return rows, columns
+
+
+def predict(order: Model, memory: Nothing, site: Site[GaussianHeads], x: Tensor) -> Tensor:
+    return predict_by(order.model, memory, site, x)
+
+
+# At the coordinator
+
+
+def begin(config: GaussianHeads, world: World, roster: Roster, rng: Generator) -> Model:
+    return Model({name: torch.zeros(like.shape, dtype=like.dtype) for name, like in nets.template(world).items()})
+
+
+def solve(state: Model, replies: Replies[Sums], turn: Turn[GaussianHeads]) -> Folded[Model]:
+    """The classifier of all sums. Raises StepFailed where they are too few, or those of no rows."""
+    d, K = state.model[WEIGHT].shape[1], turn.world.classes
+    found, used = nothing(K, d), list[str]()
+    for site, reply in replies.items():
+        if float(reply.count.sum()) > 0:
+            found += ClassSums(reply.count.double(), reply.total.double(), square(reply.second.double(), d))
+            used.append(site)
+    try:
+        made = numerics.heads(found, turn.config.shrinkage)
+    except ValueError as error:
+        what = f"No classifier follows from the sums of {len(used)} sites: {str(error)[0].lower()}{str(error)[1:]}"
+        raise StepFailed(what, "Look at what the sites hold: tideline data check; or lower least_rows") from error
+    weights = {WEIGHT: made.weight.float(), BIAS: made.bias.clamp_min(numerics.NEVER).float()}
+    return Folded(Model(weights), marked({"left out": (site for site in replies if site not in used)}))
+
+
+def square(upper: Tensor, d: int) -> Tensor:
+    """The symmetric matrix (d, d) of an upper triangle."""
+    made = upper.new_zeros(d, d)
+    made[pairs(d)] = upper
+    return made + made.mT - made.diagonal().diag()
+
+
+def asked(turn: Turn[GaussianHeads]) -> tuple[ClientId, ...]:
+    return turn.labelled(*turn.config.roles)
+
+
+def plan(c: GaussianHeads) -> Plan[GaussianHeads, Model]:
+    """Sums, then one scoring of all."""
+    first: Phase[GaussianHeads, Model] = Phase("sums", sums, ask=to(asked, Nothing), fold=solve)
+    score: Phase[GaussianHeads, Model] = evaluate(to_all(Model), predict, takes=Model, confidence=c.confidence)
+    return (first, score)
+
+
+def fits(config: GaussianHeads, world: World, roster: Roster) -> None:
+    """Rows are features, the network is one linear layer, and somebody has labels. Raises ConfigRefused, RosterRefused."""
+    nets.check(world)
+    if set(nets.template(world)) != {WEIGHT, BIAS}:
+        what = f"world.model is {world.model}, which learns its features; Gaussian heads are solved on features that are there"
+        todo = "Use model: linear for data that are features, or trains: head over pretrained weights"
+        raise ConfigRefused(what, todo, path="world.model")
+    if (d := nets.width(world)) > MOST_FEATURES:
+        what = f"There are {d} features; each site would send {d * (d + 1) // 2} products of them"
+        raise ConfigRefused(what, f"Give at most {MOST_FEATURES} features, or a network with a bottleneck", path="world.inputs")
+    if not any(m.labelled and m.role in config.roles for m in roster):
+        what = f"No member can teach: the method needs a labelled site in one of its roles; the roster has {described(roster)}"
+        raise RosterRefused(what, "Give a labelled site the role source", path="roster")
+
+
+def sizes(config: GaussianHeads, world: World) -> Mapping[str, int]:
+    d = nets.width(world)
+    return {"d": d, "pairs": d * (d + 1) // 2}
+
+
+PRESETS: Mapping[str, Mapping[str, Plain]] = {"demo": {"shrinkage": 0.9}, "tiny": {}}
+CLAIMS = (
+    "What leaves a labelled site are sums over its rows: counts, sums by class, and products over all classes together.",
+    "Not claimed: that sums hide rows. Those of two rows of a class come near to telling them; raise least_rows.",
+    "Targets send nothing but scores.",
+)
+
+gaussian_heads: Algorithm[GaussianHeads, Model, Nothing] = Algorithm(
+    name="gaussian_heads",
+    paper="Guan, Zhou, Gu: Capture Global Feature Statistics for One-Shot Federated Learning, 2025",
+    summary="One linear classifier from one round of sums, on features that are data or a frozen encoder's",
+    config=GaussianHeads,
+    state=Model,
+    begin=begin,
+    plan=plan,
+    fits=fits,
+    presets=PRESETS,
+    sizes=sizes,
+    network="linear",
+    claims=CLAIMS,
+    result=(RunModel(lambda config, world, state: state.model),),
+)
