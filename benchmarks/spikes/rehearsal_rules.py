@@ -1,0 +1,194 @@
+"""Which rule chooses an adaptation for a target best, by rehearsals alone: judged on families that it was not chosen on.
+
+    python benchmarks/spikes/rehearsal_rules.py OUT
+
+OUT is what `rehearsal_outcomes.py` wrote. A rule says how to weigh the candidates' predictions for a target; its constants are
+those that gain most on all other families. Gains are differences of accuracy to no adaptation, summed over targets, in points;
+`oracle` is the sum of each target's best candidate. Harm: significantly below no adaptation (paired over rows, 95 %).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.limits import table
+from benchmarks.spikes.rehearsal_outcomes import SETS
+
+Array: TypeAlias = NDArray[np.float64]
+LEAST = 1e-3  # of a distance whose logarithm is taken
+NO_SHIFT = math.inf
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of each candidate: predictions p (m, n, classes) of rows with labels y (n,); far (2,): the place's distances."""
+
+    p: Array
+    y: NDArray[np.int64]
+    far: Array
+
+    @property
+    def accuracy(self) -> Array:
+        found: Array = (self.p.argmax(2) == self.y).mean(1)
+        return found
+
+    @property
+    def gain(self) -> Array:
+        return self.accuracy - self.accuracy[0]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A target, and what was rehearsed for it at each labelled site."""
+
+    family: str
+    real: bool
+    target: Outcome
+    rehearsals: tuple[Outcome, ...]
+
+    @property
+    def gains(self) -> Array:
+        """(sites, m)."""
+        return np.stack([each.gain for each in self.rehearsals])
+
+
+Rule: TypeAlias = Callable[[Case], Array]  # the weight of each candidate's predictions (m,), of sum 1
+
+
+def alike(case: Case, h: float) -> Array:
+    """How much each rehearsal weighs: as the shift there resembles the target's."""
+    apart = np.array([np.abs(logs(each) - logs(case.target)).sum() for each in case.rehearsals])
+    w: Array = np.exp(-apart / h)
+    return w / w.sum() if w.sum() > 0 else np.full(len(w), 1 / len(w))
+
+
+def logs(outcome: Outcome) -> Array:
+    found: Array = np.log(np.maximum(outcome.far, LEAST))
+    return found
+
+
+def winner(case: Case, k: float = 0.0, h: float = NO_SHIFT) -> Array:
+    """The candidate of the largest mean gain, less k standard errors; none where no mean is above 0."""
+    gains = case.gains
+    error = gains.std(0) / math.sqrt(len(gains))
+    score = alike(case, h) @ gains - k * error
+    return np.eye(len(score))[int(score.argmax()) if score.max() > 0 else 0]
+
+
+def vote(case: Case, tau: float, h: float = NO_SHIFT) -> Array:
+    """All candidates whose mean gain is not negative, no adaptation among them, weighing exp(mean gain / tau)."""
+    score = alike(case, h) @ case.gains
+    w = np.where(score >= 0, np.exp((score - score.max()) / tau), 0.0)
+    found: Array = w / w.sum()
+    return found
+
+
+def agreement(case: Case) -> Array:
+    """The candidate that agrees most with the mean of all of them: no rehearsal."""
+    labels = case.target.p.argmax(2)
+    return np.eye(len(labels))[int((labels == case.target.p.mean(0).argmax(1)).mean(1).argmax())]
+
+
+RULES: Mapping[str, Sequence[Rule]] = {
+    "mean": (winner,),
+    "bound, k = 1": (partial(winner, k=1.0),),
+    "mean, alike": [partial(winner, h=h) for h in (0.5, 1.0, 2.0)],
+    "vote": [partial(vote, tau=tau) for tau in (0.005, 0.01, 0.02, 0.05)],
+    "vote, alike": [partial(vote, tau=tau, h=h) for tau in (0.005, 0.01, 0.02, 0.05) for h in (0.5, 1.0, 2.0, NO_SHIFT)],
+    "agreement": (agreement,),
+}
+
+
+@dataclass
+class Judged:
+    """Sums over targets."""
+
+    gain: float = 0.0
+    oracle: float = 0.0
+    harmed: int = 0
+    targets: int = 0
+
+    def add(self, case: Case, rule: Rule) -> None:
+        guess = np.tensordot(rule(case), case.target.p, 1).argmax(1)
+        difference = (guess == case.target.y).astype(float) - (case.target.p[0].argmax(1) == case.target.y)
+        self.gain += float(difference.mean())
+        self.oracle += float(case.target.gain.max())
+        self.harmed += bool(difference.mean() + 1.96 * difference.std() / math.sqrt(len(difference)) < 0)
+        self.targets += 1
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        share = f"{100 * self.gain / self.oracle:.1f} %" if self.oracle else ""
+        return f"{100 * self.gain:.1f} of {100 * self.oracle:.1f}", share, f"{self.harmed} of {self.targets}"
+
+
+def total(cases: Sequence[Case], rule: Rule) -> Judged:
+    found = Judged()
+    for case in cases:
+        found.add(case, rule)
+    return found
+
+
+def judged(cases: Sequence[Case], among: Sequence[Rule]) -> list[Judged]:
+    """On real sets and on generated shifts: each family by the rule that gains most on all others."""
+    real, made = Judged(), Judged()
+    for family in sorted({case.family for case in cases}):
+        others = [case for case in cases if case.family != family]
+        best = max(among, key=lambda rule: total(others, rule).gain) if len(among) > 1 else among[0]
+        for case in cases:
+            if case.family == family:
+                (real if case.real else made).add(case, best)
+    return [real, made]
+
+
+def cases_in(folder: Path) -> list[Case]:
+    return [case for path in sorted(folder.glob("*.npz")) for case in cases_of(path)]
+
+
+def cases_of(path: Path) -> list[Case]:
+    kind, base, *_ = path.stem.split("-")
+    file = np.load(path)
+
+    def outcome(target: str, site: str) -> Outcome:
+        p, y, far = (file[f"{target}/{site}/{key}"] for key in ("p", "y", "far"))
+        return Outcome(p.astype(np.float64), y, far)
+
+    places = {tuple(key.split("/")[:2]) for key in file.files}
+    targets = sorted({target for target, _ in places})
+    return [
+        Case(
+            family=SETS[base],
+            real=kind == "real",
+            target=outcome(target, ""),
+            rehearsals=tuple(outcome(target, site) for own, site in sorted(places) if own == target and site),
+        )
+        for target in targets
+    ]
+
+
+def main() -> None:
+    """Print a line for each rule."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="the folder of outcomes")
+    cases = cases_in(parser.parse_args().out)
+    if not cases:
+        parser.error("there are no outcomes; write them with rehearsal_outcomes.py")
+    rows = [(name, *(cell for each in judged(cases, among) for cell in each.cells)) for name, among in RULES.items()]
+    heads = ("rule", "real, points", "of oracle", "harmed", "generated, points", "of oracle", "harmed")
+    print("\n".join(table(heads, rows)))
+
+
+if __name__ == "__main__":
+    main()
