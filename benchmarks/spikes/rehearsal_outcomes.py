@@ -228,7 +228,7 @@ def shifted_site(x: Tensor, y: Tensor, kind: str, size: float, rng: torch.Genera
     d, spread = x.shape[1], x.std(0)
     if "label" in kind:
         weight = torch.rand(int(y.max()) + 1, generator=rng) ** (4 * size)
-        chosen = torch.multinomial(weight[y] + 1e-9, max(len(y) // 2, 50), generator=rng)
+        chosen = torch.multinomial(weight[y] + 1e-9, min(max(len(y) // 2, 50), len(y)), generator=rng)
         x, y = x[chosen], y[chosen]
     if "diag" in kind:
         x = x * torch.exp(0.7 * size * normal(d)) + size * spread * normal(d)
