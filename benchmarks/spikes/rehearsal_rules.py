@@ -21,14 +21,19 @@ from typing import TypeAlias
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from benchmarks.limits import table
 from benchmarks.spikes.rehearsal_outcomes import SETS
+from tideline.numerics.rehearsal.choice import vote
+from tideline.numerics.rehearsal.expectation import Expectation, expected
+from tideline.numerics.rehearsal.shifts import Shift, likeness
 
 Array: TypeAlias = NDArray[np.float64]
-LEAST = 1e-3  # of a distance whose logarithm is taken
 NO_SHIFT = math.inf
+LEVEL = 0.9  # of an interval
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,15 @@ class Outcome:
     @property
     def gain(self) -> Array:
         return self.accuracy - self.accuracy[0]
+
+    @property
+    def shift(self) -> Shift:
+        return Shift(*map(float, self.far))
+
+    def gained(self, weights: Array) -> tuple[float, float]:
+        """The gain of a vote with these weights, and the share of rows whose prediction it changes."""
+        guess, none = np.tensordot(weights, self.p, 1).argmax(1), self.p[0].argmax(1)
+        return float((guess == self.y).mean() - (none == self.y).mean()), float((guess != none).mean())
 
 
 @dataclass(frozen=True)
@@ -67,31 +81,22 @@ class Case:
 Rule: TypeAlias = Callable[[Case], Array]  # the weight of each candidate's predictions (m,), of sum 1
 
 
-def alike(case: Case, h: float) -> Array:
+def alike(case: Case, h: float) -> Tensor:
     """How much each rehearsal weighs: as the shift there resembles the target's."""
-    apart = np.array([np.abs(logs(each) - logs(case.target)).sum() for each in case.rehearsals])
-    w: Array = np.exp(-apart / h)
-    return w / w.sum() if w.sum() > 0 else np.full(len(w), 1 / len(w))
-
-
-def logs(outcome: Outcome) -> Array:
-    found: Array = np.log(np.maximum(outcome.far, LEAST))
-    return found
+    return likeness(case.target.shift, [each.shift for each in case.rehearsals], h)
 
 
 def winner(case: Case, k: float = 0.0, h: float = NO_SHIFT) -> Array:
     """The candidate of the largest mean gain, less k standard errors; none where no mean is above 0."""
     gains = case.gains
     error = gains.std(0) / math.sqrt(len(gains))
-    score = alike(case, h) @ gains - k * error
+    score = alike(case, h).numpy() @ gains - k * error
     return np.eye(len(score))[int(score.argmax()) if score.max() > 0 else 0]
 
 
-def vote(case: Case, tau: float, h: float = NO_SHIFT) -> Array:
-    """All candidates whose mean gain is not negative, no adaptation among them, weighing exp(mean gain / tau)."""
-    score = alike(case, h) @ case.gains
-    w = np.where(score >= 0, np.exp((score - score.max()) / tau), 0.0)
-    found: Array = w / w.sum()
+def voted(case: Case, tau: float, h: float = NO_SHIFT) -> Array:
+    """`vote` of tideline.numerics.rehearsal.choice."""
+    found: Array = vote(torch.from_numpy(case.gains), alike(case, h), tau).numpy()
     return found
 
 
@@ -105,8 +110,8 @@ RULES: Mapping[str, Sequence[Rule]] = {
     "mean": (winner,),
     "bound, k = 1": (partial(winner, k=1.0),),
     "mean, alike": [partial(winner, h=h) for h in (0.5, 1.0, 2.0)],
-    "vote": [partial(vote, tau=tau) for tau in (0.005, 0.01, 0.02, 0.05)],
-    "vote, alike": [partial(vote, tau=tau, h=h) for tau in (0.005, 0.01, 0.02, 0.05) for h in (0.5, 1.0, 2.0, NO_SHIFT)],
+    "vote": [partial(voted, tau=tau) for tau in (0.005, 0.01, 0.02, 0.05)],
+    "vote, alike": [partial(voted, tau=tau, h=h) for tau in (0.005, 0.01, 0.02, 0.05) for h in (0.5, 1.0, 2.0, NO_SHIFT)],
     "agreement": (agreement,),
 }
 
@@ -153,6 +158,65 @@ def judged(cases: Sequence[Case], among: Sequence[Rule]) -> list[Judged]:
     return [real, made]
 
 
+@dataclass(frozen=True)
+class Foretold:
+    """What was expected of the vote at a target, and what it gained there."""
+
+    case: Case
+    expectation: Expectation
+    gain: float
+
+    @property
+    def score(self) -> float:
+        """Of the interval: its width, and what it misses by, 2 / (1 - LEVEL) times (Gneiting, Raftery, 2007)."""
+        low, high = self.expectation.low, self.expectation.high
+        return high - low + 2 / (1 - LEVEL) * (max(low - self.gain, 0) + max(self.gain - high, 0))
+
+    @property
+    def held(self) -> bool:
+        return self.expectation.low <= self.gain <= self.expectation.high
+
+
+def foretold(case: Case) -> Foretold:
+    """Each rehearsal of the vote has the weights that follow from all others."""
+    own = likeness(case.target.shift, [each.shift for each in case.rehearsals])
+    weights: Array = vote(torch.from_numpy(case.gains), own).numpy()
+    tried = [site.gained(from_others(case, i, weights)) for i, site in enumerate(case.rehearsals)]
+    gains, changed = (torch.tensor(each) for each in zip(*tried, strict=True))
+    gain, here = case.target.gained(weights)
+    return Foretold(case, expected(gains, changed, own, here, len(case.target.y)), gain)
+
+
+def from_others(case: Case, i: int, weights: Array) -> Array:
+    rest = [each for j, each in enumerate(case.rehearsals) if j != i]
+    if not rest:
+        return weights
+    w = likeness(case.rehearsals[i].shift, [each.shift for each in rest])
+    found: Array = vote(torch.tensor(np.stack([each.gain for each in rest])), w).numpy()
+    return found
+
+
+def pooled(cases: Sequence[Foretold]) -> list[Foretold]:
+    """The same with the plain spread of gains in other families in place of rehearsals."""
+    made = []
+    for each in cases:
+        others = np.array([o.gain for o in cases if o.case.family != each.case.family])
+        low, high = np.quantile(others, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+        made.append(Foretold(each.case, Expectation(float(others.mean()), float(low), float(high)), each.gain))
+    return made
+
+
+def line_of(name: str, cases: Sequence[Foretold]) -> tuple[str, ...]:
+    """How many intervals hold, how wide they are, and their score, in points: on real sets, then on generated shifts."""
+    cells = [name]
+    for real in (True, False):
+        of = [each for each in cases if each.case.real is real]
+        width = float(np.median([each.expectation.high - each.expectation.low for each in of]))
+        held, score = np.mean([each.held for each in of]), np.mean([each.score for each in of])
+        cells += [f"{100 * held:.1f} %", f"{100 * width:.1f}", f"{100 * score:.1f}"]
+    return tuple(cells)
+
+
 def cases_in(folder: Path) -> list[Case]:
     return [case for path in sorted(folder.glob("*.npz")) for case in cases_of(path)]
 
@@ -187,7 +251,10 @@ def main() -> None:
         parser.error("there are no outcomes; write them with rehearsal_outcomes.py")
     rows = [(name, *(cell for each in judged(cases, among) for cell in each.cells)) for name, among in RULES.items()]
     heads = ("rule", "real, points", "of oracle", "harmed", "generated, points", "of oracle", "harmed")
-    print("\n".join(table(heads, rows)))
+    print("\n".join(table(heads, rows)), end="\n\n")
+    told = [foretold(case) for case in cases]
+    lines = [line_of("rehearsed", told), line_of("spread of gains elsewhere", pooled(told))]
+    print("\n".join(table(("expectation", *("real: held", "width", "score"), *("generated: held", "width", "score")), lines)))
 
 
 if __name__ == "__main__":
