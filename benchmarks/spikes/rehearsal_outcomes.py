@@ -177,7 +177,7 @@ def load(folder: Path) -> Domains:
 
 def features(name: str, path: Path) -> Rows:
     """A domain's rows as the studies of these sets take them."""
-    file = np.load(path)
+    file = np.load(path, allow_pickle=False)
     x, y = file["x"].astype(np.float32), torch.tensor(file["y"].astype(np.int64))
     if name == "office_caltech10_surf":
         x /= x.sum(1, keepdims=True).clip(1)

@@ -223,7 +223,7 @@ def cases_in(folder: Path) -> list[Case]:
 
 def cases_of(path: Path) -> list[Case]:
     kind, base, *_ = path.stem.split("-")
-    file = np.load(path)
+    file = np.load(path, allow_pickle=False)
 
     def outcome(target: str, site: str) -> Outcome:
         p, y, far = (file[f"{target}/{site}/{key}"] for key in ("p", "y", "far"))
