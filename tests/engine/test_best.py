@@ -22,7 +22,7 @@ from tideline.core.errors import ConfigRefused, Malformed
 from tideline.core.phase import VALIDATION
 from tideline.core.run import ClientId, OrderId, Role, RunId
 from tideline.core.settings import plain, read
-from tideline.engine.coordinator.scores import scored_state
+from tideline.engine.coordinator.scores import chance_notes, scored_state
 from tideline.engine.model.brief import Brief, brief_in, plain_brief
 from tideline.engine.model.orders import Files, Order
 from tideline.engine.ports.site import Best, Head
@@ -215,3 +215,23 @@ def test_a_best_round_is_told() -> None:
 def test_a_head_with_its_best_is_plain_data() -> None:
     head = replace(BEFORE, best=Best(3, B, {"x": 0.25}))  # type: ignore[arg-type]
     assert read(Head, json.loads(json.dumps(plain(head))), "head") == head
+
+
+@pytest.mark.parametrize(("rate", "near"), [(1e-9, True), (0.3, False)])
+def test_a_run_that_learnt_nothing_says_so(rate: float, near: bool) -> None:
+    with closing(Federation(METHODS, sites())) as on:
+        config = {"rounds": 6, "rate": rate}
+        result = on.run(on.start(experiment("fedavg", dict(peaks.EXPERIMENT["roster"]), config=config)))
+        assert any("end near chance" in note and "for 3 classes" in note for note in result["notes"]) is near, result["notes"]
+
+
+def test_whose_scores_are_near_chance() -> None:
+    """Of sites with labels; not before the run has ended, nor where nobody tells all scores."""
+    roster = {ClientId("anna"): Role.SOURCE, ClientId("carl"): Role.TARGET}
+
+    def scores(anna: float) -> dict[str, Any]:
+        return {"anna": {"balanced_accuracy": {"value": anna}}, "carl": {"balanced_accuracy": {"value": 0.1}}}
+
+    assert chance_notes(scores(0.14), roster, 10, True) and not chance_notes(scores(0.16), roster, 10, True)
+    assert not chance_notes(scores(0.14), roster, 10, False) and not chance_notes({}, roster, 10, True)
+    assert chance_notes(scores(0.54), roster, 2, True)

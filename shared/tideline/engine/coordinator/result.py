@@ -10,7 +10,7 @@ from tideline.core.privacy import Clause, Contract, Exposure, to_json
 from tideline.core.run import ClientId, Role, RunId, plain_world
 from tideline.core.settings import plain
 from tideline.engine.coordinator.scheduler import progress_of, waiting_of, waits_for
-from tideline.engine.coordinator.scores import recalls_in, scores_in, selection_in, selection_notes
+from tideline.engine.coordinator.scores import chance_notes, recalls_in, scores_in, selection_in, selection_notes
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import JOIN, OPEN, RoundRow, RunRow, Status
 from tideline.engine.model.totals import (
@@ -52,7 +52,12 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
     totals = journal.round_totals(run.id)
     closed = phases(rounds, totals, admins)
     selected = selection_in(rounds, run.spec.scoring.selection, run.roster)
-    reports = (*notes({"phases": closed, "clients": clients}), *selection_notes(selected, run.status is Status.COMPLETED))
+    scores, ended = scores_in(rounds), run.status is Status.COMPLETED
+    reports = (
+        *notes({"phases": closed, "clients": clients}),
+        *selection_notes(selected, ended),
+        *chance_notes(scores, run.roster, run.spec.world.classes, ended),
+    )
     return {
         "run": run.id,
         "name": run.name,
@@ -75,7 +80,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "reference_status": sibling.status.value if sibling else None,
         "clients": clients,
         "generalization": generalization(run, clients, Shares(run, rounds, now_open, own)),
-        "scores": scores_in(rounds),
+        "scores": scores,
         "recall": recalls_in(rounds),
         "selection": selected,
         "phases": closed,

@@ -110,3 +110,21 @@ UNTOLD = (
 def selection_notes(said: Mapping[str, Any] | None, ended: bool) -> tuple[str, ...]:
     """What a user should know of a selection that found nothing."""
     return (UNTOLD.format(score=said["score"]),) if said is not None and ended and said["best"] is None else ()
+
+
+NEAR = 0.05  # above the share of one class among all: a mean of balanced accuracies that is less is near chance
+CHANCE = (
+    "The sites with labels end near chance: a mean balanced accuracy of {value:.2f} for {classes} classes. Look at the scales of"
+    " features (tideline data check), at the learning rate, and at how long it trains"
+)
+
+
+def chance_notes(
+    scores: Mapping[str, Mapping[str, Numbers]], roster: Mapping[ClientId, Role], classes: int, ended: bool
+) -> tuple[str, ...]:
+    """What a user should know of a run that learnt next to nothing where it had labels. scores: by site and name."""
+    taught = [site for site, role in roster.items() if role is not Role.TARGET and "balanced_accuracy" in scores.get(site, {})]
+    if not ended or not taught:
+        return ()
+    value = sum(scores[site]["balanced_accuracy"]["value"] for site in taught) / len(taught)
+    return (CHANCE.format(value=value, classes=classes),) if value < 1 / classes + NEAR else ()
