@@ -155,3 +155,10 @@ def test_a_sample_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = tide("data", "sample", tmp_path / "file", "--domain", "usps")
     assert done.exit_code == REFUSED and "Cannot write to" in done.stderr
+
+
+def test_check_says_where_features_have_other_scales(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (40, 2)) * (0.01, 4e6)
+    np.savez(tmp_path / "table.npz", x=x.astype(np.float32), y=np.arange(40) % 2)
+    shown = tide("data", "check", tmp_path)
+    assert shown.exit_code == 0 and "features of other scales: ranges from 0.019" in shown.stdout and "one scale" in shown.stdout

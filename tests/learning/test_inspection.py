@@ -239,3 +239,17 @@ def test_arrays_are_looked_at_in_pieces(tmp_path: Path, save_as: object, order: 
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     assert "cannot be read as an .npz file" in inspect(tmp_path, World(inputs=(1, 8, 8)), Role.TARGET).refused[0]["what"]
+
+
+@pytest.mark.parametrize(("units", "uneven"), [((0.01, 1.0, 4e6), True), ((1.0, 1.0, 900.0), False), ((0.0, 1.0, 1.0), False)])
+def test_features_of_other_scales(tmp_path: Path, units: tuple[float, ...], uneven: bool) -> None:
+    """A constant one has no scale. Samples of images have none either."""
+    y = np.arange(40) % 2
+    x = np.random.default_rng(0).uniform(-1, 1, (40, 3)) * units
+    np.savez(tmp_path / "table.npz", x=x.astype(np.float32), y=y)
+    content = inspect(tmp_path, None, None).domains[0].content
+    assert content is not None and content.scales is not None and content.uneven is uneven
+    assert content.scales[1] == pytest.approx(2 * max(units), rel=0.2)
+    np.savez(tmp_path / "table.npz", x=np.zeros((40, 8, 8), np.uint8), y=y)
+    content = inspect(tmp_path, None, None).domains[0].content
+    assert content is not None and content.scales is None and not content.uneven

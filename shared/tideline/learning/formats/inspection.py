@@ -39,6 +39,7 @@ BEYOND = 1 << 62  # classes of an unknown world
 SAMPLED = 100  # images of which the size is read
 OTHER = "other"  # the second class of a world if the folder names one only
 MOST = 1000  # classes of a guessed world; a column with more values probably holds no labels
+UNEVEN = 1000.0
 UNGUESSED = f"the labels have more than {MOST} different values, numbers beyond {MOST - 1}, or words that can name no class"
 Refusal = Mapping[str, Plain]
 P = ParamSpec("P")
@@ -57,13 +58,22 @@ class ClassCount:
 
 @dataclass(frozen=True)
 class Samples:
-    """What the samples are: shapes and types with their counts, the range of the values, and the files that cannot be read."""
+    """What the samples are: shapes and types with their counts, the range of the values, and the files that cannot be read.
+
+    scales: the least and the largest range of a feature that is not constant; None where samples are no features.
+    """
 
     shapes: Mapping[str, int]
     types: Mapping[str, int]
     low: float | None
     high: float | None
     unreadable: tuple[str, ...]
+    scales: tuple[float, float] | None = None
+
+    @property
+    def uneven(self) -> bool:
+        """Whether a feature is so much larger than another that it alone decides where both are taken as they are."""
+        return self.scales is not None and self.scales[1] > UNEVEN * self.scales[0]
 
 
 @dataclass(frozen=True)
@@ -128,17 +138,35 @@ class Tally:
     low: float = np.inf
     high: float = -np.inf
     lost: list[tuple[int, str]] = field(default_factory=list)
+    columns: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None  # the least and the largest of each feature
 
     def add(self, x: NDArray[np.generic]) -> None:
         """Count one piece (k, ...)."""
         self.shapes[times(x.shape[1:])] += len(x)
         self.types[TYPES.get(x.dtype.str[1:], str(x.dtype))] += len(x)
         self.low, self.high = min(self.low, float(x.min())), max(self.high, float(x.max()))
+        if x.ndim == 2 and len(x):
+            low, high = (each.astype(np.float64) for each in (x.min(0), x.max(0)))
+            known = self.columns if self.columns is not None and len(self.columns[0]) == len(low) else (low, high)
+            self.columns = np.minimum(known[0], low), np.maximum(known[1], high)
+
+    @property
+    def scales(self) -> tuple[float, float] | None:
+        reach = np.zeros(0) if self.columns is None else self.columns[1] - self.columns[0]
+        there = reach[np.isfinite(reach) & (reach > 0)]
+        return (float(there.min()), float(there.max())) if len(there) else None
 
     def samples(self, survey: Survey) -> Samples:
         names = tuple(f"{survey.name(row)} ({why})" for row, why in self.lost)
         low, high = (self.low, self.high) if self.shapes else (None, None)
-        return Samples(shapes=dict(self.shapes.most_common()), types=dict(self.types), low=low, high=high, unreadable=names)
+        return Samples(
+            shapes=dict(self.shapes.most_common()),
+            types=dict(self.types),
+            low=low,
+            high=high,
+            unreadable=names,
+            scales=self.scales,
+        )
 
 
 def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
