@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -253,3 +254,21 @@ def test_features_of_other_scales(tmp_path: Path, units: tuple[float, ...], unev
     np.savez(tmp_path / "table.npz", x=np.zeros((40, 8, 8), np.uint8), y=y)
     content = inspect(tmp_path, None, None).domains[0].content
     assert content is not None and content.scales is None and not content.uneven
+
+
+def test_measurements_as_labels_are_refused(tmp_path: Path) -> None:
+    """There is no regression; names of classes that are such numbers have to be listed."""
+    (tmp_path / "a.csv").write_text("x,label\n" + "".join(f"{i},{i / 7:.3f}\n" for i in range(40)))
+    with pytest.raises(DataRefused, match="not whole, such as") as refused:
+        inspect(tmp_path, None, Role.SOURCE)
+    assert "regression" in refused.value.todo
+    (tmp_path / "a.csv").write_text("x,label\n" + "".join(f"{i},{('0.5', '1.5')[i % 2]}\n" for i in range(40)))
+    (tmp_path / "classes.txt").write_text("0.5\n1.5\n")
+    assert inspect(tmp_path, None, Role.SOURCE).usable
+
+
+@pytest.mark.parametrize("y", [np.linspace(0, 1, 40), np.zeros((40, 3), int)])
+def test_arrays_of_other_tasks_are_refused(tmp_path: Path, y: Any) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((40, 2), np.float32), y=y)
+    refused = inspect(tmp_path, FEATURES, Role.SOURCE).refused
+    assert refused and "there is none for regression, or for several labels" in str(refused[0]["todo"])

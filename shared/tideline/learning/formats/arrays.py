@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
-from tideline.learning.formats.classes import as_labels, known, lowest
+from tideline.learning.formats.classes import ONE_CLASS, as_labels, known, lowest
 from tideline.learning.formats.holdings import Rows, Sides, listed, parted, split_beside
 from tideline.learning.formats.surveys import Piece, Place, Survey, at, check_settings, readable
 from tideline.learning.formats.transforms import check_kind
@@ -135,6 +135,6 @@ def check_heads(heads: Mapping[str, Head]) -> None:
         raise DataRefused(f"x has {x[0] if x else 'no'} rows", "Give every domain at least 2 rows, one for each sample")
     y = heads["y"].shape if "y" in heads else x[:1]
     if len(y) != 1:
-        raise DataRefused(f"y has shape {y}", "Save one whole number per sample, with shape (n,)")
+        raise DataRefused(f"y has shape {y}", f"Save one whole number per sample, with shape (n,). {ONE_CLASS}")
     if y != x[:1]:
         raise DataRefused(f"x has {x[0]} rows and y has {y[0]}", "Save one label per sample", expected=x[0], got=y[0])

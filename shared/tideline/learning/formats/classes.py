@@ -22,7 +22,9 @@ CLASSES = "classes.txt"
 UNKNOWN = -1  # the label of a row that has none
 STRANGE = -2  # a word that names no class
 NO_LABEL = ("", "-1", "-1.0")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 WHOLE = re.compile(r"\d{1,18}(\.0*)?", re.ASCII)
+ONE_CLASS = "Methods classify, and a row has one class: there is none for regression, or for several labels of a row"
 SHOWN = 20  # names of classes in a sentence
 
 
@@ -116,7 +118,7 @@ def lowest(role: Role) -> int:
 def as_labels(y: NDArray[np.generic], classes: int, low: int, among: str, todo: str) -> NDArray[np.int64]:
     """Labels as int64. Raises DataRefused unless they are whole numbers in [low, classes). `among`: which rows they belong to."""
     if y.dtype.kind not in "biuf" or not np.all(y == np.floor(y.astype(np.float64))):
-        raise DataRefused(f"the labels in y{among} ({y.dtype.name}) are not whole numbers", todo)
+        raise DataRefused(f"the labels in y{among} ({y.dtype.name}) are not whole numbers", f"{todo}. {ONE_CLASS}")
     bad = y[(y < low) | (y >= classes)]  # type: ignore[operator]
     if bad.size:
         what = f"y holds the label {bad[0]:g}{among}; the world has the classes 0 to {classes - 1}"

@@ -6,7 +6,7 @@ One piece of samples is in memory at a time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,8 @@ from tideline.learning.formats import arrays, csv_files, folder, images, parquet
 from tideline.learning.formats.classes import (
     CLASSES,
     NO_LABEL,
+    NUMBER,
+    ONE_CLASS,
     WHOLE,
     AnyClasses,
     Classes,
@@ -380,6 +382,11 @@ def inputs_of(hints: Iterable[Hint]) -> tuple[int, ...]:
     return (3, *most[1:]) if any(each[1:] == most[1:] and each[0] == 3 for each in inputs) else most
 
 
+def measured(words: Collection[str]) -> bool:
+    """Whether labels look like measurements: numbers all, and not all of them whole."""
+    return all(NUMBER.fullmatch(word) for word in words) and not all(WHOLE.fullmatch(word) for word in words)
+
+
 def fitting(folder: Path, hints: Mapping[str, Hint]) -> World | None:
     """A world that fits most domains; None if labels do not show its classes. Raises DataRefused for impossible class names."""
     world, path = World(inputs=inputs_of(hints.values()), classes=2, model="lenet"), folder / CLASSES
@@ -393,6 +400,9 @@ def fitting(folder: Path, hints: Mapping[str, Hint]) -> World | None:
     words = sorted(frozenset().union(*(each or () for each in of_domains)))
     if None in of_domains or len(words) > MOST:
         return None
+    if measured(words):
+        what = f"{folder}: the labels are numbers that are not whole, such as {next(w for w in words if not WHOLE.fullmatch(w))}"
+        raise DataRefused(what, f"Give each row a class; if these are names of classes, list them in {CLASSES}. {ONE_CLASS}")
     if not all(WHOLE.fullmatch(word) for word in words):
         return with_names(folder, world, tuple(words))
     classes = max((int(float(word)) + 1 for word in words), default=2)
