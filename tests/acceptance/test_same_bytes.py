@@ -17,7 +17,7 @@ from safetensors.torch import save
 
 from tests.acceptance.conftest import SITES, WORLD, joined, write_blobs
 from tests.acceptance.harness import Net, net
-from tests.laws.case import ON_IMAGES
+from tests.laws.case import NETWORKS, ON_IMAGES
 from tests.laws.trace import answered, asked
 from tideline import nets
 from tideline.algorithms import METHODS
@@ -72,7 +72,8 @@ def write_pictures(folder: Path, seed: int) -> Path:
 
 def experiment(method: str, **more: Any) -> dict[str, Any]:
     """A small run of a method on the three sites."""
-    return {"method": method, "preset": "tiny", "world": WORLD, "roster": SITES, "seed": 5, "reference": {}, **more}
+    world = {**WORLD, "model": NETWORKS.get(method, WORLD["model"])}
+    return {"method": method, "preset": "tiny", "world": world, "roster": SITES, "seed": 5, "reference": {}, **more}
 
 
 def simulated(data: dict[str, Path], given: dict[str, Any], methods: Methods = METHODS) -> tuple[Federation, str, dict[str, Any]]:
