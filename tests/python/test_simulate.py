@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import tideline
 from tests.python.rows import FAST, build, rows, sites
@@ -81,6 +82,27 @@ def test_networks_are_known_to_their_call_alone() -> None:
     assert run.model().predict(rows()[0]).probabilities.shape == (60, 3)
     with pytest.raises(ConfigRefused, match=r"world\.model is 'mine'; there is no such network here"):
         tideline.simulate(**{**FAST, "world": world}, sites=sites())
+
+
+class Small(nn.Module):
+    """A network that works on few rows, as it is tried on, and on no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.classifier = nn.Linear(6, 4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) > 9:
+            raise ValueError("too many rows")
+        logits: torch.Tensor = self.classifier(self.hidden(x))
+        return logits
+
+
+def test_what_a_network_raises_in_a_step_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """With its words and its place, once: a simulation has no agent whose log would have them."""
+    run = tideline.simulate(**{**FAST, "world": {"model": "mine"}}, sites=sites(), networks={"mine": lambda world: Small()})
+    assert run.status == "stalled" and "raised ValueError" in run.cause and "too many rows" not in run.cause
+    assert caplog.text.count("ValueError: too many rows") == 1 and "in forward" in caplog.text and "At a:" in caplog.text
 
 
 def test_a_file_of_an_own_network_is_loaded_where_its_function_is_given(tmp_path: Path) -> None:
