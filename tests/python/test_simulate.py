@@ -225,3 +225,29 @@ def test_what_is_wrong_is_raised(given: dict[str, Any], kind: type[Exception], w
     """Before the run begins, in the words of the command line."""
     with pytest.raises(kind, match=words):
         tideline.simulate(**{**FAST, "sites": sites(), **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([{"x": 1}] * 9, "row 0 of the training dataset: x is of the type dict"),
+        (list(range(9)), "row 0 of the training dataset: x is of the type int"),
+        ((rows()[0], torch.full((60,), -5)), "the label is no class: below -1, or far too large"),
+    ],
+)
+def test_rows_of_which_no_world_can_be_found(given: Any, words: str) -> None:
+    """By the row, in words about it."""
+    with pytest.raises(DataRefused, match=words):
+        tideline.simulate(**FAST, sites=sites(d=Site(train=given)))
+
+
+def test_rows_to_predict() -> None:
+    """Tensors and arrays of any numbers; anything else, and what is not finite, is refused."""
+    model = tideline.simulate(**FAST, sites=sites()).model()
+    x = rows()[0]
+    assert torch.equal(model.predict(x.numpy()).probabilities, model.predict(x).probabilities)
+    assert torch.equal(model.predict(x.double()).classes, model.predict(x).classes)
+    x[17, 2] = float("nan")
+    for wrong, words in ((x, "Row 17 holds NaN"), (x.tolist(), "The rows are a list"), (x[:, :3], "A row is 3")):
+        with pytest.raises(DataRefused, match=words):
+            model.predict(wrong)
