@@ -15,7 +15,7 @@ from torch import nn
 import tideline
 from tests.python.rows import FAST, build, rows, sites
 from tideline import Metric, Site
-from tideline.core.errors import ConfigRefused, DataRefused, NotFound
+from tideline.core.errors import ConfigRefused, DataRefused, NotFound, Refused
 from tideline.learning.datasets import digits
 from tideline.learning.weights import read_weights
 from tideline.nets import registry
@@ -84,6 +84,26 @@ def test_networks_are_known_to_their_call_alone() -> None:
         tideline.simulate(**{**FAST, "world": world}, sites=sites())
 
 
+def test_the_best_round_and_the_last(tmp_path: Path) -> None:
+    """A run that selects has both models, of the run or of its sites; another has no best."""
+    given = {**FAST, "config": {"rounds": 4, "rate": 0.3}, "selection": "accuracy"}
+    run = tideline.simulate(**given, sites=sites())
+    best = run.result.data["selection"]["best"]
+    models = {which: run.model(which=which).model for which in ("final", "best")}
+    assert (models["final"].origin.which, models["best"].origin.round) == ("final", best["round"]) and best["round"] < 4
+    assert models["best"].origin.selected == {"accuracy": best["value"]}
+    assert tideline.load(run.export(tmp_path / "best.safetensors", which="best")).model.origin.which == "best"
+    own = tideline.simulate(**{**given, "method": "local"}, sites=sites())
+    assert own.model(site="a", which="best").model.origin.site == "a"
+    with pytest.raises(NotFound, match="has a model of its own") as refused:
+        own.model(which="best")
+    assert refused.value.todo == "Name one: run.model(site='a'), or another of a, b"
+    with pytest.raises(NotFound, match="selects by no score"):
+        tideline.simulate(**FAST, sites=sites()).model(which="best")
+    with pytest.raises(ConfigRefused, match="There is no model 'worst'"):
+        run.model(which="worst")
+
+
 class Small(nn.Module):
     """A network that works on few rows, as it is tried on, and on no more."""
 
@@ -103,6 +123,8 @@ def test_what_a_network_raises_in_a_step_is_in_the_log(caplog: pytest.LogCapture
     run = tideline.simulate(**{**FAST, "world": {"model": "mine"}}, sites=sites(), networks={"mine": lambda world: Small()})
     assert run.status == "stalled" and "raised ValueError" in run.cause and "too many rows" not in run.cause
     assert caplog.text.count("ValueError: too many rows") == 1 and "in forward" in caplog.text and "At a:" in caplog.text
+    with pytest.raises(Refused, match="The run is stalled, so it has no model: Round 1 of train"):
+        run.model()
 
 
 def test_a_file_of_an_own_network_is_loaded_where_its_function_is_given(tmp_path: Path) -> None:
