@@ -181,10 +181,10 @@ def best_in(result: RunResult) -> ValidatedData:
 
 
 def hint_of(result: RunResult) -> str:
-    """What whoever gets the last model of a run should know: that there is a best one beside it. Empty where there is none."""
+    """What whoever gets the last model of a run should know: that another one is the best. Empty where it is the best itself."""
     selection = result.get("selection")
     best = None if selection is None else selection["best"]
-    if selection is None or best is None:
+    if selection is None or best is None or best == selection["last"]:
         return ""
     return f"This is the last model; the best by {selection['score']} is of round {best['round']}: --which best writes it"
 
