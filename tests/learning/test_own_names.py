@@ -45,3 +45,9 @@ def test_differences_are_named_as_the_file_names_them(world: World) -> None:
     )
     with pytest.raises(ConfigRefused, match=r"fc\.weight is 5 x 4"):
         fitted(world, weights)
+
+
+def test_where_no_name_is_known_its_own_are_missing(world: World) -> None:
+    """Those that its author knows."""
+    with pytest.raises(ConfigRefused, match=r"fit convolutions: conv\.weight is missing"):
+        fitted(world, {"hidden.weight": torch.ones(2, 2)})

@@ -137,10 +137,10 @@ def differences(world: World, weights: Mapping[str, Tensor]) -> tuple[str, ...]:
 
 
 def names_used(world: World, weights: Mapping[str, Tensor]) -> Mapping[str, str]:
-    """Each name of the network's state dict with the one that weights have for it: the network's own, if more of theirs are."""
+    """Each name of the network's state dict with the one that weights have for it: its own, unless more are ours."""
     own = nets.own_names(world)
-    known = sum(name in own for name in weights)
-    return own if sum(name in weights for name in own.values()) > known else {name: name for name in own}
+    ours = sum(name in own for name in weights)
+    return {name: name for name in own} if ours > sum(name in weights for name in own.values()) else own
 
 
 def fitted(world: World, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
