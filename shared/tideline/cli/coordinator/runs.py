@@ -107,6 +107,8 @@ def watch_to_end(client: Client, run: str, as_json: bool) -> NoReturn:
     with Watcher() as watcher:
         result = follow(client, run, watcher)
     show_result(result, as_json)
+    if result["status"] == "stalled":
+        warn(f"It waits for you. When what the cause names is mended: tideline run resume {result['run']}")
     raise typer.Exit(code_of_run(result))
 
 
