@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tideline.cli.tables import marks_table, result_table, runs_table
 from tideline.client.output import size
-from tideline.client.watching import WAITS, Tally, Watcher
+from tideline.client.watching import WAITS, Tally, Watcher, guesses
 from tideline.core.run import ClientId, Waiting
 from tideline.engine.coordinator.scheduler import Progress, waits_for
 
@@ -263,3 +263,14 @@ def test_sizes_for_people() -> None:
         "2.0 GB",
         "30.0 TB",
     ]
+
+
+def test_a_model_that_guesses_is_named() -> None:
+    """Of a completed run: the sites where it is right no more often than by chance. A better one, or an open run, says nothing."""
+    clients = [
+        {"name": name, "role": "source", "accuracy": found} for name, found in (("anna", 0.25), ("bert", 0.26), ("carl", None))
+    ]
+    given: Any = {"status": "completed", "world": {"classes": 4}, "clients": clients}
+    (line,) = guesses(given)
+    assert line.startswith("No better than guessing one of 4 classes: anna (source). At sources, train more rounds")
+    assert guesses({**given, "status": "running"}) == [] == guesses({**given, "clients": clients[1:]})
