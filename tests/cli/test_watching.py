@@ -266,10 +266,9 @@ def test_sizes_for_people() -> None:
 
 
 def test_a_model_that_guesses_is_named() -> None:
-    """Of a completed run: the sites where it is right no more often than by chance. A better one, or an open run, says nothing."""
-    clients = [
-        {"name": name, "role": "source", "accuracy": found} for name, found in (("anna", 0.25), ("bert", 0.26), ("carl", None))
-    ]
+    """Of a completed run: the sites where it is right no more often than by chance. A better one says nothing, nor an open run."""
+    found = {"anna": 0.25, "bert": 0.26, "carl": None}
+    clients = [{"name": name, "role": "source", "accuracy": accuracy} for name, accuracy in found.items()]
     given: Any = {"status": "completed", "world": {"classes": 4}, "clients": clients}
     (line,) = guesses(given)
     assert line.startswith("No better than guessing one of 4 classes: anna (source). At sources, train more rounds")

@@ -41,6 +41,10 @@ QUIET_SECONDS = 10.0
 # The coordinator notes a sign of life every half minute.
 SILENT_SECONDS = 60.0
 SHOWN = 5  # sites in a sentence
+ADVICE = (
+    "At sources, train more rounds or try another config.rate. "
+    "Where only targets are named, their data differ too much for this method"
+)
 
 
 @dataclass
@@ -136,11 +140,8 @@ def guesses(result: RunResult) -> list[str]:
     named = [f"{each['name']} ({each['role']})" for each, accuracy in scored if accuracy is not None and accuracy <= 1 / classes]
     if result["status"] != "completed" or not named:
         return []
-    advice = (
-        "At sources, train more rounds or with another config.rate; at targets alone, their data differ too much for this method"
-    )
     more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
-    return [f"No better than guessing one of {classes} classes: {', '.join(named[:SHOWN])}{more}. {advice}"]
+    return [f"No better than guessing one of {classes} classes: {', '.join(named[:SHOWN])}{more}. {ADVICE}"]
 
 
 def scorings(result: RunResult) -> dict[tuple[str, int], str]:

@@ -111,7 +111,7 @@ class Runners:
         self._methods, self._sources, self._device = methods, sources, device
         self._known: dict[ClientId, StepRunner] = {}
         self._parts: Parts = MemoryParts()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def parts_of(self, run: RunId) -> Parts:
         """Those of the step at hand."""
@@ -125,14 +125,14 @@ class Runners:
         try:
             return self._known[job.client].run(job, no_tick)
         except FederationError as error:
-            self._tell(job.client, error)
+            self._report(job.client, error)
             return error
 
-    def _tell(self, site: ClientId, error: FederationError) -> None:
+    def _report(self, site: ClientId, error: FederationError) -> None:
         """What a step's own code raised, for whoever runs this process: no agent has a log of it. The same error is told once."""
         raised = repr(error.__cause__)
-        if isinstance(error, StepFailed) and error.__cause__ is not None and raised not in self._told:
-            self._told.add(raised)
+        if isinstance(error, StepFailed) and error.__cause__ is not None and raised not in self._reported:
+            self._reported.add(raised)
             log.warning("At %s: %s", site, error.what, exc_info=error.__cause__)
 
 
