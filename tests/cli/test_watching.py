@@ -266,7 +266,7 @@ def test_sizes_for_people() -> None:
 
 
 def test_a_model_that_guesses_is_named() -> None:
-    """Of a completed run: the sites where it is right no more often than by chance. A better one says nothing, nor an open run."""
+    """Of a completed run: the sites where it is right no more often than by chance. Nothing of a better one, or an open run."""
     found = {"anna": 0.25, "bert": 0.26, "carl": None}
     clients = [{"name": name, "role": "source", "accuracy": accuracy} for name, accuracy in found.items()]
     given: Any = {"status": "completed", "world": {"classes": 4}, "clients": clients}
