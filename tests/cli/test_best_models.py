@@ -39,6 +39,17 @@ def test_the_best_of_a_run_and_its_last(there: Coordinator, tmp_path: Path) -> N
     assert f"of the best round, {best['round']}, entropy" in told.stdout
 
 
+def test_a_last_model_that_is_the_best(there: Coordinator, tmp_path: Path) -> None:
+    """Nothing is said of another one, at neither end."""
+    run = there.complete(**{**RUN, "config": {"rounds": 1, "rate": 0.5}})
+    told = tide("run", "export", run, "--out", tmp_path / "last.safetensors", "--home", there.home)
+    assert (told.exit_code, told.stderr) == (0, "")
+    run = there.complete(method="local", roster={"anna": "source", "bert": "source"}, **{**RUN, "config": {"rounds": 1}})
+    home = best_home(there, run, "anna", tmp_path / "anna")
+    told = tide("site", "export", "--home", home, "--run", run, "model", "--out", tmp_path / "last.safetensors")
+    assert (told.exit_code, told.stderr) == (0, "")
+
+
 def test_each_says_of_which_state_it_is(there: Coordinator, tmp_path: Path) -> None:
     """Of a best model that is not the run's last state."""
     from tideline.client.http import Client

@@ -140,7 +140,7 @@ def test_sites_whose_models_the_coordinator_knows(there: Coordinator, tmp_path: 
     """One of them is named; a source, which has none, and a strange name are refused."""
     run, out = there.complete(method="ifca_pl", world=WORLD), tmp_path / "model.safetensors"
     assert "Name one: --site bert" in refused(there, run, out)
-    assert "anna is a source; with ifca_pl targets have models" in refused(there, run, out, "--site", "anna")
+    assert "with ifca_pl targets have models\nWhat to do: Name one of these: bert" in refused(there, run, out, "--site", "anna")
     assert "has no site 'berd'" in (said := refused(there, run, out, "--site", "berd")) and "did you mean bert?" in said
     known = exported(there, run, out, "--site", "bert")
     home, own = home_of(there, run, "bert", tmp_path / "bert"), tmp_path / "own.safetensors"

@@ -31,6 +31,8 @@ def test_a_function_is_checked_as_a_folder_is() -> None:
     assert report["world"]["inputs"] == [4] and report["world"]["classes"] == 3
     (domain,) = report["domains"]
     assert (domain["kind"], domain["samples"], domain["held_out"]) == ("python", 30, 6)
+    assert (domain["validation"], domain["content"]["shapes"]) == (3, {"4": 30})
+    assert domain["content"]["low"] < domain["content"]["high"] and " 21 " in checked(f"{PLACE}:good")[1]
 
 
 def test_as_a_target_its_training_labels_are_not_counted() -> None:
@@ -110,6 +112,14 @@ def test_what_predict_says_of_a_function_that_will_not_do(tmp_path: Path, model:
     """With the code of a refusal, and nothing written."""
     told = tide("predict", "--model", model, "--data", data, "--out", tmp_path / "rows.csv")
     assert told.exit_code == 2 and words in " ".join(told.stderr.split()) and not (tmp_path / "rows.csv").exists(), told.stderr
+
+
+def test_the_words_of_a_row_that_cannot_be_read_are_in_the_log(
+    tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not in the sentence."""
+    told = tide("predict", "--model", model, "--data", f"{PLACE}:row_17", "--out", tmp_path / "rows.csv")
+    assert told.exit_code == 2 and "patient 8" not in told.stderr and "patient 8" in caplog.text
 
 
 @pytest.mark.processes

@@ -161,6 +161,7 @@ def test_a_stalled_run_ends_a_watch_and_can_be_resumed(there: Coordinator) -> No
     watched = tide("run", "watch", run, "--home", there.home)
     assert watched.exit_code == 1
     assert "0 of 2 sites answered" in watched.stdout and "stalled" in watched.stderr
+    assert f"tideline run resume {run}" in watched.stderr
     assert tide("run", "resume", run, "--home", there.home).stdout == f"Run {run} is waiting\n"
     there.federation.run(run)
     assert tide("run", "watch", run, "--home", there.home).exit_code == 0

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tideline.cli.tables import marks_table, result_table, runs_table
 from tideline.client.output import size
-from tideline.client.watching import WAITS, Tally, Watcher
+from tideline.client.watching import WAITS, Tally, Watcher, guesses
 from tideline.core.run import ClientId, Waiting
 from tideline.engine.coordinator.scheduler import Progress, waits_for
 
@@ -263,3 +263,13 @@ def test_sizes_for_people() -> None:
         "2.0 GB",
         "30.0 TB",
     ]
+
+
+def test_a_model_that_guesses_is_named() -> None:
+    """Of a completed run: the sites where it is right no more often than by chance. Nothing of a better one, or an open run."""
+    found = {"anna": 0.25, "bert": 0.26, "carl": None}
+    clients = [{"name": name, "role": "source", "accuracy": accuracy} for name, accuracy in found.items()]
+    given: Any = {"status": "completed", "world": {"classes": 4}, "clients": clients}
+    (line,) = guesses(given)
+    assert line.startswith("No better than guessing one of 4 classes: anna (source). At sources, train more rounds")
+    assert guesses({**given, "status": "running"}) == [] == guesses({**given, "clients": clients[1:]})

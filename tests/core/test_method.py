@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tideline.algorithms import METHODS as BUILT_IN
-from tideline.core.algorithm import Algorithm, casting, contract, load_methods, resolve, round_of
+from tideline.core.algorithm import Algorithm, attribute, casting, contract, load_methods, resolve, round_of
 from tideline.core.errors import ConfigRefused, NotFound
 from tideline.core.phase import Phase, Plan, Replies, unchanged
 from tideline.core.privacy import TO_BOTH, TO_COORDINATOR, Clause, Exposure
@@ -183,3 +184,16 @@ def test_an_operators_registry_is_checked(place: str, reason: str) -> None:
     assert "--methods" in str(seen.value)
     assert load_methods(f"{__name__}:METHODS") == (*BUILT_IN, *METHODS)
     assert load_methods(f"{__name__}:AGAIN") == load_methods() == BUILT_IN
+
+
+def test_a_module_that_is_not_there_and_one_that_imports_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where modules are looked for; what the second lacks is not the place that was named."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "imports_what_is_not_there.py").write_text("import no_such_package\n")
+    for place, todo in (
+        ("nowhere:IT", "Start the command in the folder where the module is, or install it. Write"),
+        ("imports_what_is_not_there:IT", "Install what the module imports, or correct the module"),
+    ):
+        with pytest.raises(ConfigRefused) as refused:
+            attribute(place, "--networks")
+        assert refused.value.todo.startswith(todo)

@@ -88,7 +88,11 @@ def test_lists_that_are_all_or_the_head() -> None:
 @pytest.mark.parametrize(
     ("trains", "what", "todo"),
     [
-        (["*", "layer4.*"], "world.trains has 'layer4.*', which no tensor of lenet_bn matches", "Write patterns such as"),
+        (
+            ["*", "layer4.*"],
+            "world.trains has 'layer4.*', which no tensor of lenet_bn matches",
+            "Write all, head, or patterns such as",
+        ),
         (["*.botleneck.linear.weight"], "has '*.botleneck.linear.weight'", "(did you mean features.bottleneck.linear.weight"),
         (["backbon.?.*"], "has 'backbon.?.*'", "(did you mean features.backbone.0.weight"),
         (["Classifier.*"], "has 'Classifier.*'", "Its tensors: features.backbone.0.weight, features.backbone.0.bias"),

@@ -98,6 +98,10 @@ def test_damaged_files(tmp_path: Path) -> None:
     ):
         with pytest.raises(DataRefused, match=words):
             read_model(file)
+    export_model(model(), torchs := tmp_path / "model.pt", "torch")
+    with pytest.raises(DataRefused) as refused:
+        read_model(torchs)
+    assert refused.value.todo.startswith("Give a .safetensors file of `tideline run export`")
     assert not is_model(bare) and not is_model(cut) and not is_model(tmp_path / "none.safetensors")
 
 

@@ -45,3 +45,17 @@ def test_differences_are_named_as_the_file_names_them(world: World) -> None:
     )
     with pytest.raises(ConfigRefused, match=r"fc\.weight is 5 x 4"):
         fitted(world, weights)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.net."])
+def test_a_prefix_of_all_names_is_named(world: World, prefix: str) -> None:
+    """As DataParallel, torch.compile and Lightning put one before them."""
+    state = {prefix + name: w for name, w in Convolutions(world).state_dict().items()}
+    with pytest.raises(ConfigRefused, match=f"all names in the file begin with '{prefix}', which has to be taken off"):
+        fitted(world, state)
+
+
+def test_where_no_name_is_known_its_own_are_missing(world: World) -> None:
+    """Those that its author knows."""
+    with pytest.raises(ConfigRefused, match=r"fit convolutions: conv\.weight is missing"):
+        fitted(world, {"hidden.weight": torch.ones(2, 2)})

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import tideline
 from tests.python.rows import FAST, build, rows, sites
 from tideline import Metric, Site
-from tideline.core.errors import ConfigRefused, DataRefused, NotFound
+from tideline.core.errors import ConfigRefused, DataRefused, NotFound, Refused
 from tideline.learning.datasets import digits
 from tideline.learning.weights import read_weights
 from tideline.nets import registry
@@ -81,6 +82,49 @@ def test_networks_are_known_to_their_call_alone() -> None:
     assert run.model().predict(rows()[0]).probabilities.shape == (60, 3)
     with pytest.raises(ConfigRefused, match=r"world\.model is 'mine'; there is no such network here"):
         tideline.simulate(**{**FAST, "world": world}, sites=sites())
+
+
+def test_the_best_round_and_the_last(tmp_path: Path) -> None:
+    """A run that selects has both models, of the run or of its sites; another has no best."""
+    given = {**FAST, "config": {"rounds": 4, "rate": 0.3}, "selection": "accuracy"}
+    run = tideline.simulate(**given, sites=sites())
+    best = run.result.data["selection"]["best"]
+    models = {which: run.model(which=which).model for which in ("final", "best")}
+    assert (models["final"].origin.which, models["best"].origin.round) == ("final", best["round"]) and best["round"] < 4
+    assert models["best"].origin.selected == {"accuracy": best["value"]}
+    assert tideline.load(run.export(tmp_path / "best.safetensors", which="best")).model.origin.which == "best"
+    own = tideline.simulate(**{**given, "method": "local"}, sites=sites())
+    assert own.model(site="a", which="best").model.origin.site == "a"
+    with pytest.raises(NotFound, match="has a model of its own") as refused:
+        own.model(which="best")
+    assert refused.value.todo == "Name one: run.model(site='a'), or another of a, b"
+    with pytest.raises(NotFound, match="selects by no score"):
+        tideline.simulate(**FAST, sites=sites()).model(which="best")
+    with pytest.raises(ConfigRefused, match="There is no model 'worst'"):
+        run.model(which="worst")
+
+
+class Small(nn.Module):
+    """A network that works on few rows, as it is tried on, and on no more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.classifier = nn.Linear(6, 4), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) > 9:
+            raise ValueError("too many rows")
+        logits: torch.Tensor = self.classifier(self.hidden(x))
+        return logits
+
+
+def test_what_a_network_raises_in_a_step_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """With its words and its place, once: a simulation has no agent whose log would have them."""
+    run = tideline.simulate(**{**FAST, "world": {"model": "mine"}}, sites=sites(), networks={"mine": lambda world: Small()})
+    assert run.status == "stalled" and "raised ValueError" in run.cause and "too many rows" not in run.cause
+    assert caplog.text.count("ValueError: too many rows") == 1 and "in forward" in caplog.text and "At a:" in caplog.text
+    with pytest.raises(Refused, match="The run is stalled, so it has no model: Round 1 of train"):
+        run.model()
 
 
 def test_a_file_of_an_own_network_is_loaded_where_its_function_is_given(tmp_path: Path) -> None:
@@ -203,3 +247,29 @@ def test_what_is_wrong_is_raised(given: dict[str, Any], kind: type[Exception], w
     """Before the run begins, in the words of the command line."""
     with pytest.raises(kind, match=words):
         tideline.simulate(**{**FAST, "sites": sites(), **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([{"x": 1}] * 9, "row 0 of the training dataset: x is of the type dict"),
+        (list(range(9)), "row 0 of the training dataset: x is of the type int"),
+        ((rows()[0], torch.full((60,), -5)), "the label is no class: below -1, or far too large"),
+    ],
+)
+def test_rows_of_which_no_world_can_be_found(given: Any, words: str) -> None:
+    """By the row, in words about it."""
+    with pytest.raises(DataRefused, match=words):
+        tideline.simulate(**FAST, sites=sites(d=Site(train=given)))
+
+
+def test_rows_to_predict() -> None:
+    """Tensors and arrays of any numbers; anything else, and what is not finite, is refused."""
+    model = tideline.simulate(**FAST, sites=sites()).model()
+    x = rows()[0]
+    assert torch.equal(model.predict(x.numpy()).probabilities, model.predict(x).probabilities)
+    assert torch.equal(model.predict(x.double()).classes, model.predict(x).classes)
+    x[17, 2] = float("nan")
+    for wrong, words in ((x, "Row 17 holds NaN"), (x.tolist(), "The rows are a list"), (x[:, :3], "A row is 3")):
+        with pytest.raises(DataRefused, match=words):
+            model.predict(wrong)

@@ -84,8 +84,8 @@ def finite(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def hint_of(home: Path, run: RunId, which: str) -> str:
-    """What whoever gets the last model should know: that the best one is kept beside it. Empty where it is not."""
+    """What whoever gets the last model should know: that another one, the best, is kept beside it. Empty where none is."""
     head = FolderVault(home / RUNS).head(run)
-    if which == BEST or head is None or head.best is None:
+    if which == BEST or head is None or head.best is None or head.best.memory == head.memory:
         return ""
     return "This is the last model; that of the best round is kept beside it: --which best writes it"

@@ -107,7 +107,10 @@ class Checks:
         if low is not None and value < low:
             raise errors.OutOfRange(f"{path} is {value}; it is declared as {low:g} or more")
         if abs(value) > self.rules.most:
-            raise errors.OutOfRange(f"{path} is {value:g}; no number may be beyond {self.rules.most:g}", "Check the data's scale")
+            raise errors.OutOfRange(
+                f"{path} is {value:g}; no number may be beyond {self.rules.most:g}",
+                "Lower the learning rate, or check the data's scale",
+            )
 
     def scalar(self, value: Value | Plain, kind: Kind, low: float | None, path: str) -> Scalar:
         """A number, a text or a truth value of the declared type, within the bounds."""

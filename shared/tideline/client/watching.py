@@ -40,6 +40,11 @@ BAR = 16  # characters of a bar
 QUIET_SECONDS = 10.0
 # The coordinator notes a sign of life every half minute.
 SILENT_SECONDS = 60.0
+SHOWN = 5  # sites in a sentence
+ADVICE = (
+    "At sources, train more rounds or try another config.rate. "
+    "Where only targets are named, their data differ too much for this method"
+)
 
 
 @dataclass
@@ -126,6 +131,17 @@ def silences(result: RunResult) -> list[str]:
         elif silent > SILENT_SECONDS:
             lines.append(f"{each['client']} has been silent for {duration(silent)}")
     return lines
+
+
+def guesses(result: RunResult) -> list[str]:
+    """Where a run has ended in a model that is right no more often than one that guesses, in a line; none where it is nowhere."""
+    classes = cast(int, result["world"]["classes"])
+    scored = ((each, each["accuracy"]) for each in result["clients"])
+    named = [f"{each['name']} ({each['role']})" for each, accuracy in scored if accuracy is not None and accuracy <= 1 / classes]
+    if result["status"] != "completed" or not named:
+        return []
+    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
+    return [f"No better than guessing one of {classes} classes: {', '.join(named[:SHOWN])}{more}. {ADVICE}"]
 
 
 def scorings(result: RunResult) -> dict[tuple[str, int], str]:

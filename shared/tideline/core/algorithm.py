@@ -261,6 +261,11 @@ def attribute(place: str, whose: str, path: str = "method", todo: str = "Write i
     module, _, name = place.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as cause:
+        itself = cause.name is not None and f"{module}.".startswith(f"{cause.name}.")
+        found = "Start the command in the folder where the module is, or install it. " + todo
+        todo = found if itself else "Install what the module imports, or correct the module"
+        raise ConfigRefused(f"{whose}: {place}: {cause}", todo, path=path) from cause
     except (ImportError, AttributeError, ValueError, TypeError) as cause:
         raise ConfigRefused(f"{whose}: {place}: {cause}", todo, path=path) from cause
     except Exception as cause:

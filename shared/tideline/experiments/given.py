@@ -18,7 +18,7 @@ from tideline.engine.model.experiment import read_experiment
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.experiments.files import ExperimentText
-from tideline.experiments.simulation import HERE, check_best_names, home_in, models_of, play
+from tideline.experiments.simulation import HERE, best_models, check_best_names, home_in, models_of, play
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.model_file import Model
 from tideline.learning.sites.site import Site, holdings_of
@@ -51,7 +51,7 @@ class GivenSite:
 def simulate_given(
     text: ExperimentText, methods: Methods, sites: Mapping[str, Site], out: Path | None, progress: bool
 ) -> tuple[RunResult, dict[str, Model]]:
-    """Run an experiment with sites that a program gives; its result, and the models that it ended in, as `models_of` names them.
+    """Run an experiment with sites that a program gives; its result, and its models as `models_of` and `best_models` name them.
 
     `out` takes result.json, the state and the models. Such a simulation does not go on after it was killed.
     """
@@ -76,7 +76,8 @@ def simulate_given(
         with contextlib.closing(Federation(methods=methods, sites=own, home=home)) as federation:
             result = play(federation, placed, {}, out, methods, quiet=not progress)
             if result["status"] == Status.COMPLETED:
-                models |= dict(models_of(federation, RunId(result["run"]), result, methods))
+                for found in (models_of, best_models):
+                    models |= dict(found(federation, RunId(result["run"]), result, methods))
                 models = {name: in_memory(model) for name, model in models.items()}
     return result, models
 

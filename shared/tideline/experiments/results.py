@@ -30,6 +30,12 @@ from tideline.nets import played
 
 AT_SITE = "tideline site export --home HOME --run {run} model{which} --out model.safetensors"
 SHOWN = 5  # sites in a sentence
+WAIT = "Wait for it: tideline run watch {run}"
+NEXT = {
+    Status.STALLED: "See why with `tideline run show {run}`, and when that is mended: tideline run resume {run}",
+    Status.FAILED: "See why with `tideline run show {run}`, and start another run",
+    Status.CANCELLED: "Start another run",
+}
 
 
 class Ended:
@@ -43,7 +49,7 @@ class Ended:
         self.result, self.run, self.which, self._parts = result, result["run"], which, parts
         if result["status"] != Status.COMPLETED:
             what = f"Run {self.run} is {result['status']}, and only a completed run has a final model"
-            raise Refused(what, f"Wait for it: tideline run watch {self.run}", path="run")
+            raise Refused(what, NEXT.get(Status(result["status"]), WAIT).format(run=self.run), path="run")
         self.method: AnyAlgorithm = resolve(methods, result["method"])
         self.config = self.method.configure(result["config"])
         self.whole: World = world_in(result["world"])
@@ -74,7 +80,9 @@ class Ended:
         if site is not None and site not in names:
             roles = " and ".join(f"{role.value}s" for role in sites.roles)
             whole = "; leave --site out for the run's model" if run else ""
-            return NotFound(f"{site} is a {self.roles[site]}; with {name} {roles} have models", f"{named(names)}{whole}")
+            return NotFound(
+                f"{site} is a {self.roles[site]}; with {name} {roles} have models", f"Name one of these: {named(names)}{whole}"
+            )
         what = f"With {name} each site has a model of its own"
         if sites.known is not None:
             return NotFound(what, f"Name one: --site {' or '.join(names[:SHOWN])}", path="site")
@@ -173,10 +181,10 @@ def best_in(result: RunResult) -> ValidatedData:
 
 
 def hint_of(result: RunResult) -> str:
-    """What whoever gets the last model of a run should know: that there is a best one beside it. Empty where there is none."""
+    """What whoever gets the last model of a run should know: that another one is the best. Empty where it is the best itself."""
     selection = result.get("selection")
     best = None if selection is None else selection["best"]
-    if selection is None or best is None:
+    if selection is None or best is None or best == selection["last"]:
         return ""
     return f"This is the last model; the best by {selection['score']} is of round {best['round']}: --which best writes it"
 

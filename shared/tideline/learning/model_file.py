@@ -29,6 +29,7 @@ KEY = "tideline.model"  # of the metadata
 FORMAT = 1
 WHICH = FINAL, BEST = "final", "best"  # models of a run or a site
 AGAIN = "Export the model again, and copy the whole file"
+OURS = "Give a .safetensors file of `tideline run export` or `tideline site export`: it says which network it is of"
 
 
 @dataclass(frozen=True)
@@ -153,10 +154,11 @@ def contents(file: Path) -> tuple[str, dict[str, Tensor]]:
             said = (opened.metadata() or {}).get(KEY)
             if said is None:
                 what = "the file holds weights, and does not say of which network"
-                raise DataRefused(what, "Give a file of `tideline run export` or `tideline site export`")
+                raise DataRefused(what, OURS)
             return said, {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118 (no mapping)
     except (SafetensorError, OSError) as error:
-        raise DataRefused(f"the file cannot be read as safetensors ({type(error).__name__})", AGAIN) from error
+        todo = OURS if file.suffix in (".pt", ".pth", ".onnx") else AGAIN
+        raise DataRefused(f"the file cannot be read as safetensors ({type(error).__name__})", todo) from error
 
 
 def about_in(said: str) -> About:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tideline.core.errors import ConfigRefused, DataRefused
@@ -67,12 +69,16 @@ class Classifier(nn.Module):
         logits: Tensor = self.network(x)
         return logits
 
-    def predict(self, x: Tensor) -> Predictions:
-        """Classes and probabilities of rows x (n, *inputs), in evaluation mode. Raises DataRefused for rows of another shape."""
+    def predict(self, x: Tensor | NDArray[np.generic]) -> Predictions:
+        """Classes and probabilities of rows x (n, *inputs), in evaluation mode. Raises DataRefused for other rows."""
+        x = rows_in(x)
         if tuple(x.shape[1:]) != self.world.inputs:
             what = f"A row is {times(x.shape[1:])}; the model takes {times(self.world.inputs)}"
             raise DataRefused(what, "Give rows of this shape, as the first axis")
-        p = torch.cat([self.outputs(part) for part in torch.split(x.float(), rows_of(x))]) if len(x) else self.none()
+        if not bool(torch.isfinite(x).all()):
+            row = int((~torch.isfinite(x)).flatten(1).any(1).nonzero()[0])
+            raise DataRefused(f"Row {row} holds NaN or infinity", "Remove or fill such rows", row=row)
+        p = torch.cat([self.outputs(part) for part in torch.split(x, rows_of(x))]) if len(x) else self.none()
         classes = p.argmax(1)
         return Predictions(classes, tuple(self.class_names[i] for i in classes.tolist()), p)
 
@@ -87,6 +93,16 @@ class Classifier(nn.Module):
     def none(self) -> Tensor:
         """Probabilities of no rows (0, classes)."""
         return torch.zeros(0, self.world.classes)
+
+
+def rows_in(given: object) -> Tensor:
+    """A tensor or an array as float32. Raises DataRefused for anything else."""
+    if isinstance(given, np.ndarray) and given.dtype.kind in "biuf":
+        given = torch.from_numpy(np.ascontiguousarray(given))
+    if not isinstance(given, Tensor) or given.is_complex():
+        what = f"The rows are a {type(given).__name__}, and not an array of numbers"
+        raise DataRefused(what, "Give a tensor or an array (n, inputs)")
+    return given.float()
 
 
 def load(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TypeGuard
 
@@ -137,10 +137,10 @@ def differences(world: World, weights: Mapping[str, Tensor]) -> tuple[str, ...]:
 
 
 def names_used(world: World, weights: Mapping[str, Tensor]) -> Mapping[str, str]:
-    """Each name of the network's state dict with the one that weights have for it: the network's own, if more of theirs are."""
+    """Each name of the network's state dict with the one that weights have for it: its own, unless more are ours."""
     own = nets.own_names(world)
-    known = sum(name in own for name in weights)
-    return own if sum(name in weights for name in own.values()) > known else {name: name for name in own}
+    ours = sum(name in own for name in weights)
+    return {name: name for name in own} if ours > sum(name in weights for name in own.values()) else own
 
 
 def fitted(world: World, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -165,6 +165,9 @@ def compare(
     template: Mapping[str, Tensor], weights: Mapping[str, Tensor], why: str = "", head: Set[str] = frozenset()
 ) -> Iterator[str]:
     """The differences from a template. `why`: the reason for another shape of the head, whose names these are."""
+    if prefix := prefixed([name for name in template if name not in weights], weights):
+        yield f"all names in the file begin with {prefix!r}, which has to be taken off each and the file saved again"
+        return
     for name, like in template.items():
         if name not in weights:
             yield f"{name} is missing, which is {times(like.shape)}"
@@ -172,6 +175,13 @@ def compare(
             reason = why if name in head else "the network has"
             yield f"{name} is {times(weights[name].shape)}; {reason}: {times(like.shape)}"
     yield from (f"{name} is not in the network" for name in weights if name not in template)
+
+
+def prefixed(missing: Sequence[str], weights: Mapping[str, Tensor]) -> str:
+    """What stands before the names that are missing, as wrappers of networks put it there; empty if they are not there so."""
+    found = {name.removesuffix(missing[0]) for name in weights if name.endswith(f".{missing[0]}")} if missing else ()
+    right = (p for p in sorted(found) if all(p + name in weights for name in missing))
+    return next((p for p in right if all(name.startswith(p) for name in weights)), "")
 
 
 def check(world: World, differences: list[str]) -> None:

@@ -12,10 +12,11 @@ from tideline.client.answers import RunResult
 from tideline.client.http import Client
 from tideline.client.watching import Watcher, follow
 from tideline.core.algorithm import Methods
-from tideline.core.errors import NotFound
+from tideline.core.errors import NotFound, Refused
+from tideline.engine.model.runs import Status
 from tideline.experiments.results import Ended, named, remote_model
-from tideline.learning.exporting import export_model, format_of
-from tideline.learning.model_file import Model
+from tideline.learning.exporting import check_which, export_model, format_of
+from tideline.learning.model_file import FINAL, Model
 from tideline.learning.prediction import Classifier
 from tideline.nets import registry
 from tideline.python.result import Result, framed, metrics_of
@@ -64,17 +65,20 @@ class Run(ABC):
         """
         return framed(metrics_of(self._data(history=True)))
 
-    def model(self, site: str | None = None, device: str = "cpu") -> Classifier:
-        """The final model as a module: the run's, or a site's own. Raises NotFound where it is elsewhere, and says where."""
-        with registry.beside(self._networks):
-            return Classifier(self._model(site), device)
+    def model(self, site: str | None = None, device: str = "cpu", which: str = FINAL) -> Classifier:
+        """A model as a module: the run's, or a site's own. Raises NotFound where it is elsewhere, and says where.
 
-    def export(self, path: Path | str, site: str | None = None) -> Path:
-        """Write the final model: .safetensors, .pt or .onnx. Raises as `model`."""
+        which: final, the last; best, that of the best round of a run with `selection`.
+        """
+        with registry.beside(self._networks):
+            return Classifier(self._model(site, check_which(which)), device)
+
+    def export(self, path: Path | str, site: str | None = None, which: str = FINAL) -> Path:
+        """Write a model: .safetensors, .pt or .onnx. site, which and errors as of `model`."""
         out = Path(path)
         chosen = format_of(out, None)
         with registry.beside(self._networks):
-            export_model(self._model(site), out, chosen)
+            export_model(self._model(site, check_which(which)), out, chosen)
         return out
 
     def plot(self) -> Figure:
@@ -93,7 +97,7 @@ class Run(ABC):
     def _data(self, history: bool) -> RunResult: ...
 
     @abstractmethod
-    def _model(self, site: str | None) -> Model: ...
+    def _model(self, site: str | None, which: str) -> Model: ...
 
 
 class SimulatedRun(Run):
@@ -112,14 +116,21 @@ class SimulatedRun(Run):
     def _data(self, history: bool) -> RunResult:
         return self._result
 
-    def _model(self, site: str | None) -> Model:
-        found = self._models.get("model" if site is None else f"model-{site}")
+    def _model(self, site: str | None, which: str) -> Model:
+        kind = "model" if which == FINAL else f"model-{which}"
+        found = self._models.get(kind if site is None else f"{kind}-{site}")
         if found is not None:
             return found
-        ended, own = Ended(self._result, self._methods), [name.removeprefix("model-") for name in self._models if name != "model"]
+        if self._result["status"] != Status.COMPLETED:
+            what = f"The run is {self._result['status']}, so it has no model: {self._result['cause']}"
+            raise Refused(what, "Correct what this names, and simulate again", path="run")
+        ended = Ended(self._result, self._methods, which)
+        own = [each for each in ended.roles if f"{kind}-{each}" in self._models]
         if site is None and own:
             what = f"With {ended.method.name} each site has a model of its own"
-            raise NotFound(what, f"Name one: run.model(site={own[0]!r}), or another of {named(own)}", path="site")
+            raise NotFound(
+                what, f"Name one: run.model(site={own[0]!r}){f', or another of {named(own)}' * (len(own) > 1)}", path="site"
+            )
         ended.check(site)
         raise NotFound(f"{site or 'The run'} has no model in run {self.id}", "It took no part in the training of one")
 
@@ -147,6 +158,6 @@ class RemoteRun(Run):
     def _data(self, history: bool) -> RunResult:
         return self._client.run(f"{self._quoted}{HISTORY if history else ''}")
 
-    def _model(self, site: str | None) -> Model:
-        model, _ = remote_model(self._client, self.id, site, self._methods)
+    def _model(self, site: str | None, which: str) -> Model:
+        model, _ = remote_model(self._client, self.id, site, self._methods, which)
         return model

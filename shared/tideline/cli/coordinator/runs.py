@@ -107,6 +107,8 @@ def watch_to_end(client: Client, run: str, as_json: bool) -> NoReturn:
     with Watcher() as watcher:
         result = follow(client, run, watcher)
     show_result(result, as_json)
+    if result["status"] == "stalled":
+        warn(f"It waits for you. When what the cause names is mended: tideline run resume {result['run']}")
     raise typer.Exit(code_of_run(result))
 
 
@@ -216,12 +218,12 @@ def show_result(result: RunResult, as_json: bool) -> None:
         print_json(result)
         return
     from tideline.cli.tables import result_tables, show
-    from tideline.client.watching import silences
+    from tideline.client.watching import guesses, silences
     from tideline.engine.peers.relay import notes
 
     for each in result_tables(result):
         show(each)
-    lines = (*result.get("notes", ()), *notes(result), result["waits_for"], *silences(result), result["cause"])
+    lines = (*result.get("notes", ()), *notes(result), *guesses(result), result["waits_for"], *silences(result), result["cause"])
     for line in filter(None, dict.fromkeys(lines)):
         typer.echo(clean(line))
 

@@ -95,6 +95,7 @@ def simulate(
     text = read_file(file).changed(settings or ())  # before torch is loaded: you see a typing error at once
 
     from tideline.cli.tables import result_tables, show
+    from tideline.client.watching import guesses
     from tideline.core.algorithm import load_methods
     from tideline.engine.process.ray_tasks import RAY
     from tideline.experiments.simulation import Place, simulate_text
@@ -113,7 +114,7 @@ def simulate(
     else:
         for each in result_tables(result):
             show(each)
-        for line in filter(None, (*result.get("notes", ()), result["cause"])):
+        for line in filter(None, (*result.get("notes", ()), *guesses(result), result["cause"])):
             typer.echo(clean(line))
     raise typer.Exit(code_of_run(result))
 

@@ -38,6 +38,7 @@ from tideline.nets.fingerprint import print_of
 P = ParamSpec("P")
 T = TypeVar("T")
 ORDERS = Orders()
+LOG = "See the agent's own log at that site for the details; a simulation logs them itself"
 
 
 @dataclass(frozen=True)
@@ -247,7 +248,7 @@ def owners_code() -> Iterator[None]:
         if cause is None or isinstance(cause, FederationError):
             raise
         what = f"A method or network that this site adds cannot be loaded: {type(cause).__name__}"
-        raise StepFailed(what, "See the agent's own log at that site for the details") from error
+        raise StepFailed(what, LOG) from error
 
 
 def guarded(name: str, run: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
@@ -258,7 +259,7 @@ def guarded(name: str, run: Callable[P, T], *args: P.args, **given: P.kwargs) ->
         raise
     except Exception as cause:
         what = f"The step {name} raised {type(cause).__name__}"
-        raise StepFailed(what, "See the agent's own log at that site for the details", error=type(cause).__name__) from cause
+        raise StepFailed(what, LOG, error=type(cause).__name__) from cause
 
 
 def declared(step: AnyStep, outcome: Outcome[Record, Record], memory: type[Record]) -> dict[str, float]:

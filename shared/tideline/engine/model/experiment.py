@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import (
@@ -121,9 +121,20 @@ class Experiment:
         return Sampling(self.sample) if isinstance(self.sample, int | float) else self.sample
 
 
+SECTIONS = frozenset(each.name for each in fields(Experiment))
+OF_WORLD = frozenset(each.name for each in fields(World))
+
+
 def read_experiment(given: Mapping[str, Plain]) -> Experiment:
     """An experiment from plain data. Raises ConfigRefused with `context["path"]`."""
-    experiment = parse(Experiment, given)
+    try:
+        experiment = parse(Experiment, given)
+    except ConfigRefused as error:
+        name = error.context.get("path")
+        if name in given and name not in SECTIONS:  # a setting that is not there, at the top
+            place = "It is a setting of world: write it there" if name in OF_WORLD else "Settings of the method stand in config"
+            raise ConfigRefused(error.what, f"{place}. {error.todo}", **error.context) from None
+        raise
     if experiment.sampling is not None:
         check_size(experiment.sampling.sites, "sample.sites" if isinstance(experiment.sample, Sampling) else "sample")
     return experiment

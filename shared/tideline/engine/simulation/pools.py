@@ -8,6 +8,7 @@ everywhere.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import queue
@@ -39,6 +40,7 @@ from tideline.engine.model.brief import Brief
 from tideline.engine.ports.site import Done, Job, OpenSiteData
 from tideline.engine.process.pipe import from_plain, to_plain
 
+log = logging.getLogger(__name__)
 Sources: TypeAlias = Mapping[ClientId, OpenSiteData]
 Answer: TypeAlias = tuple[OrderId, "Done | FederationError"]
 SHARED_BYTES = 1 << 20  # parts of so many bytes go through files that processes map, not through pipes
@@ -109,6 +111,7 @@ class Runners:
         self._methods, self._sources, self._device = methods, sources, device
         self._known: dict[ClientId, StepRunner] = {}
         self._parts: Parts = MemoryParts()
+        self._reported: set[str] = set()
 
     def parts_of(self, run: RunId) -> Parts:
         """Those of the step at hand."""
@@ -122,7 +125,15 @@ class Runners:
         try:
             return self._known[job.client].run(job, no_tick)
         except FederationError as error:
+            self._report(job.client, error)
             return error
+
+    def _report(self, site: ClientId, error: FederationError) -> None:
+        """What a step's own code raised, for whoever runs this process: no agent has a log of it. The same error is told once."""
+        raised = repr(error.__cause__)
+        if isinstance(error, StepFailed) and error.__cause__ is not None and raised not in self._reported:
+            self._reported.add(raised)
+            log.warning("At %s: %s", site, error.what, exc_info=error.__cause__)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tideline.learning.formats.images import pixels
 from tideline.learning.formats.inspection import inspect
 from tideline.learning.formats.transforms import times
 from tideline.learning.rows.dataset import Dataset, DatasetRows, counted
-from tideline.learning.sites.sides import arrays_in, side_of
+from tideline.learning.sites.sides import ANY, arrays_in, side_of
 from tideline.learning.sites.site import NAMES, Site
 
 T = TypeVar("T")
@@ -107,10 +107,14 @@ def shape_of(given: object) -> tuple[int, ...]:
         side_of(given, World(), NAMES["train"])
         dataset = cast("Dataset", given)
         counted(dataset, NAMES["train"])
-        shape = shape_of_sample(DatasetRows(dataset, (), NAMES["train"]).given(0)[0])
+        x = DatasetRows(dataset, (), NAMES["train"]).given(0)[0]
+        shape = shape_of_sample(x)
+        if not shape and not isinstance(x, (Tensor, np.ndarray)):
+            what = f"row 0 of {NAMES['train']}: x is of the type {type(x).__name__}"
+            raise DataRefused(what, "Let the dataset give (x, y) with x a tensor, an array or a Pillow image", row=0)
     if not shape:
-        what = f"row 0 of {NAMES['train']}: x is a single number, or nothing that has a shape"
-        raise DataRefused(what, "Give tensors, arrays or Pillow images", row=0)
+        what = f"row 0 of {NAMES['train']}: x is a single number"
+        raise DataRefused(what, "Give x a shape: (1,) if it is one number", row=0)
     return shape
 
 
@@ -125,7 +129,7 @@ def largest(site: Site, inputs: tuple[int, ...]) -> int | None:
     """The largest label that may be read, plus 1; None where there is none. A target's training labels are not read."""
     if site.labels is False:
         return None
-    world = World(inputs=inputs, classes=1 << 20)
+    world = World(inputs=inputs, classes=ANY)
     given = (
         {"test": site.test}
         if site.role is Role.TARGET

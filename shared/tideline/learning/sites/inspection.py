@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.rows import Rows
 from tideline.core.run import Role, World, plain_world, world_in
+from tideline.core.step import View
 from tideline.learning.formats.holdings import Holdings
-from tideline.learning.formats.inspection import ClassCount, DomainReport, FolderReport, as_data, inspect
+from tideline.learning.formats.inspection import ClassCount, DomainReport, FolderReport, Samples, as_data, inspect
+from tideline.learning.formats.transforms import times
 from tideline.learning.sites.inferring import inferred
 from tideline.learning.sites.module import site_at
 from tideline.learning.sites.named import PREFIX
@@ -44,7 +49,7 @@ def lenet_fits(inputs: object) -> bool:
 def reported(place: str, site: Site, world: World, role: Role, given: bool) -> FolderReport:
     refused, domain = None, DomainReport(DOMAIN, KIND)
     try:
-        domain = counted(holdings_of(site, world, role), world)
+        domain = counted(holdings_of(site, world, role), world, role)
     except DataRefused as error:
         refused = as_data(error)
         domain = DomainReport(DOMAIN, KIND, refused=refused)
@@ -59,8 +64,8 @@ def reported(place: str, site: Site, world: World, role: Role, given: bool) -> F
     )
 
 
-def counted(holdings: Holdings, world: World) -> DomainReport:
-    """Rows and classes of what was read."""
+def counted(holdings: Holdings, world: World, role: Role) -> DomainReport:
+    """Rows, classes and values of what was read."""
     train, held = holdings.train, holdings.held_out
     classes: tuple[ClassCount, ...] = ()
     if held.y is not None:
@@ -75,9 +80,18 @@ def counted(holdings: Holdings, world: World) -> DomainReport:
         name=DOMAIN,
         kind=KIND,
         samples=len(train) + bare + len(held),
+        validation=len(holdings.view(View.VALIDATION, role)),
         held_out=len(held),
         bare=bare,
         unscored=0,
         labelled=held.y is not None,
         classes=classes,
+        content=content_of([rows for rows in (train.x, train.bare, held.x) if rows is not None], world),
     )
+
+
+def content_of(several: Sequence[Rows], world: World) -> Samples:
+    """The rows' shape, and the range of their values as networks see them."""
+    ends = [(float(part.min()), float(part.max())) for rows in several for part in rows.parts()]
+    low, high = min((low for low, _ in ends), default=None), max((high for _, high in ends), default=None)
+    return Samples(shapes={times(world.inputs): sum(map(len, several))}, types={}, low=low, high=high, unreadable=())

@@ -13,6 +13,7 @@ from tideline.core.rows import part_size
 from tideline.core.run import World
 from tideline.core.settings import nearest
 from tideline.learning.formats import scan
+from tideline.learning.formats.folder import log_owners
 from tideline.learning.formats.holdings import split_rows
 from tideline.learning.formats.scan import Part
 from tideline.learning.sites.module import site_at
@@ -41,6 +42,7 @@ def scan_python(place: str, world: World, part: str = "", held_out: bool = False
         side = side_of(getattr(site, name), world, NAMES[name])
         yield from parts_of(side, name, held_of(site, name, len(side)), labelled=site.labels is not False)
     except DataRefused as error:
+        log_owners(error)
         raise DataRefused(f"--data {PREFIX}{place}: {error.what}", error.todo, **error.context) from error
 
 

@@ -16,6 +16,7 @@ from tideline.learning.formats.transforms import times
 from tideline.learning.rows.dataset import WHITE, Dataset, DatasetRows, counted
 
 NONE = -1  # of a row without a label
+ANY = 1 << 20  # classes of a world whose number is not known yet
 FORMS = "Give a Dataset with __len__ and __getitem__, arrays or tensors (x, y), or x alone"
 
 
@@ -141,5 +142,7 @@ def checked(side: Side, row: int, y: int | None, world: World) -> int:
 
 
 def beyond(side: Side, row: int, world: World) -> DataRefused:
+    if world.classes >= ANY:
+        return side.refused(row, "the label is no class: below -1, or far too large", "Number the classes from 0; -1 is no label")
     what = f"the label is none of the classes 0 to {world.classes - 1}"
     return side.refused(row, what, "Number the classes from 0, or ask for a world with more classes")

@@ -50,7 +50,7 @@ def known(pattern: str, own: Mapping[str, str]) -> str:
             pieces.setdefault(piece, name)
     near = list(dict.fromkeys(pieces[piece] for piece in difflib.get_close_matches(stem, pieces, n=NEAR)))
     words = f" (did you mean {' or '.join(near)}?)" if near else ""
-    return f"Write patterns such as classifier.*. {listed(own.values())}{words}"
+    return f"Write all, head, or patterns such as classifier.*. {listed(own.values())}{words}"
 
 
 def runs(name: str, length: int) -> Iterator[str]:
