@@ -266,10 +266,11 @@ def test_sizes_for_people() -> None:
 
 
 def test_a_model_that_guesses_is_named() -> None:
-    """Of a completed run: the sites where it is right no more often than by chance. Nothing of a better one, or an open run."""
+    """Of a completed run: the targets where it is right no more often than by chance. Nothing of a better one, or an open run."""
     found = {"anna": 0.25, "bert": 0.26, "carl": None}
-    clients = [{"name": name, "role": "source", "accuracy": accuracy} for name, accuracy in found.items()]
+    clients = [{"name": name, "role": "target", "accuracy": accuracy} for name, accuracy in found.items()]
     given: Any = {"status": "completed", "world": {"classes": 4}, "clients": clients}
     (line,) = guesses(given)
-    assert line.startswith("No better than guessing one of 4 classes: anna (source). At sources, train more rounds")
+    assert line.startswith("No better than guessing one of 4 classes at anna. Their data differ too much")
     assert guesses({**given, "status": "running"}) == [] == guesses({**given, "clients": clients[1:]})
+    assert guesses({**given, "clients": [{**clients[0], "role": "source"}]}) == []

@@ -20,6 +20,7 @@ from tideline.client.answers import ClosedRound, Event, EventData, RunResult
 from tideline.client.events import ANSWERED, happening
 from tideline.client.http import PATIENCE_SECONDS, Client
 from tideline.client.output import clean, counted, warn
+from tideline.core.run import Role
 from tideline.engine.coordinator.scheduler import duration
 from tideline.engine.peers.relay import without
 
@@ -41,10 +42,7 @@ QUIET_SECONDS = 10.0
 # The coordinator notes a sign of life every half minute.
 SILENT_SECONDS = 60.0
 SHOWN = 5  # sites in a sentence
-ADVICE = (
-    "At sources, train more rounds or try another config.rate. "
-    "Where only targets are named, their data differ too much for this method"
-)
+ADVICE = "Their data differ too much for this method, or it trained too little; the notes say whether sources learnt"
 
 
 @dataclass
@@ -134,14 +132,14 @@ def silences(result: RunResult) -> list[str]:
 
 
 def guesses(result: RunResult) -> list[str]:
-    """Where a run has ended in a model that is right no more often than one that guesses, in a line; none where it is nowhere."""
+    """Targets at which a run has ended no better than by guessing, in a line. The result's notes say it of sites with labels."""
     classes = cast(int, result["world"]["classes"])
-    scored = ((each, each["accuracy"]) for each in result["clients"])
-    named = [f"{each['name']} ({each['role']})" for each, accuracy in scored if accuracy is not None and accuracy <= 1 / classes]
+    targets = ((each["name"], each["accuracy"]) for each in result["clients"] if each["role"] == Role.TARGET)
+    named = [name for name, accuracy in targets if accuracy is not None and accuracy <= 1 / classes]
     if result["status"] != "completed" or not named:
         return []
     more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
-    return [f"No better than guessing one of {classes} classes: {', '.join(named[:SHOWN])}{more}. {ADVICE}"]
+    return [f"No better than guessing one of {classes} classes at {', '.join(named[:SHOWN])}{more}. {ADVICE}"]
 
 
 def scorings(result: RunResult) -> dict[tuple[str, int], str]:
