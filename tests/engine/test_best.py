@@ -101,6 +101,14 @@ def test_sites_that_are_silent_at_the_end_hold_nothing_up(waiting: dict[str, int
         assert [head.best.cursor for head in heads if head and head.best] == [first] * 3
 
 
+def test_a_dead_site_holds_the_end_up_for_minutes() -> None:
+    """However long rounds may take: nothing is lost with it but a newer best at that site."""
+    with closing(Federation(peaks.METHODS, sites())) as on:
+        run = on.start({**peaks.EXPERIMENT, "config": {"peak": 4}, "waiting": {"deadline": 86400.0}})
+        result = on.run(run, order_of=lambda orders: [each for each in orders if each.step != STORE_BEST])
+        assert result["status"] == "completed" and 600 <= result["seconds"] < 700
+
+
 def test_a_target_that_only_scores_stays_unseen() -> None:
     """The last exchange asks it for nothing that it could learn from."""
     with closing(Federation(peaks.METHODS, sites())) as on:

@@ -102,6 +102,7 @@ def duration(seconds: float) -> str:
 
 
 MOST_NAMED = 10  # sites in a cause
+STORE_SECONDS = 600.0  # that the last exchange of a run that selects waits: who misses it has the best that it knew of before
 HEARD_SECONDS = 90.0  # a client that lives is written down as seen at least twice in this time
 
 
@@ -248,13 +249,14 @@ class Scheduler:
             orders.append(replace(order, sealed=made.handles.get(client, ())))
         kept = [r.next_cursor for r in rounds if r.state]
         final = made.done
+        waits = waiting_of(run if final else replace(run, cursor=made.cursor)).deadline
         return Advance(
             run=run.id,
             from_cursor=run.cursor,
             closed=closed,
             orders=tuple(orders),
             cursor=made.cursor,
-            deadline_at=now + waiting_of(run).deadline,
+            deadline_at=now + waits,
             status=Status.COMPLETED if final else Status.RUNNING,
             state_digest=closed.state[0][0] if final else None,
             members=members if run.cursor == JOIN else None,
@@ -305,7 +307,7 @@ def waiting_of(run: RunRow) -> Waiting:
     """The run's waiting rules. At the join everybody is awaited: the roster is frozen there."""
     rules = run.spec.waiting
     if run.cursor >= 0 and run.fact(run.cursor).step == STORE_BEST:
-        return Waiting(deadline=rules.deadline, min_replies=1)  # with its floor of 0: everybody, until time is up
+        return Waiting(deadline=min(rules.deadline, STORE_SECONDS), min_replies=1)  # with its floor of 0: everybody, for a while
     return rules if run.cursor >= 0 else Waiting(deadline=rules.deadline)
 
 
