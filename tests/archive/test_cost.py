@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -63,28 +64,36 @@ def test_decoding_copies_nothing_and_writing_reaches_no_file(tmp_path: Path) -> 
         assert hashlib.file_digest(file, "sha256").hexdigest() == part
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    """Processor time of the better of two."""
-    best = float("inf")
-    for _ in range(2):
-        start = time.process_time()
+def lines(work: Callable[[], Any]) -> int:
+    """How many lines of Python it runs: the same on any machine, whatever else that does."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
         work()
-        best = min(best, time.process_time() - start)
-    return best
+    finally:
+        sys.settrace(before)
+    return count
 
 
-def reading(n: int) -> tuple[float, float]:
+def reading(n: int) -> tuple[int, int]:
     """What it costs to read a header of n tensors, and to name its parts."""
     record = json.dumps({"w": {f"layer.{i}.weight": None for i in range(n)}})
     made, _ = layout.build({f"w/layer.{i}.weight": ("F32", (2, 3)) for i in range(n)}, {layout.RECORD: record})
     data = memoryview(made + bytes(24 * n))
-    return seconds(lambda: layout.parse(data)), seconds(lambda: layout.Header({}, {layout.RECORD: record}, 0).parts)
+    return lines(lambda: layout.parse(data)), lines(lambda: layout.Header({}, {layout.RECORD: record}, 0).parts)
 
 
 def test_a_header_costs_no_more_than_its_length() -> None:
-    """Twenty times the tensors cost nothing like four hundred times as much: every rule is one pass."""
-    few, many = reading(2_000), reading(40_000)
-    assert all(large < 100 * small for small, large in zip(few, many, strict=True))
+    """Ten times the tensors cost ten times as much: every rule is one pass."""
+    few, many = reading(1_000), reading(10_000)
+    assert all(small > 0 and large < 11 * small for small, large in zip(few, many, strict=True)), (few, many)
 
 
 def twice(n: int) -> bytes:

@@ -374,6 +374,7 @@ def test_the_server_ends_a_transaction_that_is_frozen(address: str) -> None:
                 pass
             connection.execute(text("SELECT 1"))
 
-        with pytest.raises(Unreachable, match="idle-in-transaction timeout"):
+        # The server says why and hangs up; a client that writes meanwhile may read only the latter.
+        with pytest.raises(Unreachable, match=r"idle-in-transaction timeout|server closed the connection"):
             store.write(frozen)
     assert len(pids) >= 1 and run(address, "SELECT 1 FROM marker") == []
