@@ -47,7 +47,7 @@ def with_row(values: Any, row: int, value: object) -> list[object]:
 @pytest.mark.parametrize("role", list(Role))
 def test_arrays_and_datasets_give_equal_rows(role: Role) -> None:
     """The same rows, labels and split, whatever brings them."""
-    first, *others = (holdings_of(Site(train=each), WORLD, role) for each in ((X, Y), (X.numpy(), Y.tolist()), Pairs()))
+    first, *others = (holdings_of(Site(train=each), WORLD, role) for each in ((X, Y), [X, Y], (X.numpy(), Y.tolist()), Pairs()))
     assert (len(first.train), len(first.held_out)) == (24, 6)
     for other in others:
         for view in View:
@@ -130,7 +130,7 @@ BAD: list[tuple[dict[str, Any], Role, str]] = [
     ({"train": (X, Y), "test": X}, Role.SOURCE, "row 0 of the test dataset: no held-out row has a label"),
     ({"train": X, "test": (X, with_row(Y, 3, -1))}, Role.TARGET, "row 3 of the test dataset: there is no label, while other"),
     ({"train": (X, Y * 0)}, Role.SOURCE, "all training rows that have a label are of class 0"),
-    ({"train": 7}, Role.SOURCE, "the training dataset is a int"),
+    ({"train": 7}, Role.SOURCE, "the training dataset is an int"),
     ({"train": Stream()}, Role.SOURCE, "the training dataset has no length"),
     ({"train": (X, Y), "class_names": ["a", "c", "b"]}, Role.SOURCE, "class 1 is 'c' at the site and 'b' in the run"),
     ({"train": (X, Y), "class_names": ["a", "b"]}, Role.SOURCE, "the site has 2 classes and the run 3"),

@@ -155,7 +155,7 @@ REFUSED = {
     "misnamed": ("says that its head is 'nowhere'", "Use one of: body, fc"),
     "flattening": (r"gives its head fc \[2, 1, 8, 8\] for 2 rows, which is not \(n, d\)", "Flatten"),
     "breaking": ("its builder raises ValueError", "correct the builder"),
-    "no_module": ("is a int", "nn.Module"),
+    "no_module": ("is an int", "nn.Module"),
     "picky": ("This one takes squares", "Write squares"),
     "nothing": ("does not take a world", "build.world"),
 }
@@ -183,7 +183,7 @@ PLACES = {
     f"{PLACE}:no_such": "no attribute 'no_such'",
     f"{PLACE}": "no attribute ''",
     f"{PLACE}:BUILT": "built already",
-    f"{PLACE}:NOT_CALLABLE": "'x' is a int",
+    f"{PLACE}:NOT_CALLABLE": "'x' is an int",
     f"{PLACE}:NO_NAME": "'' cannot name a network",
     f"{PLACE}:NONE_AT_ALL": "an empty mapping",
     f"{PLACE}:REPLACING": "networks are added, never replaced",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tideline.archive import errors, layout
+from tideline.core.errors import kind_of
 from tideline.core.handle import Maker
 from tideline.core.record import Kind, Record, Value, Weights
 from tideline.core.run import EMPTY
@@ -159,7 +160,7 @@ class Checks:
 
 
 def mistyped(value: Value | Plain, kind: type, path: str) -> errors.WrongType:
-    return errors.WrongType(f"{path or 'The message'} is a {type(value).__name__}; it is declared as {kind.__name__}")
+    return errors.WrongType(f"{path or 'The message'} is {kind_of(value)}; it is declared as {kind.__name__}")
 
 
 def expect(value: Value | Plain, kind: type[T], path: str) -> T:

@@ -6,6 +6,16 @@ import re
 from collections.abc import Mapping
 
 
+def kind_of(value: object) -> str:
+    """A value's type as a sentence names it: an int, a list; None is None.
+
+    >>> kind_of(3), kind_of([]), kind_of(None)
+    ('an int', 'a list', 'None')
+    """
+    name = type(value).__name__
+    return "None" if value is None else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
 class FederationError(Exception):
     """Something that a user can act on: `what` happened, `todo` about it, and `context` as plain data."""
 

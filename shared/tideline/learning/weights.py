@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tideline import nets
-from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.errors import ConfigRefused, DataRefused, kind_of
 from tideline.core.run import World
 from tideline.core.settings import show
 from tideline.learning.formats.transforms import times
@@ -85,7 +85,7 @@ def checked(contents: object) -> dict[str, Tensor]:
 def state_dict_in(contents: object) -> Mapping[str, Tensor]:
     """The contents as a mapping of tensors, or the only such mapping in them. Raises DataRefused."""
     if not isinstance(contents, Mapping):
-        raise DataRefused(f"the file holds a {type(contents).__name__}, not a state dict", SAVE)
+        raise DataRefused(f"the file holds {kind_of(contents)}, not a state dict", SAVE)
     if is_state_dict(contents):
         # A model exported from a run's final state has the state's field before each name.
         own = {name.rpartition("/")[2]: tensor for name, tensor in contents.items() if "/" in name}
@@ -100,7 +100,7 @@ def state_dict_in(contents: object) -> Mapping[str, Tensor]:
         if not isinstance(name, str):
             raise DataRefused(f"the file holds something under {show(name)}, which is not a name", SAVE)
         if not isinstance(value, Tensor):
-            raise DataRefused(f"{show(name)} is a {type(value).__name__}, not a tensor", SAVE)
+            raise DataRefused(f"{show(name)} is {kind_of(value)}, not a tensor", SAVE)
     raise DataRefused("the file holds no tensors", SAVE)
 
 

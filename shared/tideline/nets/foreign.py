@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from tideline.core.errors import ConfigRefused
+from tideline.core.errors import ConfigRefused, kind_of
 from tideline.core.run import HeadWorld, World
 from tideline.core.settings import plain
 from tideline.nets import registry
@@ -141,7 +141,7 @@ def module_of(made: registry.Build, world: World) -> nn.Module:
         what = f"cannot be built: its builder raises {type(cause).__name__}"
         raise refused(world, what, "See the log of this process for its words; correct the builder, or its options") from cause
     if not isinstance(module, nn.Module):
-        raise refused(world, f"is a {type(module).__name__}", "Let its builder give an nn.Module, on the CPU")
+        raise refused(world, f"is {kind_of(module)}", "Let its builder give an nn.Module, on the CPU")
     return module
 
 
@@ -215,7 +215,7 @@ def check_training(module: nn.Module, world: World) -> None:
         what = f"raises {type(cause).__name__} in forward when it is in training mode"
         raise refused(world, what, "See the log of this process for its words; correct forward") from cause
     if not isinstance(given, Tensor) or tuple(given.shape) != (2, world.classes):
-        what = f"gives a {type(given).__name__} when it is in training mode"
+        what = f"gives {kind_of(given)} when it is in training mode"
         raise refused(world, what, "Return one tensor (n, classes) then, too; switch auxiliary outputs off")
 
 

@@ -15,7 +15,7 @@ from typing import cast
 from torch import nn
 
 from tideline.core.algorithm import attribute, import_from_here
-from tideline.core.errors import ConfigRefused
+from tideline.core.errors import ConfigRefused, kind_of
 from tideline.core.settings import nearest
 from tideline.nets.bottleneck import KINDS, LeNetBN, ResNet
 from tideline.nets.efficientnet import EfficientNetLite0
@@ -116,7 +116,7 @@ def checked(found: Mapping[str, object], place: str) -> Mapping[str, Build]:
         if not isinstance(name, str) or not name.isprintable() or not name.strip():
             raise ConfigRefused(f"{place}: {name!r} cannot name a network", WRITE, path=OPTION)
         if not callable(build) or isinstance(build, nn.Module):
-            words = "a module that is built already" if isinstance(build, nn.Module) else f"a {type(build).__name__}"
+            words = "a module that is built already" if isinstance(build, nn.Module) else kind_of(build)
             raise ConfigRefused(f"{place}: {name!r} is {words}, not a function that builds one", WRITE, path=OPTION)
     return cast("Mapping[str, Build]", found)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tideline.core.algorithm import REGISTRY, Methods, load_methods
-from tideline.core.errors import ConfigRefused
+from tideline.core.errors import ConfigRefused, kind_of
 from tideline.core.settings import Plain, plain
 from tideline.experiments.files import ExperimentText, read_file
 
@@ -22,7 +22,7 @@ def text_of(experiment: object, settings: Mapping[str, Plain]) -> ExperimentText
     elif experiment is None or isinstance(experiment, Mapping):
         text = ExperimentText(NAME, dict(plain(experiment or {})), {})
     else:
-        what = f"The experiment is a {type(experiment).__name__}"
+        what = f"The experiment is {kind_of(experiment)}"
         raise ConfigRefused(what, "Give a dict, the path of a YAML file, or keywords: method='fedavg'")
     given = {name: str(value) if isinstance(value, Path) else plain(value) for name, value in settings.items()}
     places = dict.fromkeys(given, NAME)

@@ -8,7 +8,7 @@ from typing import cast
 
 from tideline.client.output import warn
 from tideline.core.algorithm import Methods
-from tideline.core.errors import ConfigRefused
+from tideline.core.errors import ConfigRefused, kind_of
 from tideline.core.settings import Plain
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.given import check_given, simulate_given
@@ -67,7 +67,7 @@ def check_sites(sites: Mapping[str, object]) -> None:
     """Raises ConfigRefused for what is no site."""
     for name, site in sites.items():
         if not isinstance(site, Site):
-            what = f"sites[{name!r}] is a {type(site).__name__}"
+            what = f"sites[{name!r}] is {kind_of(site)}"
             raise ConfigRefused(what, f"Write {name!r}: tideline.Site(train=..., role=...)", path="sites")
 
 
@@ -75,5 +75,5 @@ def world_in_text(text: ExperimentText) -> Mapping[str, Plain]:
     """The world as far as the experiment says it. Raises ConfigRefused."""
     world = text.value.get("world", {})
     if not isinstance(world, Mapping):
-        raise ConfigRefused(f"world is a {type(world).__name__}", "Give a mapping: {'model': 'mlp'}", path="world")
+        raise ConfigRefused(f"world is {kind_of(world)}", "Give a mapping: {'model': 'mlp'}", path="world")
     return cast("Mapping[str, Plain]", world)

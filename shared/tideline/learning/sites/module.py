@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from tideline.core.algorithm import attribute, import_from_here, unload_module
-from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.errors import ConfigRefused, DataRefused, kind_of
 from tideline.core.run import Role, World
 from tideline.core.settings import nearest
 from tideline.learning.formats.holdings import Holdings
@@ -32,7 +32,7 @@ def function_at(place: str, fresh: bool = False) -> Make:
         unload_module(place.partition(":")[0])
     found = attribute(place, "--data", "data", WRITE)
     if not callable(found):
-        what = f"--data {PREFIX}{place} is a {type(found).__name__}, not a function"
+        what = f"--data {PREFIX}{place} is {kind_of(found)}, not a function"
         raise ConfigRefused(what, WRITE, path="data")
     return found
 

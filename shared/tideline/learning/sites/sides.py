@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tideline.core.errors import DataRefused
+from tideline.core.errors import DataRefused, kind_of
 from tideline.core.rows import MemoryRows, Rows
 from tideline.core.run import World
 from tideline.learning.formats.transforms import times
@@ -40,7 +40,7 @@ def side_of(given: object, world: World, name: str) -> Side:
     if not (hasattr(given, "__getitem__") and not isinstance(given, (str, bytes, dict))):
         if hasattr(given, "__iter__") and not isinstance(given, (str, bytes, dict)):
             counted(cast("Dataset", given), name)
-        raise DataRefused(f"{name} is a {type(given).__name__}", FORMS)
+        raise DataRefused(f"{name} is {kind_of(given)}", FORMS)
     return DatasetSide(cast("Dataset", given), world, name)
 
 
@@ -48,9 +48,14 @@ def arrays_in(given: object) -> tuple[object, object | None] | None:
     """Arrays (x, y), y None where x is given alone; None for what is no array."""
     if isinstance(given, (np.ndarray, Tensor)):
         return given, None
-    if isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], (np.ndarray, Tensor)):
-        return given[0], given[1]
+    if isinstance(given, (tuple, list)) and len(given) == 2 and isinstance(given[0], (np.ndarray, Tensor)):
+        return (given[0], given[1]) if isinstance(given, tuple) or labelled(given[0], given[1]) else None
     return None
+
+
+def labelled(x: np.ndarray[Any, Any] | Tensor, y: object) -> bool:
+    """Whether a list of two is rows and their labels, not two rows."""
+    return isinstance(y, (np.ndarray, Tensor)) and x.ndim > 1 and y.ndim == 1 and len(x) == len(y)
 
 
 class DatasetSide:

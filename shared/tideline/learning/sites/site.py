@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.errors import ConfigRefused, DataRefused, kind_of
 from tideline.core.rows import Rows, joined
 from tideline.core.run import Role, World
 from tideline.core.settings import read
@@ -68,7 +68,7 @@ class Site:
             raise ConfigRefused(what, "Leave them out: a folder says which of its rows are held out", path="test")
 
         if self.class_names is not None and not names_in(self.class_names):
-            what = f"class_names is a {type(self.class_names).__name__}, not a list of texts"
+            what = f"class_names is {kind_of(self.class_names)}, not a list of texts"
             raise ConfigRefused(what, 'Give a list of texts: ["cat", "dog"]', path="class_names")
 
     @property
