@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.laws import laws
+from tests.laws import laws, results
 from tests.laws.case import Bar, Case
 from tests.synthetic import sites
 from tideline.core.algorithm import load_methods
@@ -30,7 +30,7 @@ LAWS = [
     laws.no_quorum_stalls,
     laws.one_site_in_all,
     laws.every_clause_can_be_forbidden,
-    laws.models_are_what_it_says,
+    results.models_are_what_it_says,
 ]
 
 
@@ -64,7 +64,7 @@ def test_the_pages_method_keeps_the_laws(case: Case, law: object) -> None:
 
 def test_the_pages_method_learns(case: Case) -> None:
     """The nearest class mean clears the bar on the small shift."""
-    laws.learns(case, Bar(0.9))
+    results.learns(case, Bar(0.9))
 
 
 def test_the_page_has_seven_steps_and_eight_laws() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.laws import laws
+from tests.laws import results
 from tests.laws.case import Case, cases
 from tideline.algorithms import METHODS
 from tideline.core.errors import ConfigRefused
@@ -55,4 +55,4 @@ def test_a_method_takes_any_network_or_says_what_is_missing(case: Foreign) -> No
     result = stage.result(run)
     assert result["status"] == "completed", result["cause"]
     assert result["world"]["model"] == case.experiment()["world"]["model"]
-    laws.models_are_what_it_says(case)
+    results.models_are_what_it_says(case)

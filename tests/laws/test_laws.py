@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.laws import laws
+from tests.laws import laws, results
 from tests.laws.case import BARS, Case, cases
 from tests.laws.sealed import stays_sealed
 from tideline.algorithms import METHODS
@@ -111,17 +111,17 @@ def test_every_clause_can_be_forbidden(case: Case) -> None:
 @every
 def test_its_models_are_what_it_says(case: Case) -> None:
     """Law 8: the models that a run ends in predict as its result says."""
-    laws.models_are_what_it_says(case)
+    results.models_are_what_it_says(case)
 
 
 @every
 def test_its_last_scoring_tells_all_scores(case: Case) -> None:
     """Law 8: every site that is scored has all scores, with rows and intervals."""
-    laws.scores_are_told(case)
+    results.scores_are_told(case)
 
 
 @every
 def test_it_learns(case: Case) -> None:
     """Law 8: it clears its bar on held-out rows."""
     assert case.name in BARS, "add a bar for the method to tests/laws/case.py"
-    laws.learns(case, BARS[case.name])
+    results.learns(case, BARS[case.name])

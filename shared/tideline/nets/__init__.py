@@ -80,14 +80,14 @@ def played(world: World, read: Callable[[], Weights] = unread, file: str = "") -
     trains = known_trained(key, world.trains)
     inner = headed(whole) if trains <= head else whole
     held = (head if trains <= head else frozenset(known_names(key))) - trains
-    return PartWorld(**shared(inner), inner=inner, held=Held((file, key), held, read)) if held else inner
+    return PartWorld(**fields_of(inner), inner=inner, held=Held((file, key), held, read)) if held else inner
 
 
 def headed(whole: World) -> HeadWorld:
-    return HeadWorld(**{**shared(whole), "inputs": (width(whole),)}, whole=whole)
+    return HeadWorld(**{**fields_of(whole), "inputs": (width(whole),)}, whole=whole)
 
 
-def shared(world: World) -> dict[str, Any]:
+def fields_of(world: World) -> dict[str, Any]:
     """The fields of a world, to make another kind of it."""
     return {each.name: getattr(world, each.name) for each in fields(World)}
 

@@ -31,7 +31,7 @@ KINDS = {".npz": "arrays", ".csv": "table", ".parquet": "table", "images": "imag
 UNGUESSED = "Give the run's world: --world FILE; or name the column of the classes: label in transforms.toml"
 RECORD = "deal.json"
 SHOWN = 10  # names and classes in the text; the JSON has all
-UNEVEN_TODO = "Networks learn next to nothing from the small ones: bring all columns to one scale, such as a spread of 1"
+UNEVEN = "Networks learn next to nothing from the small ones: bring all columns to one scale, such as a spread of 1"
 
 
 class Counts(TypedDict):
@@ -210,7 +210,7 @@ def show_details(domain: DomainReport) -> None:
             typer.echo(f"\n{name}, {what}: {names([f'{each} ({n})' for each, n in counted.items()])}")
     if domain.content and domain.content.scales and domain.content.uneven:
         low, high = domain.content.scales
-        typer.echo(f"\n{name}, features of other scales: ranges from {low:g} to {high:g}. {UNEVEN_TODO}")
+        typer.echo(f"\n{name}, features of other scales: ranges from {low:g} to {high:g}. {UNEVEN}")
     if domain.content and domain.content.unreadable:
         typer.echo(f"\n{name}, cannot be read: {names(domain.content.unreadable)}")
     if domain.ignored:
