@@ -175,11 +175,6 @@ def outputs(net: nn.Module, x: Tensor | Rows, device: str) -> Tensor:
         return torch.cat([net(rows.to(device)).cpu() for rows in as_rows(x).parts()])
 
 
-def share_right(out: Tensor, y: Tensor) -> float:
-    """The share of rows whose largest output is their label: out (n, classes), y (n,), n > 0."""
-    return int((out.argmax(1) == y).sum()) / len(y)
-
-
 @record
 class Confusion:
     """Held-out rows of a site by label and prediction; zeros without labels."""

@@ -20,12 +20,13 @@ from tideline.algorithms.feddadil.messages import Adapting, Heads, Labelled, Lin
 from tideline.core.record import Nothing
 from tideline.core.run import Role, World
 from tideline.core.step import Outcome, Site, step
-from tideline.learning.evaluate import outputs, share_right
+from tideline.learning.evaluate import outputs
 from tideline.learning.scoring.judging import Judged
 from tideline.numerics.aggregation.averaging import on_simplex
 from tideline.numerics.clustering.cosine import plane
 from tideline.numerics.labels import softmax
 from tideline.numerics.labels.confidence import disagreement, evidence, neighbours
+from tideline.numerics.labels.scores import share_right
 from tideline.numerics.transport.optimal_transport import Barycenter, barycenter
 
 if TYPE_CHECKING:

@@ -20,13 +20,14 @@ from tideline.core.handle import Handle, check_due
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, World
 from tideline.core.step import Data, Moved, Outcome, Site, step
-from tideline.learning.evaluate import outputs, share_right
+from tideline.learning.evaluate import outputs
 from tideline.learning.fit import cross_entropy, descend, fit_at, uncounted
 from tideline.learning.local_training import loss_at, optimiser, rate_at
 from tideline.learning.scoring.judging import Judged
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.divergences import exceeding
+from tideline.numerics.labels.scores import share_right
 
 MAIN = "plan"  # the rule that is the method's own
 OFFERS = 2  # times that sources are asked for their models: again only for links that were made anew as others did not answer

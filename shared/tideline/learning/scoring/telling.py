@@ -122,7 +122,7 @@ def metrics_of(asked: Asked, found: Sequence[Outputs], bins: Tally, seed: Callab
     judged = [(out, y) for out, y in found if y is not None and len(y)]
     if not judged:
         return {}
-    values = [int((out.argmax(1) == y).sum()) / len(y) for out, y in judged]
+    values = [scores.share_right(out, y) for out, y in judged]
     reports: dict[str, float] = dict.fromkeys(asked.metrics, sum(values) / len(values))
     calibration = scores.calibration_score(bins, seed()) if asked.whole else None
     if asked.confidence and not asked.whole:

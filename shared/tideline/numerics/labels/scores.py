@@ -58,6 +58,11 @@ def probabilities(out: Tensor) -> Tensor:
     return (p if ready else p.softmax(1)).nan_to_num(0.0)
 
 
+def share_right(out: Tensor, y: Tensor) -> float:
+    """The share of rows whose largest output is their label: out (n, classes), y (n,), n > 0."""
+    return int((out.argmax(1) == y).sum()) / len(y)
+
+
 def confusion(guess: Tensor, y: Tensor, classes: int) -> Tensor:
     """Rows by label and prediction, (K, K) int64."""
     return torch.bincount(y * classes + guess, minlength=classes * classes).view(classes, classes)
