@@ -92,6 +92,7 @@ def run_agent(settings: AgentSettings) -> None:
             vault=vault,
             pool=CountedPool(pool, metrics),
             policy=policy.allowed,
+            rehearses=policy.rehearse,
             log=order_log(witness, metrics),
             roles=settings.roles,
             peer_keys=PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met)),

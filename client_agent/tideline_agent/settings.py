@@ -90,12 +90,16 @@ def check_address(address: str, secured: bool) -> None:
         raise ConfigRefused(what, "Give --ca CERTIFICATE, or say --insecure on a network that you trust")
 
 
+TABLES = ("allow", "forbid", "runs")  # of a policy file
+
+
 @dataclass(frozen=True)
 class SitePolicy:
-    """What may leave a site in replies, and whether its agent tells the coordinator of its work."""
+    """What may leave a site in replies, whether its agent tells the coordinator of its work, and whether the site rehearses."""
 
     allowed: Policy = DEFAULT_POLICY
     notes: bool = True
+    rehearse: bool = True
 
 
 def read_policy(path: Path | None) -> SitePolicy:
@@ -110,11 +114,26 @@ def read_policy(path: Path | None) -> SitePolicy:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
         raise ConfigRefused(f"The policy file {path} is not TOML: {cause}", "Correct the file") from None
     for table in raw:
-        if table not in ("allow", "forbid"):
-            todo = f"Use [allow] and [forbid]{nearest(table, ['allow', 'forbid'])}"
+        if table not in TABLES:
+            todo = f"Use {', '.join(f'[{each}]' for each in TABLES)}{nearest(table, TABLES)}"
             raise ConfigRefused(f"{path}: [{table}] is not known", todo)
     allowed = DEFAULT_POLICY | frozenset(pairs(path, raw, "allow"))
-    return SitePolicy(allowed - frozenset(pairs(path, raw, "forbid")), not raw.get("forbid", {}).get(NOTES))
+    forbidden = frozenset(pairs(path, raw, "forbid"))
+    return SitePolicy(allowed - forbidden, not raw.get("forbid", {}).get(NOTES), rehearses(path, raw.get("runs", {})))
+
+
+def rehearses(path: Path, runs: Plain) -> bool:
+    """What the table [runs] says of rehearsing. Raises ConfigRefused."""
+    todo = "Write [runs] and below it: rehearse = false"
+    if not isinstance(runs, dict):
+        raise ConfigRefused(f"{path}: runs is not a table", todo)
+    for key in runs:
+        if key != "rehearse":
+            raise ConfigRefused(f"{path}: runs.{key} is not known", f"{todo}{nearest(key, ['rehearse'])}")
+    said = runs.get("rehearse", True)
+    if not isinstance(said, bool):
+        raise ConfigRefused(f"{path}: runs.rehearse is {said!r}, which is neither true nor false", todo)
+    return said
 
 
 def pairs(path: Path, raw: dict[str, Plain], table: str) -> Iterator[tuple[Exposure, Audience]]:

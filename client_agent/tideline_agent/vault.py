@@ -65,7 +65,9 @@ class FolderVault:
             return None
         except ValueError:
             raise MemoryLost(f"The vault's record of run {run} cannot be read", "Restore the agent's home directory") from None
-        files = {k: tuple((Digest(d), int(n)) for d, n in raw.get(k) or ()) for k in ("memory", "reply", "asked", "own")}
+        files = {
+            k: tuple((Digest(d), int(n)) for d, n in raw.get(k) or ()) for k in ("memory", "reply", "asked", "own", "outputs")
+        }
         return Head(
             order=OrderId(raw["order"]),
             cursor=raw["cursor"],
@@ -78,6 +80,7 @@ class FolderVault:
             peers=None if raw.get("peers") is None else tuple(map(ClientId, raw["peers"])),
             own=files["own"],
             best=None if raw.get("best") is None else best_in(raw["best"]),
+            outputs=files["outputs"],
         )
 
     def commit(self, run: RunId, head: Head) -> None:
@@ -94,11 +97,11 @@ class FolderVault:
         sync(path.parent)
 
     def sync_memory(self, run: RunId, head: Head) -> None:
-        """fsync the memory's files, and those of values that it sealed, which the last head did not have."""
+        """fsync the files of what stays, and those of values that it sealed, which the last head did not have."""
         before = self.head(run)
-        safe = {digest for digest, _ in (*before.memory, *before.own)} if before else set()
+        safe = {digest for digest, _ in (*before.stays, *before.own)} if before else set()
         parts = self.parts(run)
-        for digest, _ in dict.fromkeys((*head.memory, *head.own)):
+        for digest, _ in dict.fromkeys((*head.stays, *head.own)):
             if digest not in safe:
                 sync(parts.path(digest))
                 sync(parts.path(digest).parent)

@@ -44,7 +44,7 @@ class Killed(Exception):
 
 def comes_to(on: Federation) -> dict[str, Any]:
     """The result of a run that is begun, or goes on, without its times."""
-    known = [run for run in on.journal.run_ids() if (row := on.journal.run(run)) and row.reference_of is None]
+    known = [run for run in on.journal.run_ids() if (row := on.journal.run(run)) and row.parent is None]
     return untimed(on.run(known[0] if known else on.start(on.given)))  # type: ignore[attr-defined]
 
 

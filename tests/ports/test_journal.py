@@ -62,7 +62,7 @@ def test_a_list_of_runs_has_pages(journal: Journal) -> None:
 
 def test_a_headline_says_how_far_a_run_is(journal: Journal) -> None:
     """All that a row says, but for the plan its length: of a new run, of one that goes on, and of one that has ended."""
-    journal.create([run_row(), run_row(OTHER, created=2.5, reference_of=RUN, plan=())], joins())
+    journal.create([run_row(), run_row(OTHER, created=2.5, parent=RUN, plan=())], joins())
     journal.advance(advance(JOIN))
     journal.set_status(OTHER, OPEN, Status.CANCELLED, "by a person", 9.0)
     row = journal.run(RUN)

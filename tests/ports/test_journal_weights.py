@@ -101,7 +101,7 @@ def test_a_stalled_run_keeps_them(journal: Journal) -> None:
 def test_two_runs_keep_them_until_both_have_begun(journal: Journal) -> None:
     """Such as a run and its reference."""
     upload(journal)
-    journal.create([bringing(), bringing(OTHER, reference_of=RUN)], [*joins(), *joins(OTHER)])
+    journal.create([bringing(), bringing(OTHER, parent=RUN)], [*joins(), *joins(OTHER)])
     journal.advance(advance(JOIN, files("m"), files("s")))
     assert gone(journal, LATER) == set()
     journal.set_status(OTHER, OPEN, Status.CANCELLED, "why", 30.0)

@@ -45,7 +45,7 @@ class RunLine(BaseModel):
     of: int = Field(description="exchanges in the plan")
     created: float
     ended: float | None
-    reference_of: str | None = Field(description="the run that this one is compared with")
+    parent: str | None = Field(description="the run that this one belongs to: its reference, or of its rehearsal")
 
 
 class Groups(BaseModel):

@@ -81,7 +81,7 @@ runs = Table(
     text("state_digest", null=True),
     text("fingerprint"),
     text("reference", null=True),
-    text("reference_of", null=True),
+    text("parent", null=True),
     whole("best", null=True),
     Index("runs_by_age", "created", "id"),
 )

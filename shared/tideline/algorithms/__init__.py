@@ -1,8 +1,11 @@
-"""Every method, by name. One line each; nothing else in the repository knows a method's name."""
+"""Every method, by name, and those that adapt a site unless a user names others. Nothing else knows a method's name."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tideline.core.algorithm import Methods
+from tideline.core.settings import Plain
 
 METHODS: Methods = (
     ("fedavg", "tideline.algorithms.averaging:fedavg"),
@@ -32,3 +35,25 @@ METHODS: Methods = (
     ("adabn", "tideline.algorithms.adabn:adabn"),
     ("fdan", "tideline.algorithms.fdan:fdan"),
 )
+
+# What is rehearsed unless an experiment names candidates: simple adaptations of a linear classifier on features, of the head of a
+# frozen encoder, and of a network that trains as a whole. Those that cannot play an experiment's roster and world are left out.
+FEATURES: Sequence[Mapping[str, Plain]] = (
+    {"label": "site", "method": "fedavg", "world": {"normalise": "site"}},
+    {"label": "gauss", "method": "gaussian_heads"},
+    {"label": "site + gauss", "method": "gaussian_heads", "world": {"normalise": "site"}},
+    {"label": "self-training", "method": "self_training"},
+    {"label": "site + self-training", "method": "self_training", "world": {"normalise": "site"}},
+)
+OF_ENCODER: Mapping[str, Plain] = {"normalise": {"kind": "site", "at": "features"}}
+CANDIDATES: Mapping[str, Sequence[Mapping[str, Plain]]] = {
+    "features": FEATURES,
+    "encoder": [{**each, "world": OF_ENCODER} if "world" in each else each for each in FEATURES],
+    "images": (
+        {"label": "site", "method": "fedavg", "world": {"normalise": "site"}},
+        {"label": "adabn", "method": "adabn"},
+        {"label": "fdan", "method": "fdan"},
+        {"label": "self-training", "method": "self_training"},
+        {"label": "site + self-training", "method": "self_training", "world": {"normalise": "site"}},
+    ),
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from tideline.cli import serving
+from tideline.cli import adapting, serving
 from tideline.cli.coordinator import access, links, maintenance, runs
 from tideline.cli.guard import Guarded
 from tideline.cli.local import bench, predict, research, tls
@@ -25,6 +25,14 @@ groups = {"keys": access.keys, "run": runs.app, "site": site.app, "parts": maint
 groups |= {"clients": access.clients, "audit": maintenance.audit, "tls": tls.app, "links": links.app}
 for name, group in groups.items():
     app.add_typer(group, name=name)
-for command in (research.methods, research.contract, research.simulate, predict.predict, bench.bench, research.demo):
+for command in (
+    adapting.adapt,
+    research.methods,
+    research.contract,
+    research.simulate,
+    predict.predict,
+    bench.bench,
+    research.demo,
+):
     app.command()(command)
 app.command()(research.version)

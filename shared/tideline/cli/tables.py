@@ -47,8 +47,10 @@ def show_item(text: str) -> None:
 
 
 def result_tables(result: RunResult) -> Iterator[Table]:
-    """A run's result: its sites, what its folds did with them, and their groups."""
-    tables = (result_table(result), *intervals_tables(result), marks_table(result), groups_table(result))
+    """A run's result: its verdict if it rehearsed, its sites, what its folds did with them, and their groups."""
+    from tideline.cli.verdicts import verdict_table
+
+    tables = (verdict_table(result), result_table(result), *intervals_tables(result), marks_table(result), groups_table(result))
     return (each for each in tables if each is not None)
 
 

@@ -148,6 +148,48 @@ class ClauseData(TypedDict):
     doc: str
 
 
+class Interval(TypedDict):
+    """A number, and the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class RehearsedAt(TypedDict):
+    """A labelled site that played the target: what each candidate had and gained there, over all of its rows."""
+
+    name: str
+    accuracy: dict[str, float]
+    gain: dict[str, float]
+
+
+class ExpectedAt(TypedDict):
+    """A target: the weight of each candidate that was chosen, and what to expect."""
+
+    name: str
+    chosen: dict[str, float]
+    gain: Interval | None
+    accuracy: Interval | None
+    trust: str
+    distance: float
+
+
+class Verdict(TypedDict):
+    """What a rehearsal comes to."""
+
+    rule: str
+    candidates: list[str]
+    rehearsed_at: list[str]
+    left_out: dict[str, str]
+    candidates_left_out: dict[str, str]
+    sites: list[RehearsedAt]
+    gains: dict[str, Interval]
+    targets: list[ExpectedAt]
+    runs: dict[str, str]
+    unfinished: int
+
+
 class RunResult(TypedDict):
     """A run's result, or as much as there is of it."""
 
@@ -175,6 +217,7 @@ class RunResult(TypedDict):
     scores: NotRequired[dict[str, dict[str, ScoreData]]]
     recall: NotRequired[dict[str, ScoreData]]
     selection: NotRequired[SelectionData | None]
+    verdict: NotRequired[Verdict | None]
     phases: list[ClosedRound]
     groups: NotRequired[Groups | None]
     curve: list[Point]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from tideline.core.errors import ConfigRefused, NotFound
-from tideline.core.phase import Phase, Plan, Turn
+from tideline.core.phase import Phase, Plan, Tells, Turn
 from tideline.core.privacy import TO_COORDINATOR, Clause, Contract, Exposure
 from tideline.core.record import Nothing, Weights, leaves
 from tideline.core.run import EMPTY, NO_MORE, ClientId, Role, Roster, Scores, Scoring, Selection, World
@@ -182,8 +182,10 @@ def plan_of(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE
     last = {phase.name: at for at, phase in enumerate(plan)}
 
     def reports(at: int, phase: Phase[C, S]) -> Phase[C, S]:
-        whole = scoring.scores is Scores.EVERY or (scoring.scores is Scores.LAST and last[phase.name] == at)
-        return phase if phase.report is None or not (whole or selects) else phase.report(phase, whole, scoring.selection)
+        ends = last[phase.name] == at
+        whole = scoring.scores is Scores.EVERY or (scoring.scores is Scores.LAST and ends)
+        tells = Tells(whole, scoring.selection, scoring.outputs and ends)
+        return phase if phase.report is None or tells == Tells() else phase.report(phase, tells)
 
     stored: Plan[C, S] = storing(algorithm) if selects else ()
     return (*(reports(at, phase) for at, phase in enumerate(plan)), *stored)
@@ -242,13 +244,15 @@ def round_of(plan: Plan[C, S], cursor: int) -> int:
 
 
 Methods = tuple[tuple[str, str], ...]
+REHEARSAL = "rehearsal"
+OF_RUNS: Methods = ((REHEARSAL, "tideline.learning.rehearsal:rehearsal"),)  # what runs do beside methods; no list shows them
 
 
 def resolve(methods: Methods, name: str) -> AnyAlgorithm:
     """The method of a name. Raises NotFound with the names that exist, ConfigRefused where its place holds no method."""
-    places = dict(methods)
+    places = dict((*methods, *OF_RUNS))
     if name not in places:
-        known = sorted(places)
+        known = sorted(dict(methods))
         raise NotFound(f"There is no method {name!r}", f"Use one of: {', '.join(known)}{nearest(name, known)}", path="method")
     found = attribute(places[name], f"The method {name!r}")
     if not isinstance(found, Algorithm):
@@ -297,6 +301,14 @@ def unload_module(module: str) -> None:
 
 
 REGISTRY = "tideline.algorithms:METHODS"  # the built-in methods
+CANDIDATES = "tideline.algorithms:CANDIDATES"  # adaptations by the kind of data
+
+
+def candidates_of(world: World) -> Sequence[Mapping[str, Plain]]:
+    """What is rehearsed in a world unless an experiment names candidates, as it would write them."""
+    kind = "encoder" if world.frozen else "features" if len(world.inputs) == 1 else "images"
+    named: Mapping[str, Sequence[Mapping[str, Plain]]] = attribute(CANDIDATES, "The candidates")  # type: ignore[assignment]
+    return named[kind]
 
 
 def load_methods(place: str = REGISTRY) -> Methods:
@@ -306,7 +318,7 @@ def load_methods(place: str = REGISTRY) -> Methods:
         return known
     import_from_here()
     added = tuple(row for row in rows_at(place) if row not in known)
-    if taken := sorted(dict(known).keys() & dict(added).keys()):
+    if taken := sorted(dict((*known, *OF_RUNS)).keys() & dict(added).keys()):
         what = f"--methods {place} adds {taken[0]!r}, and there is such a method: methods are added, never replaced"
         raise ConfigRefused(what, "Give it a name of its own")
     return (*known, *added)

@@ -29,6 +29,11 @@ RIGHT, WRONG = "confidence of right predictions", "confidence of wrong predictio
 # of all sites together. And that of validation rows: a row for each site.
 SCORE_NAMES = ("accuracy", "balanced_accuracy", "macro_f1", "auroc", "ece")
 SCORE_COLUMNS = ("value", "low", "high", "rows")  # a score, its 95 % interval, and the number of rows
+# The tables of a rehearsal: by site and candidate; of each target what is expected there, and the weight of each candidate.
+ACCURACIES, GAINS, GAIN_OF = "rehearsed accuracy", "rehearsed gain", "rehearsed gain of each candidate"
+EXPECTED, WEIGHT_OF = "expected at targets", "weight of each candidate"
+GAIN_COLUMNS, ACCURACY_COLUMNS = ("gain", "gain low", "gain high"), ("accuracy", "accuracy low", "accuracy high")
+EXPECTED_COLUMNS = ("gain is known", "accuracy is known", *GAIN_COLUMNS, *ACCURACY_COLUMNS, "distance", "unlike")
 SCORE, RECALLS, VALIDATION = "score: ", "recall of each class", "validation"
 
 
@@ -158,6 +163,18 @@ def folded(given: S | Folded[S]) -> Folded[S]:
 
 
 @dataclass(frozen=True)
+class Tells:
+    """What a scoring is asked beyond an accuracy.
+
+    whole: all scores. selection: a score of validation rows. outputs: that targets keep what is predicted.
+    """
+
+    whole: bool = False
+    selection: Selection = Selection.NONE
+    outputs: bool = False
+
+
+@dataclass(frozen=True)
 class Phase(Generic[C_contra, S]):
     """One exchange. Without a step it is a computation on the coordinator: `fold` gets no replies.
 
@@ -165,7 +182,7 @@ class Phase(Generic[C_contra, S]):
     waiting rules say, and `needs` says for users what needs so many. With a floor of 0 it can work with none, where those rules
     have `min_replies`: a phase that asks one client at a time. `sampled`: a run may ask only some of those that
     `ask` names, `floor` of them or more: the fold works with their replies, and the others can be left out of that round.
-    report(phase, all, selection): of a scoring, the same phase that tells all scores, or a score of validation rows.
+    report(phase, tells): of a scoring, the same phase that tells more.
     """
 
     name: str
@@ -176,7 +193,7 @@ class Phase(Generic[C_contra, S]):
     needs: str = ""
     skip: Callable[[S], bool] = lambda state: False
     sampled: bool = False
-    report: Callable[[AnyPhase, bool, Selection], AnyPhase] | None = None
+    report: Callable[[AnyPhase, Tells], AnyPhase] | None = None
 
 
 Plan: TypeAlias = tuple[Phase[C_contra, S], ...]

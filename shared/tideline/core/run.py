@@ -249,10 +249,12 @@ class Scoring:
 
     scores     which of them tell all scores; the others tell an accuracy
     selection  the score of validation rows that each tells beside; such a run does not train on these rows
+    outputs    whether targets keep what the last of them predicts, for training rows and held-out ones; it stays where it is
     """
 
     scores: Scores = setting(Scores.LAST, doc="which scorings tell all scores")
     selection: Selection = setting(Selection.NONE, doc="the score of validation rows by which the best round is found")
+    outputs: bool = setting(False, doc="whether targets keep what the last of them predicts")
 
 
 NO_MORE = Scoring(scores=Scores.ACCURACY)  # also of a run that was recorded before there was a choice
@@ -272,6 +274,8 @@ class RunSpec:
     sampling       which part of the sites an exchange asks; None: all that the method names
     network        what the network is at the coordinator, which sites must have alike; None: it is built in
     scoring        what scorings tell, and whether one score finds the best round
+    children       of a rehearsal: the runs that it waits for, and compares
+    rehearses      of such a run: the labelled site that plays the target; none where no site plays
     """
 
     id: RunId
@@ -292,3 +296,5 @@ class RunSpec:
     sampling: Sampling | None = None
     network: NetworkPrint | None = None
     scoring: Scoring = NO_MORE
+    children: tuple[RunId, ...] = ()
+    rehearses: ClientId | None = None

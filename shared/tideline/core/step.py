@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from tideline.core.handle import Handle
 from tideline.core.record import Record, require_exposures
-from tideline.core.run import EMPTY, ClientId, Role, World
+from tideline.core.run import EMPTY, ClientId, Role, RunId, World
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -88,6 +88,11 @@ def no_fetch(handle: Handle[T], like: Record | None = None) -> T:
     raise KeyError(handle.digest)
 
 
+def no_outputs(run: RunId) -> Record | None:
+    """Of a site where no other run keeps anything."""
+    return None
+
+
 @dataclass(frozen=True)
 class Moved:
     """What a transfer took: bytes and seconds. Two of them are one by addition."""
@@ -115,10 +120,11 @@ class Site(Generic[C_co]):
 
     `data` holds the rows of the step's view; on a target its `y` is None while training. `validation` is there for steps that
     score, in runs that select their best round (a target's has no labels), and for steps that train on labelled rows and stop by
-    these. `rng` is seeded from the order.
-    `tick(progress in [0, 1])` reports progress; long steps call it. `round` counts this phase's earlier exchanges from 1.
-    `fetch(handle, like)` gives the value of a handle of the order; `like` is the record that its fields declared as `like NAME`
-    are held to. One value is mapped at a time, if the step holds no more.
+    these. `training` is there for steps that score at a target, in runs whose targets keep what is predicted: training rows
+    without labels. outputs(run): what another run keeps of its predictions here, if it belongs to this one. `rng` is seeded from
+    the order. `tick(progress in [0, 1])` reports progress; long steps call it. `round` counts this phase's earlier exchanges
+    from 1. `fetch(handle, like)` gives the value of a handle of the order; `like` is the record that its fields declared as
+    `like NAME` are held to. One value is mapped at a time, if the step holds no more.
     """
 
     config: C_co
@@ -133,15 +139,21 @@ class Site(Generic[C_co]):
     tick: Callable[[float], None] = no_tick
     transfers: Transfers = Transfers()
     validation: Data | None = None
+    training: Rows | None = None
+    outputs: Callable[[RunId], Record | None] = no_outputs
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[G, M]):
-    """What a step gives: the message that leaves, the memory that stays, and declared metrics."""
+    """What a step gives: the message that leaves, the memory that stays, and declared metrics.
+
+    outputs: what it predicts, a record that stays beside the memory until another step of the run gives one.
+    """
 
     message: G
     memory: M
     metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+    outputs: Record | None = None
 
 
 @dataclass(frozen=True)

@@ -87,13 +87,14 @@ class Written(Folder):
 
 @dataclass(frozen=True)
 class Place:
-    """What all simulated sites have in common: what they let out, and where their steps compute.
+    """What all simulated sites have in common: what they let out, whether they rehearse, and where their steps compute.
 
     pool: `inline`, `processes` or `ray`; jobs: how many processes, as many as there are cores unless said; of Ray, how many
     steps at once. address, gpus: of Ray alone, see tideline.engine.process.ray_tasks.Cluster.
     """
 
     policy: Policy = DEFAULT_POLICY
+    rehearse: bool = True
     device: str = "cpu"
     pool: str = POOLS[0]
     jobs: int | None = None
@@ -197,7 +198,7 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
             folders: dict[str, Opened] = {**named, **(dealt or {})}
         if place.pool == RAY:
             folders = {n: folder.absolute() for n, folder in folders.items()}
-        sites = {name: SimSite(f, place.policy) for name, f in folders.items()}
+        sites = {name: SimSite(f, place.policy, place.rehearse) for name, f in folders.items()}
         own = [folder.folder for folder in experiment.data.values()] + ([experiment.deal.folder] if experiment.deal else [])
         read = {name: printed(text.folder(name, "data")) for name in own if name}
         about = {**placed.value, "data files": read, "methods": [list(each) for each in methods]}
@@ -260,7 +261,7 @@ def play(
 def run_in(federation: Federation, text: ExperimentText) -> RunId:
     """The run that a journal has, or a new one. Raises ConfigRefused, also for a run that began from other weights."""
     for known in map(federation.run_service.find, federation.journal.run_ids()):
-        if known.reference_of is None:
+        if known.parent is None:
             ours = None if text.weights_file is None else digest_of(packed(text, text.weights_file))
             if ours != known.spec.initial_weights:
                 raise ConfigRefused("The simulation in --out began from other weights", "Name another folder", path="weights")
@@ -355,10 +356,30 @@ def write(federation: Federation, run: RunId, result: RunResult, out: Path, meth
     if federation.run_service.find(run).status is Status.COMPLETED:
         root, size = federation.journal.rounds(run)[-1].state[0]
         export(lambda digest, _: contextlib.nullcontext(federation.parts.view(digest)), root, size, out / "state.safetensors")
-        for name, model in (*models_of(federation, run, result, methods), *best_models(federation, run, result, methods)):
+        found = chosen_models if result.get("verdict") else last_and_best
+        for name, model in found(federation, run, result, methods):
             replace_bytes(out / f"{name}.safetensors", packed_model(model))
     # Last, and whole or not at all: with it everything is there.
     replace_file(out / "result.json", json.dumps(result, indent=2) + "\n")
+
+
+def last_and_best(federation: Federation, run: RunId, result: RunResult, methods: Methods) -> Iterator[tuple[str, Model]]:
+    yield from models_of(federation, run, result, methods)
+    yield from best_models(federation, run, result, methods)
+
+
+def chosen_models(federation: Federation, run: RunId, result: RunResult, methods: Methods) -> Iterator[tuple[str, Model]]:
+    """Of a rehearsal the model of what counts most at each target, as `model-TARGET`; as `model` where there is one target."""
+    verdict = result.get("verdict")
+    targets = verdict["targets"] if verdict and verdict["runs"] else []
+    for target in targets:
+        assert verdict is not None
+        child = RunId(verdict["runs"][next(iter(target["chosen"]))])
+        own = cast("RunResult", result_of(federation.journal, child, federation.clock.now()))
+        models = dict(models_of(federation, child, own, methods))
+        model = models.get(f"model-{target['name']}") or models.get("model")
+        if model is not None:
+            yield "model" if len(targets) == 1 else f"model-{target['name']}", model
 
 
 def models_of(federation: Federation, run: RunId, result: RunResult, methods: Methods) -> Iterator[tuple[str, Model]]:

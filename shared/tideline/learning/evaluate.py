@@ -13,13 +13,14 @@ from typing import TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
-from tideline.core.phase import MOST_VALUES, RIGHT, WRONG, Folded, Phase, Replies, Table, Turn, unchanged
+from tideline.core.phase import MOST_VALUES, RIGHT, WRONG, Folded, Phase, Replies, Table, Tells, Turn, unchanged
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Record, field, record
 from tideline.core.rows import Rows, as_rows
 from tideline.core.run import ClientId, Role, Selection
 from tideline.core.step import AnyStep, Outcome, Site, Step, View
 from tideline.learning.scoring import telling
+from tideline.learning.scoring.kept_outputs import kept_outputs, mean_of
 from tideline.learning.scoring.score_tables import CONFUSION_NAME, class_names, confusions
 from tideline.learning.scoring.telling import Asked, Histogram
 from tideline.numerics.labels.confidence import BINS, Tally, calibration_error, nothing, tally
@@ -77,7 +78,8 @@ def evaluate(
         found = sum((tallied(predict, one, mine, site) for one in each(order)), nothing())
         return Outcome(Histogram(found.right, found.wrong), mine, metrics_of(found, metrics))
 
-    def report(scoring: Phase[C, S], whole: bool, selection: Selection) -> Phase[C, S]:
+    def report(scoring: Phase[C, S], tells: Tells) -> Phase[C, S]:
+        whole, selection = tells.whole, tells.selection
         asked = Asked(metrics, confidence, whole, selection)
 
         def score_all(order: T, memory: M, site: Site[C]) -> Outcome[Record, M]:
@@ -87,7 +89,8 @@ def evaluate(
             reports = telling.metrics_of(asked, found, bins, telling.seeds(site))
             if selection is not Selection.NONE and site.validation is not None:
                 reports |= validated(selection, predict, each(order), mine, telling.on(site, site.validation))
-            return Outcome(telling.message(asked, found, bins), mine, reports)
+            stays = kept_outputs(site, lambda of: averaged(predict, each(order), mine, of)) if tells.outputs else None
+            return Outcome(telling.message(asked, found, bins), mine, reports, stays)
 
         return telling.telling(scoring, score_all, asked)
 
@@ -166,6 +169,15 @@ def validated(selection: Selection, predict: Predict[Q, M, C], orders: Sequence[
     outs = [torch.cat([predict(one, memory, site, x).detach().cpu() for x in data.x.parts(ROWS)]) for one in orders]
     values = [value for out in outs if (value := telling.validated(selection, out, data.y)) is not None]
     return {telling.validation_name(selection): sum(values) / len(values)} if values else {}
+
+
+def averaged(predict: Predict[Q, M, C], orders: Sequence[Q], memory: M, site: Site[C]) -> Tensor | None:
+    """The mean probabilities over the models, as logarithms (n, classes); None without a row."""
+    if not len(site.data):
+        return None
+    with torch.no_grad():
+        outs = [torch.cat([predict(one, memory, site, x).cpu() for x in site.data.x.parts(ROWS)]) for one in orders]
+    return mean_of(outs)
 
 
 def outputs(net: nn.Module, x: Tensor | Rows, device: str) -> Tensor:

@@ -28,7 +28,7 @@ def test_a_reference_runs_beside(coordinator: Coordinator) -> None:
     """A method that does not score the source-only model itself gets a sibling, which names the run that it is for."""
     answer = coordinator.post("/runs", EXPERIMENT | {"method": "fedprox", "reference": {"method": "fedavg"}}).json()
     rows = {row["id"]: row for row in coordinator.get("/runs").json()}
-    assert rows[answer["reference"]]["reference_of"] == answer["run"]
+    assert rows[answer["reference"]]["parent"] == answer["run"]
     coordinator.play(answer["run"])
     sites = coordinator.get(f"/runs/{answer['run']}").json()["clients"]
     assert all(site["source_only"] is not None for site in sites)
@@ -56,7 +56,7 @@ def test_runs_are_listed_in_one_line_each(finished: tuple[Coordinator, str]) -> 
         "cause": "",
         "cursor": 4,
         "of": 4,
-        "reference_of": None,
+        "parent": None,
     }
 
 

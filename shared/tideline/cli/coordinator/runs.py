@@ -29,6 +29,7 @@ from tideline.core.errors import ConfigRefused
 
 if TYPE_CHECKING:
     from tideline.client.http import Client
+    from tideline.experiments.files import ExperimentText
 
 app = group_of("Start runs, watch them, and fetch their results.")
 WITH_HISTORY = "?history=true"
@@ -47,7 +48,11 @@ def start(
     """Start an experiment. Mistakes in the file are reported with their line."""
     from tideline.experiments.files import read_file
 
-    experiment = read_file(file).changed(settings or ())
+    start_text(connect, read_file(file).changed(settings or ()), watch, networks, as_json)
+
+
+def start_text(connect: Connect, experiment: ExperimentText, watch: bool, networks: list[str] | None, as_json: bool) -> None:
+    """Start an experiment that was read, and watch it if that is wanted."""
     with connect() as client:
         with experiment.located():
             if experiment.weights_file is not None:
@@ -218,12 +223,21 @@ def show_result(result: RunResult, as_json: bool) -> None:
         print_json(result)
         return
     from tideline.cli.tables import result_tables, show
+    from tideline.cli.verdicts import verdict_lines
     from tideline.client.watching import guesses, silences
     from tideline.engine.peers.relay import notes
 
     for each in result_tables(result):
         show(each)
-    lines = (*result.get("notes", ()), *notes(result), *guesses(result), result["waits_for"], *silences(result), result["cause"])
+    lines = (
+        *verdict_lines(result),
+        *result.get("notes", ()),
+        *notes(result),
+        *guesses(result),
+        result["waits_for"],
+        *silences(result),
+        result["cause"],
+    )
     for line in filter(None, dict.fromkeys(lines)):
         typer.echo(clean(line))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -23,6 +23,9 @@ from tideline.cli.options import (
     SitePolicyFile,
 )
 from tideline.client.output import clean
+
+if TYPE_CHECKING:
+    from tideline.experiments.files import ExperimentText
 
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the results to this folder.")]
 
@@ -94,7 +97,38 @@ def simulate(
 
     text = read_file(file).changed(settings or ())  # before torch is loaded: you see a typing error at once
 
+    simulate_here(
+        text,
+        out=out,
+        policy=policy,
+        device=device,
+        pool=pool,
+        jobs=jobs,
+        address=address,
+        gpus=gpus,
+        methods=methods,
+        networks=networks,
+        as_json=as_json,
+    )
+
+
+def simulate_here(
+    text: ExperimentText,
+    *,
+    out: Path | None,
+    policy: Path | None,
+    device: str,
+    pool: str = "inline",
+    jobs: int | None = None,
+    address: str | None = None,
+    gpus: float = 0.0,
+    methods: str,
+    networks: list[str] | None,
+    as_json: bool,
+) -> NoReturn:
+    """Simulate an experiment that was read, show its result, and exit with its code."""
     from tideline.cli.tables import result_tables, show
+    from tideline.cli.verdicts import verdict_lines
     from tideline.client.watching import guesses
     from tideline.core.algorithm import load_methods
     from tideline.engine.process.ray_tasks import RAY
@@ -103,8 +137,10 @@ def simulate(
     from tideline_agent.settings import read_policy
     from tideline_agent.trainer import present
 
-    allowed = read_policy(policy).allowed
-    place = Place(policy=allowed, device=device, pool=pool, jobs=jobs, address=address, gpus=gpus)
+    owners = read_policy(policy)
+    place = Place(
+        policy=owners.allowed, device=device, pool=pool, jobs=jobs, address=address, gpus=gpus, rehearse=owners.rehearse
+    )
     if pool != RAY:  # whose workers look for the device themselves: it may be on their machines alone
         present(device)
     registry.use(networks or ())
@@ -114,7 +150,7 @@ def simulate(
     else:
         for each in result_tables(result):
             show(each)
-        for line in filter(None, (*result.get("notes", ()), *guesses(result), result["cause"])):
+        for line in filter(None, (*verdict_lines(result), *result.get("notes", ()), *guesses(result), result["cause"])):
             typer.echo(clean(line))
     raise typer.Exit(code_of_run(result))
 

@@ -21,6 +21,7 @@ from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
 from tideline.core.record import Nothing, Record, Weights
+from tideline.core.rows import Rows
 from tideline.core.run import Digest, Role, RunId, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
@@ -32,6 +33,7 @@ from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import Done, Job, OpenSiteData, SiteData
 from tideline.learning.local_training import patience_of
+from tideline.learning.scoring.kept_outputs import Outputs
 from tideline.nets import of_features, played
 from tideline.nets.fingerprint import print_of
 
@@ -99,6 +101,8 @@ class StepRunner:
                 tick=tick,
                 transfers=job.transfers,
                 validation=validation,
+                training=self.unlabelled(site_data, step, job.brief),
+                outputs=partial(self.outputs, job),
             )
             if phase is None or step is None:
                 return self.join(algorithm, job, site, method.contract)
@@ -123,8 +127,9 @@ class StepRunner:
             kept = files_of(job.memory, parts)
         else:
             kept = guarded(step.name, encode, outcome.memory, parts, LAX).files
+        outputs = () if outcome.outputs is None else guarded(step.name, encode, outcome.outputs, parts, LAX).files
         handles = tuple(replace(each.bare(), to=each.to) for each in message.handles)
-        return Done(message.files, kept, metrics, handles=handles)
+        return Done(message.files, kept, metrics, handles=handles, outputs=outputs)
 
     def fetching(self, algorithm: AnyAlgorithm, config: Settings, world: World, job: Job) -> Fetch:
         """What opens the order's handles for a step. The values' files lie here: they were fetched before the step began."""
@@ -169,6 +174,24 @@ class StepRunner:
         held = self.rows(site_data, View.VALIDATION, role) if role is not Role.TARGET and patience_of(config) else None
         stops = held is not None and held.labelled and len(held) > 0
         return self.rows(site_data, View.LEARN if selects or stops else view, role), held if stops else None
+
+    def unlabelled(self, site_data: SiteData, step: AnyStep | None, brief: Brief) -> Rows | None:
+        """The training rows of a target that is scored and keeps what is predicted."""
+        scored = step is not None and step.view is View.HELD_OUT
+        if not scored or not brief.scoring.outputs or brief.role is not Role.TARGET:
+            return None
+        return self.rows(site_data, View.TRAIN, brief.role).x
+
+    def outputs(self, job: Job, run: RunId) -> Record | None:
+        """What another run keeps of its predictions here; None where it keeps nothing. Raises MemoryLost where that is gone."""
+        if run not in job.outputs:
+            return None
+        try:
+            kept: Outputs = decode(Outputs, job.outputs[run], self.parts_of(job.run), LAX)
+            return kept
+        except PartMissing as cause:
+            what = f"What the run {run} predicted here is no longer whole"
+            raise MemoryLost(what, "Restore the agent's home directory, or begin the rehearsal again") from cause
 
     def rows(self, site_data: SiteData, view: View, role: Role) -> Data:
         return masked(guarded("that reads the data", site_data.view, view, role), view, role)

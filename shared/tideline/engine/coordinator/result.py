@@ -11,6 +11,7 @@ from tideline.core.run import ClientId, Role, RunId, plain_world
 from tideline.core.settings import plain
 from tideline.engine.coordinator.scheduler import progress_of, waiting_of, waits_for
 from tideline.engine.coordinator.scores import chance_notes, recalls_in, scores_in, selection_in, selection_notes
+from tideline.engine.coordinator.verdicts import verdict_notes, verdict_of
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import JOIN, OPEN, RoundRow, RunRow, Status
 from tideline.engine.model.totals import (
@@ -53,10 +54,12 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
     closed = phases(rounds, totals, admins)
     selected = selection_in(rounds, run.spec.scoring.selection, run.roster)
     scores, ended = scores_in(rounds), run.status is Status.COMPLETED
+    verdict = verdict_of(journal, run, rounds)
     reports = (
         *notes({"phases": closed, "clients": clients}),
         *selection_notes(selected, ended),
         *chance_notes(scores, run.roster, run.spec.world.classes, ended),
+        *verdict_notes(verdict, ended),
     )
     return {
         "run": run.id,
@@ -71,7 +74,9 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "notes": [*run.spec.notes, *reports],
         "status": run.status.value,
         "cause": run.cause,
-        "waits_for": waits(run, now_open, now) or (sibling_waits(journal, sibling, now) if sibling else ""),
+        "waits_for": children_wait(verdict)
+        or waits(run, now_open, now)
+        or (sibling_waits(journal, sibling, now) if sibling else ""),
         "awaited": awaited(journal, run, now_open, now),
         "seconds": None if run.started is None else (now if run.ended is None else run.ended) - run.created,
         "state_digest": run.state_digest,
@@ -83,6 +88,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "scores": scores,
         "recall": recalls_in(rounds),
         "selection": selected,
+        "verdict": verdict,
         "phases": closed,
         "groups": groups(closed),
         "curve": curve(journal, run, totals, now_open),
@@ -198,6 +204,13 @@ def waits(run: RunRow, now_open: Lines, now: float) -> str:
     if run.status not in OPEN:
         return ""
     return waits_for(progress_of(now_open), waiting_of(run), run.deadline_at - now)
+
+
+def children_wait(verdict: Mapping[str, Any] | None) -> str:
+    """What a rehearsal waits for before it compares."""
+    if verdict is None or not verdict["unfinished"]:
+        return ""
+    return f"waiting for {verdict['unfinished']} runs of the rehearsal"
 
 
 def sibling_waits(journal: Journal, sibling: RunRow, now: float) -> str:

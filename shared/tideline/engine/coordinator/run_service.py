@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tideline.core.errors import NotFound, Refused, RosterRefused
-from tideline.core.run import ClientId, Digest, Member, Role, RunId, RunSpec
+from tideline.core.run import ClientId, Digest, Role, RunId, RunSpec
 from tideline.core.settings import Plain, nearest
 from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
+from tideline.engine.coordinator.rehearsals import Child, comparing, laid_out, request_of
 from tideline.engine.model.accounts import Client, Keys, Standing
 from tideline.engine.model.brief import check_room
 from tideline.engine.model.experiment import (
@@ -27,7 +28,7 @@ from tideline.engine.model.totals import newest
 from tideline.engine.model.transitions import revocation
 from tideline.engine.peers.relay import check_keys, seals
 from tideline.engine.ports.clock import Bell, Clock
-from tideline.engine.ports.compute import Compute, Draft, DraftRequest
+from tideline.engine.ports.compute import Compute, Draft
 from tideline.engine.ports.journal import Journal, Present, all_present
 
 CANCELLED, RESUMED = "cancelled by a person", "resumed by a person"
@@ -74,16 +75,39 @@ class RunService:
         experiment = read_experiment(given)
         self.check_initial_weights(experiment.weights)
         roster = self.roster(experiment)
-        main = self.draft(run, experiment, roster)
-        rows = [main]
-        # A run whose own plan scores the source-only model needs no second run.
-        scored = any(clause.field == "metrics.source_only" for clause in main.contract)
-        if experiment.reference is not None and not scored:
-            sibling = self.sibling(RunId(f"{run}-ref"), experiment, main, roster)
-            main = replace(main, reference=sibling.id)
-            rows = [main, replace(sibling, reference_of=run)]
+        rows = self.compared(run, experiment, roster) if experiment.rehearse is None else self.rehearsed(run, experiment, roster)
         self.write(identity, rows, [order for row in rows for order in joins(row, self.clock.now())])
         return self.started(run)
+
+    def compared(self, run: RunId, experiment: Experiment, roster: Mapping[ClientId, Role]) -> list[RunRow]:
+        """A run, and its reference if it has one."""
+        main = self.draft(run, experiment, roster)
+        # A run whose own plan scores the source-only model needs no second run.
+        scored = any(clause.field == "metrics.source_only" for clause in main.contract)
+        if experiment.reference is None or scored:
+            return [main]
+        sibling = self.sibling(RunId(f"{run}-ref"), experiment, main, roster)
+        return [replace(main, reference=sibling.id), replace(sibling, parent=run)]
+
+    def rehearsed(self, run: RunId, experiment: Experiment, roster: Mapping[ClientId, Role]) -> list[RunRow]:
+        """The run that compares, and all runs of the rehearsal."""
+        laid = laid_out(run, experiment, roster, self.compute)
+        main = self.draft(run, comparing(experiment, laid), roster)
+        children = [self.child(run, each) for each in laid.children]
+        name = experiment.name or "rehearsal"
+        return [replace(main, name=name, spec=replace(main.spec, children=tuple(row.id for row in children))), *children]
+
+    def child(self, run: RunId, of: Child) -> RunRow:
+        """One run of a rehearsal. What is wrong with it is named at its candidate's place in the experiment."""
+        try:
+            row = self.draft(of.id, of.experiment, of.roster, outputs=True)
+        except Refused as error:
+            own = str(error.context.get("path") or "")
+            top = own.split(".")[0] in ("roster", "weights", "world")
+            path = own if top or not of.path else f"{of.path}.{own}".rstrip(".")
+            what = f"{of.experiment.name}: {error.what}"
+            raise type(error)(what, error.todo, **{**error.context, "path": path}) from error
+        return replace(row, parent=run, spec=replace(row.spec, rehearses=of.rehearses))
 
     def write(self, identity: Identity, rows: list[RunRow], orders: list[OrderRow]) -> None:
         if identity.idempotency_record:
@@ -99,7 +123,7 @@ class RunService:
             raise weights_missing(weights)
 
     def started(self, run: RunId) -> RunId:
-        self.announce(self.with_reference(run))
+        self.announce(self.family(run))
         return run
 
     def sibling(self, run: RunId, experiment: Experiment, main: RunRow, roster: Mapping[ClientId, Role]) -> RunRow:
@@ -146,20 +170,10 @@ class RunService:
                 path=f"roster.{name}",
             )
 
-    def draft(self, run: RunId, experiment: Experiment, roster: Mapping[ClientId, Role]) -> RunRow:
-        assumed = tuple(Member(name, role, labelled=role is not Role.TARGET) for name, role in sorted(roster.items()))
-        made = self.compute.draft(
-            DraftRequest(
-                method=experiment.method,
-                preset=experiment.preset,
-                config=experiment.config,
-                world=experiment.world,
-                roster=assumed,
-                initial_weights=experiment.weights,
-                sampling=experiment.sampling,
-                scoring=experiment.scoring,
-            )
-        )
+    def draft(self, run: RunId, experiment: Experiment, roster: Mapping[ClientId, Role], outputs: bool = False) -> RunRow:
+        """outputs: whether targets keep what is predicted. Raises Refused errors with `context["path"]`."""
+        scoring = replace(experiment.scoring, outputs=outputs)
+        made = self.compute.draft(request_of(experiment, roster, scoring))
         if seals(made.contract):
             check_keys(c for c in self.journal.clients() if c.name in roster and c.standing is not Standing.REVOKED)
         now = self.clock.now()
@@ -167,7 +181,7 @@ class RunService:
             id=run,
             name=experiment.name or experiment.method,
             method=experiment.method,
-            spec=spec_of(run, experiment, made),
+            spec=replace(spec_of(run, experiment, made), scoring=scoring),
             roster=dict(sorted(roster.items())),
             plan=made.plan,
             contract=made.contract,
@@ -180,8 +194,8 @@ class RunService:
         return row
 
     def cancel(self, run: RunId, identity: Identity | None = None) -> None:
-        """End a run and its reference. Their agents give up the steps at the next beat."""
-        rows, now = self.with_reference(run), self.clock.now()
+        """End a run, and its reference or rehearsals. Their agents give up the steps at the next beat."""
+        rows, now = self.family(run), self.clock.now()
         seen = last_seen(self.journal, identity, rows)
         by = identity.by if identity else ""
         among = (*OPEN, Status.STALLED)
@@ -191,8 +205,8 @@ class RunService:
         self.announce(ended or rows)
 
     def resume(self, run: RunId, identity: Identity | None = None) -> None:
-        """Ask those again who did not answer, with the same seed; what was answered stays. The run's reference likewise."""
-        rows = self.with_reference(run)
+        """Ask those again who did not answer, with the same seed; what was answered stays. So for its reference or rehearsals."""
+        rows = self.family(run)
         seen = last_seen(self.journal, identity, rows)
         done = done_since(self.journal, seen, RESUMED)
         stalled = [r for r in rows if r.status is Status.STALLED and r.id not in done]
@@ -203,9 +217,10 @@ class RunService:
             raise Refused(f"Run {run} is no longer stalled", "See its state with run show")
         self.announce(resumed or rows)
 
-    def with_reference(self, run: RunId) -> list[RunRow]:
+    def family(self, run: RunId) -> list[RunRow]:
+        """A run, its reference, and those of its rehearsal."""
         row = self.find(run)
-        return [row] if row.reference is None else [row, self.find(row.reference)]
+        return [row, *map(self.find, row.serving)]
 
     def resume_one(self, row: RunRow, by: str = "") -> bool:
         """Reissue and reopen in one transaction, so that a cancel at the same moment wins or loses as a whole."""

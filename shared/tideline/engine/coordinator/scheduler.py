@@ -102,6 +102,7 @@ def duration(seconds: float) -> str:
 
 
 MOST_NAMED = 10  # sites in a cause
+LEFT_OUT = "left out: it had stalled when all others of the rehearsal had ended"
 STORE_SECONDS = 600.0  # that the last exchange of a run that selects waits: who misses it has the best that it knew of before
 HEARD_SECONDS = 90.0  # a client that lives is written down as seen at least twice in this time
 
@@ -125,6 +126,8 @@ class Scheduler:
             run = self.journal.run(run_id)
             if run is None or run.status not in OPEN:
                 return None
+            if self.held(run):  # the next of its children that ends tells
+                return max(run.deadline_at, self.clock.now() + run.spec.waiting.deadline)
             what = self.judge(run)
             if what is Verdict.WAIT:
                 return run.deadline_at
@@ -133,6 +136,25 @@ class Scheduler:
                 self.stall(run, progress_of(orders), token)
             else:
                 self.try_close(run, orders, token)
+
+    def held(self, run: RunRow) -> bool:
+        """Whether a run still waits for others: one that compares them begins when each has ended, or stalled."""
+        if run.cursor != JOIN or not run.spec.children:
+            return False
+        rows = map(self.journal.run, run.spec.children)
+        return any(row is not None and row.status in OPEN for row in rows)
+
+    def leave_out(self, run: RunRow) -> None:
+        """The runs that stalled are not waited for any more."""
+        for name in run.spec.children:
+            if self.journal.set_status(name, (Status.STALLED,), Status.CANCELLED, LEFT_OUT, self.clock.now()):
+                self.bell.ring(f"run:{name}")
+
+    def rings(self, run: RunRow) -> None:
+        """Tell whoever follows the run, and who conducts the one that it belongs to."""
+        self.bell.ring(f"run:{run.id}")
+        if run.parent is not None:
+            self.bell.ring(f"run:{run.parent}")
 
     def judge(self, run: RunRow) -> Verdict:
         """From counts alone: this is asked after every reply."""
@@ -149,7 +171,7 @@ class Scheduler:
         came = f"{len(progress.answered)} of {progress.asked} sites answered{lacking(run, progress)}"
         cause = f"{place(run)}: {came}. {'; '.join(reasons)}"
         self.journal.set_status(run.id, OPEN, Status.STALLED, cause, self.clock.now(), token)
-        self.bell.ring(f"run:{run.id}")
+        self.rings(run)
 
     def try_close(self, run: RunRow, asked: tuple[OrderRow, ...], token: int | None) -> None:
         """asked: the newest order of each client that the round asks."""
@@ -181,6 +203,7 @@ class Scheduler:
         since = sum(1 for _ in itertools.takewhile(lambda r: not r.state, reversed(rounds)))  # the last checkpoint
         with_checkpoint = joined or since + 1 >= run.spec.checkpoint_every
         if joined:
+            self.leave_out(run)
             made = self.compute.begin(BeginRequest(run.spec, members, with_checkpoint, self.available(run)))
         else:
             checkpoint, history = self.history(run, rounds)
@@ -208,7 +231,7 @@ class Scheduler:
         if self.journal.advance(step, self.part_store.parts.has):
             for order in step.orders:
                 self.bell.ring(f"client:{order.client}")
-            self.bell.ring(f"run:{run.id}")
+            self.rings(run if step.status in FINAL else replace(run, parent=None))
             self.meter.closed(run, step.closed)
         return step.status in FINAL
 
@@ -288,7 +311,7 @@ class Scheduler:
         word = "diverged: " if isinstance(error, Diverged) else ""
         whose = suspects(folded) if folded and isinstance(error, StepFailed) else ""
         self.journal.set_status(run.id, OPEN, Status.FAILED, f"{place(run)}: {word}{error}{whose}", self.clock.now(), token)
-        self.bell.ring(f"run:{run.id}")
+        self.rings(run)
 
 
 def messages(asked: Iterable[OrderRow]) -> dict[ClientId, Digest]:

@@ -17,7 +17,7 @@ from typing import Any, TypedDict, cast
 from tideline.core.errors import Malformed, RosterRefused
 from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.recent import Recent
-from tideline.core.run import EMPTY, MOST_THREADS, NO_MORE, ClientId, Digest, Role, Scoring, World, plain_world, world_in
+from tideline.core.run import EMPTY, MOST_THREADS, NO_MORE, ClientId, Digest, Role, RunId, Scoring, World, plain_world, world_in
 from tideline.core.settings import Plain, parse, plain
 from tideline.core.signing import KEY_BYTES
 from tideline.engine.model.accounts import NAME, Client, Handover, Keys, Peer
@@ -37,6 +37,8 @@ class Brief:
     peers     the run's sites and their keys, where they seal for each other
     scoring   what the run asks of its scorings
     best      the place in the plan of its best scoring so far, if it selects
+    children  of a rehearsal: the runs whose predictions here it compares
+    rehearses    the site that plays the target, though it has labels
     base      the file with the frozen part of the network, which every order brings; None: all of it trains
     """
 
@@ -52,6 +54,8 @@ class Brief:
     scoring: Scoring = NO_MORE
     best: int | None = None
     base: Digest | None = None
+    children: tuple[RunId, ...] = ()
+    rehearses: ClientId | None = None
 
 
 DISTRUST = "The coordinator is of another version, or is not to be trusted"
@@ -127,6 +131,8 @@ def plain_brief(run: RunRow, role: Role, version: str) -> Mapping[str, Plain]:
         **({} if scoring == NO_MORE else {"scoring": plain(scoring)}),
         **({} if run.best is None else {"best": run.best}),
         **({"base": digest} if (digest := base_digest(run.spec)) else {}),
+        **({"children": list(run.spec.children)} if run.spec.children else {}),
+        **({"rehearses": run.spec.rehearses} if run.spec.rehearses else {}),
     }
 
 
@@ -156,6 +162,11 @@ def read_brief(order: Order) -> Brief:
     base = order.brief.get("base")
     if base is not None and not isinstance(base, str):
         odd.append("base")
+    children, rehearses = order.brief.get("children", []), order.brief.get("rehearses")
+    if not isinstance(children, list) or not all(isinstance(each, str) for each in children):
+        odd.append("children")
+    if rehearses is not None and not isinstance(rehearses, str):
+        odd.append("rehearses")
     if odd:
         raise Malformed(f"Order {order.id[:8]} does not say what it asks for: its {odd[0]} is missing or wrong", DISTRUST)
     world = world_in(brief["world"])
@@ -177,6 +188,8 @@ def read_brief(order: Order) -> Brief:
         scoring=parse(Scoring, cast(Mapping[str, Plain], scoring), "scoring"),
         best=cast("int | None", best),
         base=None if base is None else Digest(str(base)),
+        children=tuple(map(RunId, cast("list[str]", children))),
+        rehearses=None if rehearses is None else ClientId(str(rehearses)),
     )
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import (
@@ -28,6 +30,8 @@ from tideline.core.settings import Plain, parse, setting
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN, RunRow
 
+REFERENCE = "fedavg"  # what a run is compared with unless it says otherwise: no adaptation
+
 
 @dataclass(frozen=True)
 class Selector:
@@ -41,9 +45,61 @@ class Selector:
 class Reference:
     """A second run beside the first, on the same sites and held-out rows; its accuracy is the result's `source_only`."""
 
-    method: str = setting("fedavg", doc="the method to compare with")
+    method: str = setting(REFERENCE, doc="the method to compare with")
     roles: tuple[Role, ...] = setting((Role.SOURCE,), doc="whose labels the reference may learn from")
     config: Mapping[str, Plain] = setting(EMPTY, doc="settings of its own; those that both methods have are shared")
+
+
+class Rule(StrEnum):
+    """How what was rehearsed decides.
+
+    VOTE     all candidates that did not lose on average vote, those that gained more with more weight
+    MEAN     the candidate of the largest mean gain
+    BOUND    the same, less a standard error over sites
+    SIMILAR  the largest mean gain, in which sites that are shifted as the target weigh more
+    """
+
+    VOTE = "vote"
+    MEAN = "mean"
+    BOUND = "bound"
+    SIMILAR = "similar"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An adaptation to choose: a method with its settings."""
+
+    method: str = setting(doc="the method's name, see `tideline methods`")
+    label: str = setting("", doc="its name in the verdict; default the method's")
+    preset: str | None = setting(None, doc="one of the method's presets; `config` overrides it")
+    config: Mapping[str, Plain] = setting(EMPTY, doc="settings of its own, over those of the experiment that it has")
+    world: Mapping[str, Plain] = setting(EMPTY, doc="what it has otherwise than the experiment's world: normalise")
+
+    @property
+    def name(self) -> str:
+        return self.label or self.method
+
+
+@dataclass(frozen=True)
+class Rehearse:
+    """Try candidates at labelled sites that play the target, and choose by what they gained there."""
+
+    candidates: tuple[Candidate, ...] = setting((), doc="names of methods, or {label, method, preset, config, world}")
+    on: int | str = setting("all", doc="how many labelled sites play the target in turn: a number, or all")
+    mode: str | None = setting(
+        None,
+        choices=("heads", "full"),
+        doc="heads: over an encoder that stays as it is; full: all is trained anew for each site. Default as the world has it",
+    )
+    rule: Rule = setting(Rule.VOTE, doc="what decides: vote, mean, bound or similar")
+
+    @classmethod
+    def unfolded(cls, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+        """With candidates by name alone written out."""
+        named = given.get("candidates")
+        if not isinstance(named, (list, tuple)):
+            return given
+        return {**given, "candidates": [{"method": each} if isinstance(each, str) else each for each in named]}
 
 
 @dataclass(frozen=True)
@@ -107,6 +163,10 @@ class Experiment:
     scores: Scores = setting(Scores.LAST, doc="which scorings tell all scores with intervals: last, every, or accuracy for none")
     selection: Selection = setting(Selection.NONE, doc="the score of validation rows by which the best round is found")
     reference: Reference | None = setting(None, doc="a run to compare with")
+    rehearse: Rehearse | None = setting(None, doc="adaptations to rehearse at labelled sites, and to choose among")
+    then: str = setting(
+        "nothing", choices=("nothing", "run"), doc="after a rehearsal: nothing, or run what was chosen at the targets"
+    )
     checkpoint_every: int = setting(1, low=1, doc="closed rounds between kept states")
     threads: int = setting(1, low=1, high=MOST_THREADS, doc="torch threads of a step; changes last digits")
     weights: str = setting("", doc="begin from these weights: the SHA-256 of a file that was uploaded")
@@ -127,6 +187,8 @@ OF_WORLD = frozenset(each.name for each in fields(World))
 
 def read_experiment(given: Mapping[str, Plain]) -> Experiment:
     """An experiment from plain data. Raises ConfigRefused with `context["path"]`."""
+    if given.get("rehearse") is not None and "method" not in given:
+        given = {**given, "method": REFERENCE}
     try:
         experiment = parse(Experiment, given)
     except ConfigRefused as error:
@@ -135,6 +197,10 @@ def read_experiment(given: Mapping[str, Plain]) -> Experiment:
             place = "It is a setting of world: write it there" if name in OF_WORLD else "Settings of the method stand in config"
             raise ConfigRefused(error.what, f"{place}. {error.todo}", **error.context) from None
         raise
+    if experiment.then != "nothing" and experiment.rehearse is None:
+        raise ConfigRefused(
+            f"then is {experiment.then}, and nothing is rehearsed before", "Add rehearse, or leave then out", path="then"
+        )
     if experiment.sampling is not None:
         check_size(experiment.sampling.sites, "sample.sites" if isinstance(experiment.sample, Sampling) else "sample")
     return experiment

@@ -48,7 +48,11 @@ JOINING = PhaseFact("join", "join", 1)
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run: what was asked for (`spec`), and how far it is. best: the cursor of its best scoring so far, if it selects."""
+    """One run: what was asked for (`spec`), and how far it is.
+
+    reference: the run that it is compared with. parent: the run that it belongs to, as its reference or in its rehearsal.
+    best: the cursor of its best scoring so far, if it selects.
+    """
 
     id: RunId
     name: str
@@ -69,8 +73,13 @@ class RunRow:
     state_digest: Digest | None = None
     fingerprint: str = ""
     reference: RunId | None = None
-    reference_of: RunId | None = None
+    parent: RunId | None = None
     best: int | None = None
+
+    @property
+    def serving(self) -> tuple[RunId, ...]:
+        """The runs that belong to this one."""
+        return (*([] if self.reference is None else [self.reference]), *self.spec.children)
 
     def fact(self, cursor: int) -> PhaseFact:
         """What is known of an exchange; the one at JOIN is the join."""
@@ -90,7 +99,7 @@ class Headline:
     of: int
     created: float
     ended: float | None
-    reference_of: RunId | None
+    parent: RunId | None
 
 
 def headline(row: RunRow) -> Headline:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tideline.core.errors import Overtaken, Unreachable
+from tideline.core.phase import WEIGHT_OF
 from tideline.core.run import EMPTY, Digest
 from tideline.core.settings import Plain, plain
 from tideline.engine.model.accounts import Client, Handover, Keys
@@ -93,6 +94,9 @@ def closed_event(step: Advance) -> dict[str, Plain]:
         more["without"] = {str(name): kind for name, kind in step.without.items()}
     if step.best is not None:
         more["best"] = dict(step.best)
+    if (chosen := closed.tables.get(WEIGHT_OF)) is not None:
+        lines = zip(chosen.rows, chosen.values, strict=True)
+        more["chosen"] = {row: {c: w for c, w in zip(chosen.columns, line, strict=True) if w > 0} for row, line in lines}
     return more | {
         "phase": closed.phase,
         "round": closed.round,

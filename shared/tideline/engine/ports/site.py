@@ -18,7 +18,7 @@ from tideline.engine.model.orders import Arrivals, Envelope, Files, Order, Recei
 
 @dataclass(frozen=True)
 class Job:
-    """One step to run at a site. Files lie in the site's parts."""
+    """One step to run at a site. Files lie in the site's parts. outputs: what other runs keep of their predictions here."""
 
     run: RunId
     client: ClientId
@@ -29,6 +29,7 @@ class Job:
     message: Digest | None
     memory: Digest | None
     transfers: Transfers = Transfers()
+    outputs: Mapping[RunId, Digest] = field(default_factory=lambda: EMPTY)
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Done:
     site's own code derives it.
 
     handles: the values for peers that the message names; their files lie beside the message's. network: of the join, what the
-    run's network is at the site, unless it is built in.
+    run's network is at the site, unless it is built in. outputs: the file of what it predicts, which stays.
     """
 
     message: Files
@@ -47,6 +48,7 @@ class Done:
     contract: Contract | None = None
     handles: tuple[AnyHandle, ...] = ()
     network: NetworkPrint | None = None
+    outputs: Files = ()
 
 
 class Pool(Protocol):
@@ -86,7 +88,7 @@ class Head:
     asked: the order's files; None in a record from before they were kept. sealed: what the reply brings for peers. peers: the
     sites that the run showed this one in its first order after the join, where sites of it seal for each other. own: the files of
     the values that it sealed last, which later orders may hand back to it. best: its memory at the run's
-    best scoring, if the run selects.
+    best scoring, if the run selects. outputs: the file of what the run's last scoring predicted here, if that is kept.
     """
 
     order: OrderId
@@ -100,6 +102,12 @@ class Head:
     peers: tuple[ClientId, ...] | None = None
     own: Files = ()
     best: Best | None = None
+    outputs: Files = ()
+
+    @property
+    def stays(self) -> Files:
+        """The files of what no order brings again: memories, and what was predicted."""
+        return (*self.memory, *(self.best.memory if self.best else ()), *self.outputs)
 
 
 class Vault(Protocol):

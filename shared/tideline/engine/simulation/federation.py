@@ -39,10 +39,11 @@ OrderOf = Callable[[list[Order]], list[Order]]
 
 @dataclass(frozen=True)
 class SimSite:
-    """A simulated site: how it opens its data, and what its owner forbids."""
+    """A simulated site: how it opens its data, what its owner forbids, and whether it may play the target."""
 
     open_site_data: OpenSiteData
     policy: Policy = DEFAULT_POLICY
+    rehearses: bool = True
 
 
 class Federation:
@@ -84,7 +85,9 @@ class Federation:
         vault = self.home.vault(name)
         pool = StepRunner(methods, vault.parts, site.open_site_data, device)
         link = LocalLink(name, self.agent_service)
-        return Agent(name=name, link=link, vault=vault, pool=pool, policy=site.policy, peer_keys=peer_keys)
+        return Agent(
+            name=name, link=link, vault=vault, pool=pool, policy=site.policy, peer_keys=peer_keys, rehearses=site.rehearses
+        )
 
     def bring(self, buffers: Sequence[Buffer]) -> Digest:
         """Take in a file of weights, the joined buffers; what an experiment calls it."""
@@ -96,12 +99,12 @@ class Federation:
         return self.run_service.start(experiment)
 
     def run(self, run: RunId, watch: Watch | None = None, order_of: OrderOf | None = None) -> dict[str, Any]:
-        """Play until the run and its reference have ended or stalled; the result. watch: is given the run's events.
+        """Play until the run and those that belong to it have ended or stalled; the result. watch: is given the run's events.
 
         `order_of` chooses which orders are answered next, and in which order; when it chooses none, the deadline passes.
         """
         row = self.run_service.find(run)
-        runs = [r for r in (run, row.reference) if r is not None]
+        runs = [*row.serving, run]
         early = row.spec.waiting.target_replies is not None  # a round may close before all have answered
         seen = self.show(run, 0, watch)
         while self.turn(runs):
@@ -129,7 +132,8 @@ class Federation:
 
     def expire(self, runs: list[RunId]) -> None:
         """Nobody answers any more: let time pass to the next deadline of a run that is still open."""
-        ends = [row.deadline_at for row in map(self.run_service.find, runs) if row.status in OPEN]
+        rows = [row for row in map(self.run_service.find, runs) if row.status in OPEN]
+        ends = [row.deadline_at for row in rows if not self.scheduler.held(row)]
         self.clock.advance(max(min(ends) - self.clock.now(), 0.0))
 
     def turn(self, runs: list[RunId]) -> bool:

@@ -120,7 +120,7 @@ class LastingVault(MemoryVault):
         for run, head in self._heads.items():
             parts = self.parts(run)
             accepted = head.reply if head.order not in open_orders else ()
-            needed = (*head.memory, *(head.best.memory if head.best else ()))
+            needed = head.stays
             done = {digest for digest, size in accepted if size > TINY_BYTES} - {digest for digest, _ in needed}
             parts.save(frozenset(parts.digests()) - done, forget=True)
             kept |= parts.kept

@@ -37,7 +37,7 @@ class Agent:
     """One site. `handle` may be called again for the same order at any time: the work is done once.
 
     peer_keys: its keys, and what it knows of its peers'; without them it makes new ones. watch: a clock that never goes back, by
-    which transfers are measured.
+    which transfers are measured. rehearses: whether it may play the target, its labels masked.
     """
 
     def __init__(
@@ -51,12 +51,13 @@ class Agent:
         roles: Iterable[Role] = frozenset(Role),
         peer_keys: PeerKeys | None = None,
         watch: Callable[[], float] = time.monotonic,
+        rehearses: bool = True,
     ) -> None:
         self.name, self.link, self.vault, self.pool = name, link, vault, pool
         self.peer_keys, self.watch = peer_keys or new_peer_keys(), watch
         self._sent: dict[RunId, Moved] = {}
         self._refused: Recent[Contract] = Recent(2)
-        self.policy, self.log, self.roles = policy, log or silent, frozenset(roles)
+        self.policy, self.log, self.roles, self.rehearses = policy, log or silent, frozenset(roles), rehearses
 
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
         """Answer an order. None if it was withdrawn or has ended. Raises Unreachable only if the link gives up."""
@@ -81,22 +82,26 @@ class Agent:
         """The vault's head with the reply to an order that the owner allows: remembered, or worked out now."""
         brief = brief_in(order)
         check_files(order, brief.base)
-        self.allow(brief.role)
+        self.allow(brief)
         self.permit(brief.contract)
         head = self.vault.head(order.run)
         if head is not None and head.cursor == order.cursor and head.asked in (None, order.files):
             return replace(head, sealed=signed_since(order.run, head.sealed, self.peer_keys))
         self.consistent(head, order, brief.keeps)
-        self.vault.collect(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
+        outputs = self.outputs(brief)
+        kept = [file for files in outputs.values() for file in files]
+        self.vault.collect(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed), *kept))
         self.vault.note(order.run, order.brief)
         peers = members(order, brief, head)
         if seals(brief.contract):
             self.peer_keys.trust(brief.peers)
         self.bring(order, order.files)
         self.whole(order, brief)
+        for run, files in outputs.items():
+            self.copy(files, self.vault.parts(run), self.vault.parts(order.run))
         fetched = self.open(order, brief)
         self.log("begun", order, None)
-        done = yield self.job(order, brief, head, Transfers(fetched, self._sent.get(order.run, Moved())))
+        done = yield self.job(order, brief, head, outputs, Transfers(fetched, self._sent.get(order.run, Moved())))
         self.log("worked", order, None)
         facts = self.guard(order, done)
         sealed = seal(order.run, brief.peers, done.handles, self.vault.parts(order.run), self.peer_keys)
@@ -112,6 +117,7 @@ class Agent:
             peers=peers,
             own=plaintexts(sealed) or (head.own if head else ()),
             best=best_of(head, brief),
+            outputs=done.outputs or (head.outputs if head else ()),
         )
         self.vault.commit(order.run, made)
         return made
@@ -167,7 +173,23 @@ class Agent:
                 parts.drop(envelope.cipher)
         return took
 
-    def job(self, order: Order, brief: Brief, head: Head | None, transfers: Transfers) -> Job:
+    def outputs(self, brief: Brief) -> dict[RunId, Files]:
+        """The files of what the run's children predicted here."""
+        heads = {run: self.vault.head(run) for run in brief.children}
+        return {run: head.outputs for run, head in heads.items() if head is not None and head.outputs}
+
+    def copy(self, files: Files, of: Parts, into: Parts) -> None:
+        """Have one run's files beside another's, whose steps see their own alone. Raises MemoryLost where they are gone."""
+        for digest, _ in files:
+            if not into.has(digest):
+                try:
+                    into.put([of.view(digest)])
+                except PartMissing as cause:
+                    what = "What a run of this rehearsal predicted here is no longer whole"
+                    todo = "Restore the agent's home directory, or begin the rehearsal again"
+                    raise errors.MemoryLost(what, todo) from cause
+
+    def job(self, order: Order, brief: Brief, head: Head | None, outputs: Mapping[RunId, Files], transfers: Transfers) -> Job:
         message = order.files[0][0] if order.files and order.cursor != JOIN else None
         memory = head.memory[0][0] if head and head.cursor >= order.after else None
         alone = replace(brief, peers=EMPTY) if brief.peers else brief  # whom a site seals for is no business of a step
@@ -181,6 +203,7 @@ class Agent:
             message=message,
             memory=memory,
             transfers=transfers,
+            outputs={run: files[0][0] for run, files in outputs.items()},
         )
 
     def guard(self, order: Order, done: Done) -> Mapping[str, Plain]:
@@ -191,11 +214,20 @@ class Agent:
         self.permit(done.contract)
         return {"labelled": bool(done.labelled), **({} if done.network is None else {NETWORK: plain(done.network)})}
 
-    def allow(self, role: Role) -> None:
-        """Hold the run's role to those that the owner allows: the coordinator checks it too, but the labels lie here."""
-        if role not in self.roles:
+    def allow(self, brief: Brief) -> None:
+        """Hold the run's role to those that the owner allows: the coordinator checks it too, but the labels lie here.
+
+        To play the target with labels masked is no other role, for less leaves than in its own; but an owner may forbid it.
+        """
+        if brief.rehearses == self.name and brief.role is Role.TARGET:
+            if not self.rehearses:
+                what = "This site's policy forbids rehearsing: it plays no target"
+                raise errors.RosterRefused(what, "Its owner can allow it in the site's policy file: [runs] rehearse = true")
+            if self.roles & {Role.SOURCE, Role.PEER}:
+                return
+        if brief.role not in self.roles:
             allowed = ", ".join(sorted(self.roles))
-            what = f"This site may not be a {role}: its owner allows {allowed}"
+            what = f"This site may not be a {brief.role}: its owner allows {allowed}"
             raise errors.RosterRefused(what, "Give it a role that it allows")
 
     def permit(self, contract: Contract) -> None:
@@ -326,8 +358,7 @@ def collect(parts: Parts, head: Head | None, files: Files) -> None:
     """Forget the parts of a run that neither its head nor the order at hand names."""
     live = {digest for digest, _ in files}
     if head is not None:
-        best = head.best.memory if head.best else ()
-        live |= {digest for digest, _ in (*head.memory, *head.reply, *ciphers(head.sealed), *head.own, *best)}
+        live |= {digest for digest, _ in (*head.stays, *head.reply, *ciphers(head.sealed), *head.own)}
     for digest in parts.digests():
         if digest not in live:
             parts.drop(digest)

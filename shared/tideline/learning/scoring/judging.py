@@ -8,12 +8,13 @@ from typing import TypeAlias, TypeVar
 
 from torch import Tensor
 
-from tideline.core.phase import Folded, Phase, Replies, Turn, unchanged
+from tideline.core.phase import Folded, Phase, Replies, Tells, Turn, unchanged
 from tideline.core.record import Nothing, Record
 from tideline.core.run import EMPTY, Selection
 from tideline.core.step import AnyStep, Outcome, Site, Step, View
 from tideline.learning.evaluate import Offer
 from tideline.learning.scoring import telling
+from tideline.learning.scoring.kept_outputs import kept_outputs
 from tideline.learning.scoring.telling import Asked
 from tideline.numerics.labels.confidence import nothing
 
@@ -54,9 +55,9 @@ def judged(
     scores, and for one of validation rows, as in `evaluate`.
     """
 
-    def report(scoring: Phase[C, S], whole: bool, selection: Selection) -> Phase[C, S]:
-        asked = Asked((*ACCURACY, *others), confidence=False, whole=whole, selection=selection)
-        return telling.telling(scoring, scorer(judge, asked), asked)
+    def report(scoring: Phase[C, S], tells: Tells) -> Phase[C, S]:
+        asked = Asked((*ACCURACY, *others), confidence=False, whole=tells.whole, selection=tells.selection)
+        return telling.telling(scoring, scorer(judge, asked, tells.outputs), asked)
 
     run = scorer(judge, Asked((*ACCURACY, *others), confidence=False, whole=False, selection=Selection.NONE))
     metrics = (*ACCURACY, *others)
@@ -67,8 +68,8 @@ def judged(
 ACCURACY = ("accuracy",)
 
 
-def scorer(judge: Judge[T, M, C], asked: Asked) -> Callable[[T, M, Site[C]], Outcome[Record, M]]:
-    """What a site runs."""
+def scorer(judge: Judge[T, M, C], asked: Asked, outputs: bool = False) -> Callable[[T, M, Site[C]], Outcome[Record, M]]:
+    """What a site runs. outputs: whether a target keeps what is predicted."""
     own_scores = Asked(ACCURACY, confidence=False, whole=asked.whole, selection=asked.selection)
 
     def score(order: T, memory: M, site: Site[C]) -> Outcome[Record, M]:
@@ -79,7 +80,8 @@ def scorer(judge: Judge[T, M, C], asked: Asked) -> Callable[[T, M, Site[C]], Out
         reports = {**telling.metrics_of(own_scores, found, bins, telling.seeds(site)), **own.others}
         if asked.selection is not Selection.NONE and site.validation is not None:
             reports |= validated(judge, order, memory, telling.on(site, site.validation), asked.selection)
-        return Outcome(telling.message(own_scores, found, bins), memory, reports)
+        stays = kept_outputs(site, lambda of: judge(order, memory, of).out) if outputs else None
+        return Outcome(telling.message(own_scores, found, bins), memory, reports, stays)
 
     return score
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+VOTE, MEAN, BOUND, SIMILAR = RULES = ("vote", "mean", "bound", "similar")
 SOFTNESS = 0.02  # tau, in accuracy: a candidate that gained so much less weighs 1 / e
 
 
@@ -27,8 +28,28 @@ def vote(gains: Tensor, likeness: Tensor, softness: float = SOFTNESS) -> Tensor:
     return w / w.sum()
 
 
-def best(gains: Tensor, likeness: Tensor) -> int:
-    """The candidate that gained most on average; 0, no adaptation, where none gained."""
+def best(gains: Tensor, likeness: Tensor, errors: float = 0.0) -> int:
+    """The candidate that gained most on average, less so many standard errors over sites; 0, no adaptation, where none gained."""
     score = mean_gains(gains, likeness)
+    if errors and len(gains) > 1:
+        score = score - errors * gains.double().std(0) / len(gains) ** 0.5
     at = int(score.argmax())
     return at if float(score[at]) > 0 else 0
+
+
+def weights(rule: str, gains: Tensor, likeness: Tensor) -> Tensor:
+    """The weight of each candidate's predictions (m,), summing to one, by a rule of RULES; all on the first without a rehearsal.
+
+    likeness: how alike the target's shift is to that at each site, of which the rule `similar` alone makes use.
+    """
+    m = gains.shape[1]
+    alike = torch.full((len(gains),), 1 / max(len(gains), 1), dtype=torch.float64) if rule != SIMILAR else likeness
+    if not len(gains):
+        return one_hot(0, m)
+    return vote(gains, alike) if rule == VOTE else one_hot(best(gains, alike, errors=float(rule == BOUND)), m)
+
+
+def one_hot(at: int, m: int) -> Tensor:
+    made = torch.zeros(m, dtype=torch.float64)
+    made[at] = 1
+    return made

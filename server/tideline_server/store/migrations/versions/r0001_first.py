@@ -95,7 +95,7 @@ def runs() -> None:
         text("state_digest", null=True),
         text("fingerprint"),
         text("reference", null=True),
-        text("reference_of", null=True),
+        text("parent", null=True),
         whole("best", null=True),
     )
     op.create_table(

@@ -1,0 +1,61 @@
+"""What sites and coordinator of a rehearsal tell each other. Shapes: m candidates, d features."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from tideline.core.privacy import Exposure
+from tideline.core.record import field, record
+
+
+@record
+class Moments:
+    """Up: sums over a site's training rows, float64, by which its shift is known; of images by channel."""
+
+    count: int = field("", Exposure.COUNT, low=0, doc="training rows, of images their pixels")
+    total: Tensor = field("d", Exposure.STATISTIC, doc="the sum of each feature")
+    squares: Tensor = field("d", Exposure.STATISTIC, low=0, doc="the sum of its squares")
+    largest: Tensor = field("d", Exposure.STATISTIC, low=0, doc="its largest absolute value")
+
+
+@record
+class Counts:
+    """Up: rows of a site by what each candidate predicts; zeros for one that predicts nothing."""
+
+    rows: Tensor = field("m", Exposure.COUNT, low=0, doc="rows that the candidate predicts")
+    right: Tensor = field("m", Exposure.COUNT, low=0, doc="of them, predicted right")
+    gained: Tensor = field("m", Exposure.COUNT, low=0, doc="right, and wrong without adaptation")
+    lost: Tensor = field("m", Exposure.COUNT, low=0, doc="wrong, and right without adaptation")
+    changed: Tensor = field("m", Exposure.COUNT, low=0, doc="predicted otherwise than without adaptation")
+    confidence: Tensor = field("m", Exposure.STATISTIC, low=0, doc="the sum of the confidences")
+
+
+@record
+class Weights:
+    """Down: how much each candidate's predictions count."""
+
+    w: Tensor = field("m")
+
+
+@record
+class Voted:
+    """Up: the same counts of the weighed predictions: rows, gained, lost, changed, and the sum of confidences."""
+
+    counts: Tensor = field("5", Exposure.COUNT, low=0, doc="rows, gained, lost, changed; and the sum of confidences")
+
+
+@record
+class Agreed:
+    """Up: rows of a target, without labels, at which each candidate agrees with the mean of all of them."""
+
+    rows: int = field("", Exposure.COUNT, low=0, doc="rows")
+    agreed: Tensor = field("m", Exposure.COUNT, low=0, doc="rows at which the candidate agrees with the mean of all")
+
+
+@record
+class Foretold:
+    """Up: of a target's rows, without labels: how many there are, how many the weighed predictions change, their confidences."""
+
+    rows: int = field("", Exposure.COUNT, low=0, doc="rows")
+    changed: int = field("", Exposure.COUNT, low=0, doc="rows predicted otherwise than without adaptation")
+    confidence: float = field("", Exposure.STATISTIC, low=0, doc="the sum of the confidences")
