@@ -34,6 +34,7 @@ BARS: Mapping[str, Bar] = {
     "fedgma": Bar(0.9),
     "fedsr": Bar(0.9),
     "gaussian_heads": Bar(0.95),
+    "self_training": Bar(0.95, role="target"),
     "local": Bar(0.9),
     "central": Bar(0.9),
     "feddadil": Bar(0.95, config={"rounds": 3, "points": 60, "batch": 30, "encoder_rounds": 4}, role="target"),
@@ -75,6 +76,7 @@ SAME_SHAPE: Mapping[str, tuple[str, ...]] = {
     # A number for each of the atoms'; a number for each feature; linear layers, and summaries with a point for each class.
     "feddadil": ("moments", "shift", "stretch", "candidates", "summaries", "heads"),
     # Each site keeps a model, and sends one.
+    "self_training": ("model",),
     "local_unseen": ("model",),
     "source_model": ("f", "g"),
     "shot": ("f", "g"),
@@ -94,6 +96,8 @@ SAME_SHAPE: Mapping[str, tuple[str, ...]] = {
 }
 # Memory fields whose values a declared field of a reply sends too: method -> fields.
 ALSO_SENT: Mapping[str, tuple[str, ...]] = {
+    # The common model, of which local training leaves what no row reaches.
+    "self_training": ("model",),
     # `local` with its setting `unseen`, a case of its own: in the end the model that a site kept is sent.
     "local_unseen": ("model",),
     # The mean of what sources sent: weights that no site changed are those of each of them. Moments of a site's features.

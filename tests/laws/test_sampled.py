@@ -25,7 +25,7 @@ from tideline.engine.simulation.federation import SimSite
 SAMPLED = [name for name, _ in METHODS if Configured(m := resolve(METHODS, name), m.configure({}, "tiny")).sampled]
 # What the papers sample, or what works with any part of the sites; whoever adds a method decides where it stands.
 EXPECTED = {
-    *("fedavg", "fedprox", "fedgma", "fedsr", "hfedf"),
+    *("fedavg", "fedprox", "fedgma", "fedsr", "self_training", "hfedf"),
     *("shot", "fedavg_shot", "fedprox_pl", "fedamp_pl", "ifca_pl", "fedpcl_pl", "ladd", "ladd_pl"),
 }
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.numerics.clouds import normal
-from tideline.numerics.labels.confidence import confident
+from tideline.numerics.labels.confidence import confident, surest
 
 
 def test_it_is_the_definition() -> None:
@@ -45,3 +45,21 @@ def test_what_is_no_outputs_is_refused(p: torch.Tensor) -> None:
     """None, a vector, a number that is none."""
     with pytest.raises(ValueError, match="at least one row of finite numbers"):
         confident(p)
+
+
+def test_the_surer_rows_of_each_label() -> None:
+    """Row by row: at least as sure as the lower median of the rows with its label; a label that no row has is no matter."""
+    rng = torch.Generator().manual_seed(0)
+    for n in (1, 2, 7, 200):
+        confidence, labels = torch.rand(n, generator=rng), 2 * torch.randint(0, 4, (n,), generator=rng)
+        found = surest(confidence, labels)
+        assert found.tolist() == [bool(c >= confidence[labels == k].median()) for c, k in zip(confidence, labels, strict=True)]
+
+
+def test_any_quantile_of_rows() -> None:
+    """0 keeps all, 1 the surest of each label; rows as sure as the least that is kept are kept, too; no row is none."""
+    confidence, labels = torch.tensor([0.5, 0.6, 0.7, 0.9, 0.9]), torch.tensor([0, 0, 0, 1, 1])
+    assert surest(confidence, labels, 0.0).all()
+    assert surest(confidence, labels, 1.0).tolist() == [False, False, True, True, True]
+    assert surest(confidence[:0], labels[:0]).tolist() == []
+    assert surest(torch.full((3,), torch.nan), labels[:3]).tolist() == [False] * 3

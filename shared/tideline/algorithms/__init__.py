@@ -13,6 +13,7 @@ METHODS: Methods = (
     ("fedgma", "tideline.algorithms.fedgma:fedgma"),
     ("fedsr", "tideline.algorithms.fedsr:fedsr"),
     ("gaussian_heads", "tideline.algorithms.gaussian_heads:gaussian_heads"),
+    ("self_training", "tideline.algorithms.self_training:self_training"),
     ("local", "tideline.algorithms.personal:local"),
     ("central", "tideline.algorithms.central:central"),
     ("feddadil", "tideline.algorithms.feddadil:feddadil"),

@@ -83,6 +83,20 @@ def confident(p: Tensor, most: float = 0.9) -> Tensor:
     return labels.where(top > threshold[labels], torch.full_like(labels, NONE))
 
 
+def surest(confidence: Tensor, labels: Tensor, quantile: float = 0.5) -> Tensor:
+    """Which rows (n,) bool are at least as sure as that quantile of the rows with the same label.
+
+    confidence (n,), labels (n,) int64. The quantile of m rows is the (1 + floor(quantile (m - 1)))-th of them in order: 0 keeps
+    all, 1 the surest, and every label that is there keeps one. A confidence that is no number is not sure.
+    """
+    ranked = confidence.argsort(stable=True)
+    by_label = ranked[labels[ranked].argsort(stable=True)]
+    size = torch.bincount(labels)
+    at = size.cumsum(0) - size + (quantile * (size - 1).clamp(min=0)).long()
+    least = confidence[by_label][at.clamp(max=max(len(labels) - 1, 0))]
+    return confidence >= least[labels]
+
+
 def soft_density(p: Tensor, temperature: float = 0.05, block: int = 1024) -> float:
     """S = - mean_i sum_j P_ij log P_ij with P = softmax(Q / T) by rows and Q_ij = cos(p_i, p_j), j != i (eq. 5-6).
 
