@@ -10,8 +10,10 @@ from pathlib import Path
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import Algorithm, Methods, contract, resolve
 from tideline.core.notes import KINDS
-from tideline.core.privacy import DEFAULT_POLICY, Audience, Clause, Exposure, contract_digest
+from tideline.core.privacy import DEFAULT_POLICY, Audience, Clause, Contract, Exposure, contract_digest
 from tideline.core.run import Scoring
+from tideline.learning.rehearsal import rehearsal
+from tideline.learning.rehearsal.settings import Rehearsing
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "privacy.md"
 MEANINGS = {
@@ -158,7 +160,19 @@ def page(methods: Methods) -> str:
     checks = ["| when | what | if it fails |", "|---|---|---|", *(cells(each) for each in CHECKS), ""]
     methods_told = ["## Method by method", "", *(text for a in found for text in method(a))]
     tail = TAIL.replace("NOTES", "\n".join(notes()))
-    return "\n".join([HEAD + checks[0], *checks[1:], WORDS + "\n".join([*exposures(), "", *methods_told, tail])])
+    told = [*methods_told, *rehearsals()]
+    return "\n".join([HEAD + checks[0], *checks[1:], WORDS + "\n".join([*exposures(), "", *told, tail])])
+
+
+def rehearsals() -> Iterator[str]:
+    """The clauses of the run that compares candidates, one of which is run at targets, too."""
+    clauses = contract(rehearsal, Rehearsing(candidates=("no adaptation", "another"), at_targets=("one", "two")), Scoring())
+    yield "## Rehearsals"
+    yield ""
+    yield "The runs of [a rehearsal](rehearsal.md) have the contracts of their methods, above. What a target's last scoring predicts"
+    yield "stays in its agent's home, and the run that compares lets this leave:"
+    yield ""
+    yield from clauses_and_claims(rehearsal, clauses)
 
 
 def notes() -> Iterator[str]:
@@ -185,6 +199,11 @@ def method(algorithm: Algorithm) -> Iterator[str]:
     yield ""
     yield f"{algorithm.summary}. [Its page](methods/{algorithm.name}.md)."
     yield ""
+    yield from clauses_and_claims(algorithm, clauses)
+
+
+def clauses_and_claims(algorithm: Algorithm, clauses: Contract) -> Iterator[str]:
+    """A table of clauses, and what is claimed beyond them."""
     yield "| phase | step | field | dims | exposure | audience | what it is |"
     yield "|---|---|---|---|---|---|---|"
     yield from map(row, clauses)

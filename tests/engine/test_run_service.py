@@ -198,7 +198,7 @@ def test_a_reference_runs_beside_and_is_joined_as_source_only(on: Stage) -> None
     run = on.start(given)
     sibling = on.row(run).reference
     assert sibling is not None
-    assert on.row(sibling).reference_of == run
+    assert on.row(sibling).parent == run
     assert on.row(sibling).spec.config["epochs"] == 2
     assert on.row(sibling).spec.config["rounds"] == 1
     assert on.row(sibling).spec.config["roles"] == ["source"]

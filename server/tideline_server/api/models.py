@@ -103,6 +103,7 @@ class RunResult(BaseModel):
         default_factory=dict, description="by class, over all sites: value, low, high, rows"
     )
     selection: dict[str, Any] | None = Field(None, description="the best and the last round by the score that selects")
+    verdict: Facts | None = Field(None, description="what a rehearsal comes to (docs/rehearsal.md); null for other runs")
     generalization: Generalization | None = Field(
         description="null where no target is unseen, such as where targets adapt, or no labelled site was scored"
     )

@@ -199,15 +199,44 @@ def remote_model(client: Client, run: str, site: str | None, methods: Methods, w
 
     Raises Refused errors that say where it is.
     """
+    result = client.run(quote(run, safe=""))
+    if result.get("verdict"):
+        chosen, hint = chosen_run(result, site)
+        model, more = remote_model(client, chosen, None, methods, which)
+        return model, " ".join(filter(None, (hint, more)))
     with tempfile.TemporaryDirectory(prefix="tideline-") as folder:
         parts = FolderParts(Path(folder), durable=False)
-        ended = Ended(client.run(quote(run, safe="")), methods, which, parts)
+        ended = Ended(result, methods, which, parts)
         ended.check(site)
         root = fetch(client, ended.run, parts, which)
         model = from_state(ended.chosen(decode(ended.method.state, root, parts, LAX), site), root)
         # The tensors are maps of files that go with the folder.
         made = replace(model, weights={name: w.clone() for name, w in model.weights.items()})
         return made, hint_of(ended.result) if which == FINAL else ""
+
+
+def chosen_run(result: RunResult, target: str | None) -> tuple[str, str]:
+    """The run of a rehearsal in which the candidate that counts most at a target was trained, and what to know of it.
+
+    target: may be left out where there is one. Raises NotFound, Refused.
+    """
+    verdict = result.get("verdict")
+    if not verdict or not verdict["runs"]:
+        what = f"The rehearsal {result['run']} has trained nothing for its targets"
+        raise NotFound(what, "Start it with then: run, as tideline adapt does", path="run")
+    found = {each["name"]: each["chosen"] for each in verdict["targets"]}
+    if not found:
+        raise Refused(f"The rehearsal {result['run']} has chosen nothing yet", WAIT.format(run=result["run"]), path="run")
+    if target is None and len(found) > 1:
+        raise NotFound("Each target may have another model", f"Name one: --site {' or '.join(list(found)[:SHOWN])}", path="site")
+    name = next(iter(found)) if target is None else target
+    if name not in found:
+        raise NotFound(
+            f"{name} is no target of the rehearsal", f"Name one: --site {' or '.join(list(found)[:SHOWN])}", path="site"
+        )
+    first, *others = found[name]
+    share = f", which has {100 * found[name][first]:.0f} % of the vote" if others else ""
+    return verdict["runs"][first], f"This is the model of {first}{share}, chosen for {name}."
 
 
 def fetch(client: Client, run: str, parts: FolderParts, which: str = FINAL) -> Digest:

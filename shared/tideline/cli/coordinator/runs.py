@@ -72,7 +72,13 @@ def start_text(connect: Connect, experiment: ExperimentText, watch: bool, networ
 
 @app.command("list")
 @remote
-def list_runs(connect: Connect, as_json: Json = False) -> None:
+def list_runs(
+    connect: Connect,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also the runs that belong to others: references, rehearsals.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """List the runs, oldest first."""
     with connect() as client:
         rows: list[RunLine] = client.get("/runs")
@@ -81,7 +87,10 @@ def list_runs(connect: Connect, as_json: Json = False) -> None:
         return
     from tideline.cli.tables import runs_table, show
 
-    show(runs_table(rows))
+    shown = [row for row in rows if everything or row["parent"] is None]
+    show(runs_table(shown))
+    if left := len(rows) - len(shown):
+        typer.echo(f"{left} more belong to these, as references or in rehearsals: --all shows them")
 
 
 @app.command("show")

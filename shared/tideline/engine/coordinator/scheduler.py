@@ -102,7 +102,7 @@ def duration(seconds: float) -> str:
 
 
 MOST_NAMED = 10  # sites in a cause
-LEFT_OUT = "left out: it had stalled when all others of the rehearsal had ended"
+LEFT_OUT = "left out, for it had stalled when the rest of the rehearsal had ended: {cause}"
 STORE_SECONDS = 600.0  # that the last exchange of a run that selects waits: who misses it has the best that it knew of before
 HEARD_SECONDS = 90.0  # a client that lives is written down as seen at least twice in this time
 
@@ -147,7 +147,10 @@ class Scheduler:
     def leave_out(self, run: RunRow) -> None:
         """The runs that stalled are not waited for any more."""
         for name in run.spec.children:
-            if self.journal.set_status(name, (Status.STALLED,), Status.CANCELLED, LEFT_OUT, self.clock.now()):
+            row = self.journal.run(name)
+            if row is not None and row.status is Status.STALLED:
+                cause = LEFT_OUT.format(cause=row.cause)
+                self.journal.set_status(name, (Status.STALLED,), Status.CANCELLED, cause, self.clock.now())
                 self.bell.ring(f"run:{name}")
 
     def rings(self, run: RunRow) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -23,6 +24,9 @@ from tideline.engine.ports.journal import Journal
 
 REHEARSED, UNLIKE, AGREED = "rehearsed", "unlike anything rehearsed", "not rehearsed"
 ENDS = ("value", "low", "high")
+ASTRAY = (
+    "At {site} every candidate has less than half of the accuracy that is usual elsewhere: look at its labels, or leave it out"
+)
 ALONE = (
     "Only one site has labels, so nothing was rehearsed: the candidate that agrees most with the mean of all of them is taken."
     " Nothing tells whether it helps"
@@ -134,4 +138,11 @@ def verdict_notes(said: Mapping[str, Any] | None, ended: bool) -> tuple[str, ...
     odd = [each["name"] for each in said["targets"] if each["trust"] == UNLIKE]
     unlike = [f"{', '.join(odd)}: unlike anything rehearsed, so expect less of the expectation"] if odd else []
     alone = [ALONE] if ended and any(each["trust"] == AGREED for each in said["targets"]) else []
-    return (*left, *unlike, *alone)
+    return (*left, *astray(said), *unlike, *alone)
+
+
+def astray(said: Mapping[str, Any]) -> list[str]:
+    """Sites at which every candidate is far below what it has elsewhere: their labels may be wrong."""
+    best = {site["name"]: max(site["accuracy"].values()) for site in said["sites"]}
+    usual = statistics.median(best.values()) if len(best) > 2 else 0.0
+    return [ASTRAY.format(site=site) for site, value in best.items() if value < usual / 2]

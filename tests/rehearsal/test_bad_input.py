@@ -1,0 +1,50 @@
+"""What an experiment that rehearses is refused for: each with its place, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.rehearsal.stage import SHORT, experiment, federation
+from tideline.core.errors import Refused
+
+IMAGES = {"inputs": [1, 8, 8], "classes": 3, "model": "lenet"}
+BAD: list[tuple[dict[str, Any], str, str]] = [
+    (experiment("fedavgg"), "rehearse.candidates[0].method", "fedavg"),
+    (experiment(SHORT, SHORT), "rehearse.candidates[0]", "two candidates"),
+    (experiment({**SHORT, "config": {"round": 1}}), "rehearse.candidates[0].config.round", "rounds"),
+    (experiment({**SHORT, "world": {"classes": 4}}), "rehearse.candidates[0].world.classes", "cannot differ"),
+    (experiment(SHORT, rehearse={"on": 0}), "rehearse.on", "all"),
+    (experiment(SHORT, rehearse={"on": "some"}), "rehearse.on", "all"),
+    (experiment(SHORT, rehearse={"rule": "best"}), "rehearse.rule", "vote"),
+    (experiment(SHORT, world=IMAGES, rehearse={"mode": "heads"}), "rehearse.mode", "full"),
+    (experiment(SHORT, roster={"anna": "source"}), "roster", "Only anna"),
+    (experiment(SHORT, roster={"dora": "target"}), "roster", "labels"),
+    (experiment(SHORT, roster={"anna": "source", "dora": "target"}), "roster", "then: run"),
+    (experiment(SHORT, roster={"anna": "source", "bert": "source"}, then="run"), "then", "target"),
+    ({**experiment(SHORT), "rehearse": None, "method": "fedavg", "then": "run"}, "then", "rehearse"),
+    ({**experiment(SHORT), "rehearse": None, "method": "rehearsal", "config": {}}, "method", "no method"),
+]
+
+
+@pytest.mark.parametrize(("given", "path", "words"), BAD, ids=[f"{path}-{i}" for i, (_, path, _) in enumerate(BAD)])
+def test_it_is_refused_at_its_place(given: dict[str, Any], path: str, words: str) -> None:
+    with pytest.raises(Refused) as error:
+        federation().start(given)
+    assert error.value.context["path"] == path, error.value
+    assert words in f"{error.value.what} {error.value.todo}"
+
+
+def test_a_candidate_that_the_rehearsed_roster_cannot_play() -> None:
+    """With two sources one is left while the other plays: a method that wants two is refused by its place."""
+    given = experiment({"label": "linked", "method": "fedpcl_pl"}, world=IMAGES, roster={"anna": "source", "dora": "target"})
+    with pytest.raises(Refused):
+        federation().start(given)
+
+
+def test_nothing_is_written_of_a_refused_one() -> None:
+    on = federation()
+    with pytest.raises(Refused):
+        on.start(experiment(SHORT, "fedavgg"))
+    assert on.journal.run_ids() == ()

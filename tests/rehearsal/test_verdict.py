@@ -1,0 +1,117 @@
+"""What a rehearsal comes to: gains, choice, expectation, and where it says no."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.rehearsal.stage import HELD_OUT, SHORT, TRAIN, Opener, experiment, federation, outputs_of, played, statuses
+from tideline.engine.simulation.federation import SimSite
+
+AGAIN = {"label": "again", "method": "fedavg"}
+
+
+def test_no_adaptation_against_itself_gains_nothing() -> None:
+    """Every gain is 0 to the bit, and no adaptation alone is chosen by the rules that choose one."""
+    result = played(federation(), experiment(AGAIN, then="run", rehearse={"rule": "mean"}))
+    verdict = result["verdict"]
+    assert {gain for site in verdict["sites"] for gain in site["gain"].values()} == {0.0}
+    (target,) = verdict["targets"]
+    assert target["chosen"] == {"no adaptation": 1.0}
+    assert target["gain"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    (dora,) = [each for each in result["clients"] if each["name"] == "dora"]
+    assert dora["accuracy"] == dora["source_only"]
+
+
+def test_all_sites_rehearse_and_the_target_is_scored() -> None:
+    """Each labelled site plays once with every candidate; the runs at the targets are named."""
+    on = federation()
+    result = played(on, experiment(SHORT, then="run"))
+    verdict, run = result["verdict"], result["run"]
+    assert result["status"] == "completed" and verdict["unfinished"] == 0
+    assert verdict["rehearsed_at"] == ["anna", "bert", "carl"] and not verdict["left_out"]
+    assert verdict["runs"] == {"no adaptation": f"{run}-t0", "short": f"{run}-t1"}
+    assert len(statuses(on, run)) == 1 + 2 * 4 and set(statuses(on, run).values()) == {"completed"}
+    assert verdict["gains"]["short"]["value"] < 0
+    assert verdict["targets"][0]["accuracy"]["low"] <= verdict["targets"][0]["accuracy"]["value"]
+
+
+def test_counts_are_of_all_rows() -> None:
+    """An accuracy is a share of training rows and held-out ones: no step saw the labels of either."""
+    sites = played(federation(), experiment(SHORT))["verdict"]["sites"]
+    shares = [value * (TRAIN + HELD_OUT) for site in sites for value in site["accuracy"].values()]
+    assert shares == pytest.approx([round(each) for each in shares])
+
+
+def test_a_rehearsal_alone_trains_nothing_at_targets() -> None:
+    """Without `then` the target is asked for its shift alone, and has an expectation all the same."""
+    on = federation()
+    result = played(on, experiment(SHORT))
+    verdict = result["verdict"]
+    assert verdict["runs"] == {} and [each["name"] for each in verdict["targets"]] == ["dora"]
+    assert verdict["targets"][0]["gain"] is not None and verdict["targets"][0]["accuracy"] is None
+    assert not [name for name in statuses(on, result["run"]) if name.startswith("-t")]
+
+
+def test_so_many_sites_play() -> None:
+    """`on: 2` has two of the labelled sites play, drawn by the seed."""
+    sites = played(federation(), experiment(SHORT, rehearse={"on": 2}))["verdict"]["rehearsed_at"]
+    assert len(sites) == 2
+
+
+@dataclass(frozen=True)
+class Permuted:
+    """Labels that say nothing of the rows."""
+
+    def __call__(self, y: Tensor) -> Tensor:
+        return y[torch.randperm(len(y), generator=torch.Generator().manual_seed(3))]
+
+
+def test_a_site_with_wrong_labels_is_named() -> None:
+    """Its rehearsal is near chance, the others' are not, and a note says where to look."""
+    on = federation(bert=SimSite(Opener(1, Permuted())))
+    roster = dict.fromkeys(("anna", "bert", "carl", "emil", "fred"), "source")
+    result = played(on, experiment(SHORT, roster=roster, config={"rounds": 10, "rate": 0.1}))
+    right = {site["name"]: site["accuracy"]["no adaptation"] for site in result["verdict"]["sites"]}
+    assert right.pop("bert") < 0.4 < min(right.values())
+    assert any("bert" in note and "labels" in note for note in result["notes"])
+
+
+def test_labels_of_whoever_plays_change_nothing_that_is_sent() -> None:
+    """With other labels at bert, the runs in which bert plays the target end in the same bytes, and it predicts the same."""
+    plain, odd = federation(), federation(bert=SimSite(Opener(1, Permuted())))
+    runs = [played(on, experiment(SHORT))["run"] for on in (plain, odd)]
+    for i in range(2):
+        digests = [on.run_service.find(f"{run}-s1-{i}").state_digest for on, run in zip((plain, odd), runs, strict=True)]
+        assert digests[0] == digests[1] is not None
+        kept = [outputs_of(on, "bert", f"{run}-s1-{i}") for on, run in zip((plain, odd), runs, strict=True)]
+        assert kept[0] == kept[1] != ()
+    others = [on.run_service.find(f"{run}-s0-0").state_digest for on, run in zip((plain, odd), runs, strict=True)]
+    assert others[0] != others[1]
+
+
+def test_the_same_seed_gives_the_same_verdict() -> None:
+    """State and verdict, whatever the runs are called."""
+    results = [played(federation(), experiment(SHORT, then="run")) for _ in range(2)]
+    assert results[0]["verdict"]["targets"] == results[1]["verdict"]["targets"]
+    assert results[0]["verdict"]["sites"] == results[1]["verdict"]["sites"]
+
+
+def test_one_labelled_site_goes_by_agreement() -> None:
+    """Nothing is rehearsed, and the verdict says what decides instead."""
+    roster = {"anna": "source", "dora": "target"}
+    result = played(federation(), experiment(SHORT, "gaussian_heads", roster=roster, then="run"))
+    (target,) = result["verdict"]["targets"]
+    assert target["trust"] == "not rehearsed" and target["gain"] is None and len(target["chosen"]) == 1
+    assert any("agrees most" in note for note in result["notes"])
+
+
+def test_the_event_of_the_choice() -> None:
+    """Whoever follows the run's events sees what was chosen."""
+    on = federation()
+    run = played(on, experiment(SHORT))["run"]
+    chosen = [event.data["chosen"] for event in on.journal.events(run) if "chosen" in event.data]
+    assert chosen == [{"dora": {"no adaptation": pytest.approx(1.0, abs=0.5)}}] or "dora" in chosen[-1]
