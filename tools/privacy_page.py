@@ -169,8 +169,8 @@ def rehearsals() -> Iterator[str]:
     clauses = contract(rehearsal, Rehearsing(candidates=("no adaptation", "another"), at_targets=("one", "two")), Scoring())
     yield "## Rehearsals"
     yield ""
-    yield "The runs of [a rehearsal](rehearsal.md) have the contracts of their methods, above. What a target's last scoring predicts"
-    yield "stays in its agent's home, and the run that compares lets this leave:"
+    yield "The runs of [a rehearsal](rehearsal.md) have the contracts of their methods, above. What a target's last scoring"
+    yield "predicts stays in its agent's home, and the run that compares lets this leave:"
     yield ""
     yield from clauses_and_claims(rehearsal, clauses)
 

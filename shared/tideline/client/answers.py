@@ -267,6 +267,7 @@ class RunLine(TypedDict):
     cursor: int
     of: int
     created: float
+    parent: str | None
 
 
 class ClientLine(TypedDict):

@@ -225,10 +225,11 @@ def chosen_run(result: RunResult, target: str | None) -> tuple[str, str]:
         what = f"The rehearsal {result['run']} has trained nothing for its targets"
         raise NotFound(what, "Start it with then: run, as tideline adapt does", path="run")
     found = {each["name"]: each["chosen"] for each in verdict["targets"]}
+    todo = f"Name one: --site {' or '.join(list(found)[:SHOWN])}"
     if not found:
         raise Refused(f"The rehearsal {result['run']} has chosen nothing yet", WAIT.format(run=result["run"]), path="run")
     if target is None and len(found) > 1:
-        raise NotFound("Each target may have another model", f"Name one: --site {' or '.join(list(found)[:SHOWN])}", path="site")
+        raise NotFound("Each target may have another model", todo, path="site")
     name = next(iter(found)) if target is None else target
     if name not in found:
         raise NotFound(
