@@ -83,9 +83,9 @@ def mark(place: Place, columns: Columns) -> Marks:
     n = count(place)
     for start, batch in batches(place, wanted) if wanted else ():
         if columns.label is not None:
-            codes.extend(number(word(value)) for value in batch.column(columns.label).to_pylist())
+            codes.extend(number(word(value)) for value in cells_of(batch.column(columns.label)))
         if columns.held_out is not None:
-            cells = enumerate(batch.column(columns.held_out).to_pylist(), start)
+            cells = enumerate(cells_of(batch.column(columns.held_out)), start)
             held.extend(tables.held_word(word(cell), f"row {i}", columns.held_out) for i, cell in cells)
     codes = codes if columns.label is not None else array("q", [UNKNOWN]) * n
     return Marks(codes, held or bytearray(n), lambda row: f"row {row}")
@@ -100,7 +100,7 @@ def labels(place: Place) -> Iterator[str] | None:
 def words(place: Place, name: str) -> Iterator[str]:
     with readable(place.path, *AS):
         for _, batch in batches(place, (name,)):
-            yield from map(word, batch.column(name).to_pylist())
+            yield from map(word, cells_of(batch.column(name)))
 
 
 def count(place: Place) -> int:
@@ -126,6 +126,18 @@ def write(place: Place, into: Path, rows: Rows, words: Sequence[str], bare: Rows
     table = table.append_column(column, marks) if at_column < 0 else table.set_column(at_column, column, marks)
     pyarrow.parquet.write_table(table, into)
     return column
+
+
+def cells_of(values: Array) -> list[Cell]:
+    """A column's cells. Raises ValueError for times finer than a microsecond: Python has none, and others' need not be installed."""
+    import pyarrow
+
+    coarser = {"time64[ns]": pyarrow.time64("us"), "duration[ns]": pyarrow.duration("us")}
+    kind = values.type
+    if pyarrow.types.is_timestamp(kind) and kind.unit == "ns":
+        coarser[str(kind)] = pyarrow.timestamp("us", kind.tz)
+    found: list[Cell] = values.cast(coarser.get(str(kind), kind)).to_pylist()
+    return found
 
 
 def word(value: Cell) -> str:
