@@ -19,6 +19,7 @@ from tideline.report.confidences import histograms_in
 from tideline.report.graphs import LINKS, Graph, graphs, is_graph, shown_by_arrows
 from tideline.report.maps import TITLE, HeatMap, Rounds, arranged, cells_of, file_of, heat_maps, picked, title_of
 from tideline.report.style import Row, cut
+from tideline.report.verdict_rows import TABLES as OF_VERDICT
 
 MOST_TABLES = 12  # tables that are drawn
 MOST_ROWS = 24  # rows that are drawn of a table of one column
@@ -100,11 +101,11 @@ def table_charts(result: RunResult) -> list[tuple[str, tuple[Drawn, ...]]]:
 def tables_of(result: RunResult) -> dict[tuple[str, str], Rounds]:
     """(round, table) of each table, by phase and name, in the order of the rounds.
 
-    Confidences have charts of their own, scores tables. Links whose numbers stand beside arrows are not drawn again.
+    Confidences have charts of their own, scores and verdicts tables. Links whose numbers stand beside arrows are not drawn again.
     """
     rounds: dict[tuple[str, str], list[tuple[int, TableData]]] = defaultdict(list)
     for closed in result.get("phases") or ():
-        own = [name for name in closed.get("tables") or () if name.startswith(SCORE) or name == RECALLS]
+        own = [name for name in closed.get("tables") or () if name.startswith(SCORE) or name == RECALLS or name in OF_VERDICT]
         apart = (*histograms_in(closed), *own, *([LINKS] if shown_by_arrows(closed) else []))
         for name, table in (closed.get("tables") or {}).items():
             if name not in apart:

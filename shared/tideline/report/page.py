@@ -24,6 +24,7 @@ from tideline.report.fold_tables import MOST_TABLES, table_charts, tables_of
 from tideline.report.maps import cluster_map
 from tideline.report.score_rows import TITLES, class_rows, score_heads, selected, site_rows
 from tideline.report.summary import generalized, marks, score_bars, scores, traffic
+from tideline.report.verdict_rows import sentences_of, table_of
 
 if TYPE_CHECKING:
     from tideline.core.privacy import Clause
@@ -66,7 +67,7 @@ class ReportFiles(TypedDict):
 def write_report(result: RunResult, path: Path, pictures: Mapping[str, Path] = EMPTY) -> None:
     """Write the report of a result (docs/result.md). pictures: PNG files of the sites' own, by their captions."""
     parts = (
-        *(heading(result), site_table(result), scored(result), side_by_side(result), curve(result)),
+        *(heading(result), rehearsed(result), site_table(result), scored(result), side_by_side(result), curve(result)),
         charts("Other metrics over the rounds", OVER_ROUNDS, metric_charts(result)),
         charts("Families of metrics", OVER_NUMBERS, family_charts(result)),
         *(confidence(result), site_pictures(pictures), marked(result), grouped(result), tabled(result), traffic_table(result)),
@@ -283,6 +284,18 @@ def scored(result: RunResult) -> str:
     of_classes = [("class", ""), ("rows", "n"), ("recall, all sites together", "n metric")]
     tables = (wide_table(heads, sites) if sites else "", wide_table(of_classes, classes) if classes else "")
     return section("Scores", SCORES_NOTE, best, *tables)
+
+
+def rehearsed(result: RunResult) -> str:
+    """What a rehearsal came to: gains where it was made, what was chosen, what to expect and what was found."""
+    table, lines = table_of(result), list(sentences_of(result))
+    if table is None and not lines:
+        return ""
+    rows = [line_of(name, "", "", map(escape, cells)) for name, *cells in (table.rows if table else ())]
+    heads = [(escape(head), "n" if i else "") for i, head in enumerate(table.heads if table else ())]
+    words = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    note = escape(table.title) + "." if table else "Nothing could be rehearsed."
+    return section("Verdict", note, wide_table(heads, rows) if table else "", f"<ul>{words}</ul>")
 
 
 def confidence(result: RunResult) -> str:

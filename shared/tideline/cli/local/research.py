@@ -128,12 +128,12 @@ def simulate_here(
 ) -> NoReturn:
     """Simulate an experiment that was read, show its result, and exit with its code."""
     from tideline.cli.tables import result_tables, show
-    from tideline.cli.verdicts import verdict_lines
     from tideline.client.watching import guesses
     from tideline.core.algorithm import load_methods
     from tideline.engine.process.ray_tasks import RAY
     from tideline.experiments.simulation import Place, simulate_text
     from tideline.nets import registry
+    from tideline.report.verdict_rows import sentences_of
     from tideline_agent.settings import read_policy
     from tideline_agent.trainer import present
 
@@ -150,7 +150,7 @@ def simulate_here(
     else:
         for each in result_tables(result):
             show(each)
-        for line in filter(None, (*verdict_lines(result), *result.get("notes", ()), *guesses(result), result["cause"])):
+        for line in filter(None, (*sentences_of(result), *result.get("notes", ()), *guesses(result), result["cause"])):
             typer.echo(clean(line))
     raise typer.Exit(code_of_run(result))
 

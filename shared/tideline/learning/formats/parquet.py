@@ -129,7 +129,7 @@ def write(place: Place, into: Path, rows: Rows, words: Sequence[str], bare: Rows
 
 
 def cells_of(values: Array) -> list[Cell]:
-    """A column's cells. Raises ValueError for times finer than a microsecond: Python has none, and others' need not be installed."""
+    """A column's cells. Raises ValueError for times finer than a microsecond: Python has none, others need a library more."""
     import pyarrow
 
     coarser = {"time64[ns]": pyarrow.time64("us"), "duration[ns]": pyarrow.duration("us")}
