@@ -19,7 +19,7 @@ from tideline.core.errors import DeviceMissing
 from tideline.core.run import Role, World
 from tideline.core.settings import Plain, plain
 from tideline.engine.compute.step_runner import StepRunner, owners_code
-from tideline.engine.ports.site import SiteData
+from tideline.engine.ports.site import OpenSiteData, SiteData
 from tideline.engine.process.pipe import Tick, job_in, serve
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.sites.module import function_at, read_python
@@ -33,6 +33,16 @@ Files = tuple[tuple[str, int, int], ...]
 DEPTH = 2  # a domain's folder, and those of its classes
 
 
+def opener_of(data: str) -> OpenSiteData:
+    """How the data at a place are opened: a folder, or python:MODULE:NAME."""
+    place = place_in(data)
+
+    def open_site_data(world: World, role: Role) -> SiteData:
+        return read_folder(Path(data), world, role) if place is None else read_python(place, world, role)
+
+    return open_site_data
+
+
 def main() -> None:
     """Answer jobs until the agent closes the pipe."""
     import torch
@@ -40,11 +50,7 @@ def main() -> None:
     torch.set_num_threads(1)  # outside a step there are only checks; a second thread would spin for longer than it helps
     vault, data, methods, device, *networks = sys.argv[1:]
 
-    place = place_in(data)
-
-    def open_site_data(world: World, role: Role) -> SiteData:
-        return read_folder(Path(data), world, role) if place is None else read_python(place, world, role)
-
+    place, open_site_data = place_in(data), opener_of(data)
     parts_of, where = FolderVault(Path(vault)).parts, chosen(device)
     features = Path(vault).parent / FEATURES
 

@@ -14,7 +14,7 @@ from tideline.cli.options import REGISTRY, Json, Methods, ModelFormat, Networks,
 from tideline.client.output import check_out, clean, counted, day, size
 from tideline.core.errors import ConfigRefused, NotFound, Refused
 from tideline.core.run import RunId
-from tideline.core.settings import Plain, nearest
+from tideline.core.settings import Plain, nearest, plain
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -114,6 +114,24 @@ def picture(
     draw_clouds(arrays, out, f"Run {run}, seen at this site")
     write_points(arrays, out.with_suffix(".csv"))
     show_written(out, arrays, as_json)
+
+
+@app.command("drift")
+def compare_rows(
+    home: Home,
+    run: Run,
+    data: Annotated[str, typer.Option("--data", metavar="DIR", help="The rows of now: a folder, or python:MODULE:NAME.")],
+    networks: Networks = None,
+    as_json: Json = False,
+) -> None:
+    """Compare new rows with those that a rehearsal adapted to: does its verdict still hold?"""
+    from tideline_agent.home.drift import drift_of, said_of
+    from tideline_agent.trainer import opener_of
+
+    use_networks(networks)
+    check_home(home)
+    found = drift_of(home, RunId(run), opener_of(data))
+    output(plain(found), as_json, "\n".join(said_of(found)))
 
 
 @app.command("peers")

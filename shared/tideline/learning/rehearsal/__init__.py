@@ -20,11 +20,10 @@ from torch import Generator
 from tideline.core.algorithm import REHEARSAL, Algorithm, NoModel
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
-from tideline.core.record import Nothing
 from tideline.core.run import Role, Roster, World
 from tideline.core.step import View
 from tideline.learning.rehearsal import choosing, client
-from tideline.learning.rehearsal.messages import Weights
+from tideline.learning.rehearsal.messages import Compared, Weights, no_moments
 from tideline.learning.rehearsal.settings import Rehearsing
 from tideline.learning.rehearsal.state import State, members_of, width
 from tideline.learning.scoring.judging import judged
@@ -34,6 +33,7 @@ def begin(config: Rehearsing, world: World, roster: Roster, rng: Generator) -> S
     s, m = len(config.sites), len(config.candidates)
     zeros = torch.zeros(s, m, dtype=torch.float64)
     return State(
+        labelled=no_moments(width(world)),
         shifts=torch.full((len(members_of(roster)), 2), -1.0, dtype=torch.float64),
         rows=zeros,
         right=zeros,
@@ -61,8 +61,8 @@ def plan(c: Rehearsing) -> Plan[Rehearsing, State]:
     )
     there: Plan[Rehearsing, State] = (
         Phase("agreed", client.agreeing, ask=choosing.of_targets_alone, fold=choosing.agreed),
-        Phase("expected", client.foretelling, ask=choosing.weighed, fold=choosing.foretold),
-        judged(client.judge, choosing.weighed, takes=Weights, keeps=Nothing, others=("source_only",)),
+        Phase("expected", client.foretelling, ask=choosing.known, fold=choosing.foretold),
+        judged(client.judge, choosing.weighed, takes=Weights, keeps=Compared, others=("source_only",)),
     )
     return (*shifts, *counts, *votes, *(there if c.at_targets else ()))
 
@@ -78,12 +78,14 @@ def sizes(config: Rehearsing, world: World) -> Mapping[str, int]:
     return {"m": len(config.candidates), "d": width(world)}
 
 
-rehearsal: Algorithm[Rehearsing, State, Nothing] = Algorithm(
+rehearsal: Algorithm[Rehearsing, State, Compared] = Algorithm(
     name=REHEARSAL,
     paper="",
     summary="Compares what candidates of adaptation predicted where they were rehearsed",
     config=Rehearsing,
     state=State,
+    memory=Compared,
+    prepare=client.prepare,
     begin=begin,
     plan=plan,
     fits=fits,

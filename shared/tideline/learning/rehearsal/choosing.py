@@ -17,10 +17,9 @@ from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Role
 from tideline.learning.rehearsal import report
-from tideline.learning.rehearsal.messages import Agreed, Counts, Foretold, Moments, Voted, Weights
+from tideline.learning.rehearsal.messages import Agreed, Counts, Foretold, Known, Moments, Voted, Weights, moments_in, sums_of
 from tideline.learning.rehearsal.settings import Rehearsing
 from tideline.learning.rehearsal.state import State, members_of
-from tideline.numerics.alignment import normalising
 from tideline.numerics.rehearsal import choice
 from tideline.numerics.rehearsal.expectation import Expectation
 from tideline.numerics.rehearsal.expectation import expected as expectation
@@ -104,6 +103,13 @@ def weighed(state: State, turn: Turn[Rehearsing]) -> dict[ClientId, Weights]:
     return {name: Weights(weights_for(state, turn, name)) for name in turn.members(Role.TARGET)}
 
 
+def known(state: State, turn: Turn[Rehearsing]) -> dict[ClientId, Known]:
+    """The same, with what a target remembers to compare later rows by."""
+    there = [each for each in player_shifts(state, turn, rehearsed_in(state)) if each is not None]
+    shifts = torch.tensor([[each.of_means, each.of_spreads] for each in there], dtype=torch.float64).reshape(-1, 2)
+    return {name: Known(each.w, state.labelled, shifts) for name, each in weighed(state, turn).items()}
+
+
 def weights_for(state: State, turn: Turn[Rehearsing], target: ClientId) -> Tensor:
     of, m = rehearsed_in(state), len(turn.config.candidates)
     if not of.sites:
@@ -135,7 +141,7 @@ def alike_to(here: Shift | None, there: Sequence[Shift | None]) -> Tensor:
 
 def shifted(state: State, replies: Replies[Moments], turn: Turn[Rehearsing]) -> State:
     """Each member against the labelled sites but itself."""
-    known = {name: normalising.Moments(r.count, r.total, r.squares, r.largest) for name, r in replies.items() if r.count}
+    known = {name: moments_in(reply) for name, reply in replies.items() if reply.count}
     labelled = set(turn.labelled())
     shifts = state.shifts.clone()
     for at, name in enumerate(members_of(turn.roster)):
@@ -143,7 +149,9 @@ def shifted(state: State, replies: Replies[Moments], turn: Turn[Rehearsing]) -> 
         if name in known and others:
             found = shift(known[name], reduce(add, others))
             shifts[at] = torch.tensor([found.of_means, found.of_spreads], dtype=torch.float64)
-    return replace(state, shifts=shifts)
+    pooled = [each for name, each in known.items() if name in labelled]
+    # Targets are sent these sums; those of a single site are its own.
+    return replace(state, shifts=shifts, labelled=sums_of(reduce(add, pooled)) if len(pooled) > 1 else state.labelled)
 
 
 def counted(state: State, replies: Replies[Counts], turn: Turn[Rehearsing]) -> Folded[State]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,7 +12,18 @@ from tideline.core.errors import MemoryLost
 from tideline.core.record import Nothing
 from tideline.core.run import RunId
 from tideline.core.step import AnyStep, Outcome, Site, Step, View, step
-from tideline.learning.rehearsal.messages import Agreed, Counts, Foretold, Moments, Voted, Weights
+from tideline.learning.rehearsal.messages import (
+    Agreed,
+    Compared,
+    Counts,
+    Foretold,
+    Known,
+    Moments,
+    Voted,
+    Weights,
+    no_moments,
+    sums_of,
+)
 from tideline.learning.rehearsal.settings import Rehearsing
 from tideline.learning.rehearsal.state import width
 from tideline.learning.scoring.judging import Judged
@@ -22,12 +34,17 @@ from tideline.numerics.labels.scores import share_right
 TINY = torch.finfo(torch.float32).tiny
 
 
+def prepare(config: Rehearsing, site: Site[Rehearsing]) -> Compared:
+    none = no_moments(width(site.world))
+    return Compared(none, none, torch.zeros(0, 2, dtype=torch.float64))
+
+
 @step()
-def shifts(order: Nothing, memory: Nothing, site: Site[Rehearsing]) -> Outcome[Moments, Nothing]:
+def shifts(order: Nothing, memory: Compared, site: Site[Rehearsing]) -> Outcome[Moments, Compared]:
     """Sums over training rows, of which no label is looked at."""
     d = width(site.world)
-    found = moments((by_feature(x) for x in site.data.x.parts()), d)
-    return Outcome(Moments(found.count, found.total, found.squares, found.largest), memory)
+    own = sums_of(moments((by_feature(x) for x in site.data.x.parts()), d))
+    return Outcome(own, replace(memory, own=own))
 
 
 def by_feature(x: Tensor) -> Tensor:
@@ -38,7 +55,7 @@ def by_feature(x: Tensor) -> Tensor:
 def counting(view: View) -> AnyStep:
     """The step that counts the rows of a view by what each candidate predicts."""
 
-    def rehearsed(order: Nothing, memory: Nothing, site: Site[Rehearsing]) -> Outcome[Counts, Nothing]:
+    def rehearsed(order: Nothing, memory: Compared, site: Site[Rehearsing]) -> Outcome[Counts, Compared]:
         found = [None if p is None else p.argmax(1) for p in predicted(site, view)]
         y, m = labels(site), len(site.config.candidates)
         made = torch.zeros(6, m, dtype=torch.float64)
@@ -50,7 +67,7 @@ def counting(view: View) -> AnyStep:
         counts = Counts(rows=rows, right=right, gained=gained, lost=lost, changed=changed, confidence=confidence)
         return Outcome(counts, memory)
 
-    return Step(name="rehearsed", run=rehearsed, takes=Nothing, keeps=Nothing, gives=Counts, view=view)
+    return Step(name="rehearsed", run=rehearsed, takes=Nothing, keeps=Compared, gives=Counts, view=view)
 
 
 def compared(guess: Tensor, none: Tensor, y: Tensor) -> tuple[Tensor, ...]:
@@ -63,7 +80,7 @@ def compared(guess: Tensor, none: Tensor, y: Tensor) -> tuple[Tensor, ...]:
 def voting(view: View) -> AnyStep:
     """The step that counts the rows of a view by the weighed predictions."""
 
-    def voted(order: Weights, memory: Nothing, site: Site[Rehearsing]) -> Outcome[Voted, Nothing]:
+    def voted(order: Weights, memory: Compared, site: Site[Rehearsing]) -> Outcome[Voted, Compared]:
         found = predicted(site, view)
         p = weighed(found, order.w)
         if p is None or found[0] is None:
@@ -71,11 +88,11 @@ def voting(view: View) -> AnyStep:
         rows, gained, lost, changed, _ = compared(p.argmax(1), found[0].argmax(1), labels(site))
         return Outcome(Voted(torch.stack([rows, gained, lost, changed, p.amax(1).sum().double()])), memory)
 
-    return Step(name="voted", run=voted, takes=Weights, keeps=Nothing, gives=Voted, view=view)
+    return Step(name="voted", run=voted, takes=Weights, keeps=Compared, gives=Voted, view=view)
 
 
 @step()
-def agreeing(order: Nothing, memory: Nothing, site: Site[Rehearsing]) -> Outcome[Agreed, Nothing]:
+def agreeing(order: Nothing, memory: Compared, site: Site[Rehearsing]) -> Outcome[Agreed, Compared]:
     """Where nothing could be rehearsed: at how many rows each candidate agrees with the mean of all (Hu et al., EnsV, 2024)."""
     found, m = predicted(site, View.TRAIN), len(site.config.candidates)
     known = [p for p in found if p is not None]
@@ -87,17 +104,17 @@ def agreeing(order: Nothing, memory: Nothing, site: Site[Rehearsing]) -> Outcome
 
 
 @step()
-def foretelling(order: Weights, memory: Nothing, site: Site[Rehearsing]) -> Outcome[Foretold, Nothing]:
-    """At a target, of training rows without labels."""
-    found = predicted(site, View.TRAIN)
+def foretelling(order: Known, memory: Compared, site: Site[Rehearsing]) -> Outcome[Foretold, Compared]:
+    """At a target, of training rows without labels. It remembers by what later rows can be compared with them."""
+    kept, found = replace(memory, labelled=order.labelled, shifts=order.shifts), predicted(site, View.TRAIN)
     p = weighed(found, order.w)
     if p is None or found[0] is None:
-        return Outcome(Foretold(0, 0, 0.0), memory)
+        return Outcome(Foretold(0, 0, 0.0), kept)
     changed = int((p.argmax(1) != found[0].argmax(1)).sum())
-    return Outcome(Foretold(len(p), changed, float(p.amax(1).sum())), memory)
+    return Outcome(Foretold(len(p), changed, float(p.amax(1).sum())), kept)
 
 
-def judge(order: Weights, memory: Nothing, site: Site[Rehearsing]) -> Judged:
+def judge(order: Weights, memory: Compared, site: Site[Rehearsing]) -> Judged:
     """The weighed predictions for held-out rows, whose labels score them and no adaptation."""
     found = predicted(site, View.HELD_OUT)
     p = weighed(found, order.w)

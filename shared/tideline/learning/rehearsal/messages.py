@@ -1,11 +1,13 @@
-"""What sites and coordinator of a rehearsal tell each other. Shapes: m candidates, d features."""
+"""What sites and coordinator of a rehearsal tell each other, and what a site remembers. Shapes: m candidates, d features."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from tideline.core.privacy import Exposure
 from tideline.core.record import field, record
+from tideline.numerics.alignment import normalising
 
 
 @record
@@ -16,6 +18,19 @@ class Moments:
     total: Tensor = field("d", Exposure.STATISTIC, doc="the sum of each feature")
     squares: Tensor = field("d", Exposure.STATISTIC, low=0, doc="the sum of its squares")
     largest: Tensor = field("d", Exposure.STATISTIC, low=0, doc="its largest absolute value")
+
+
+def no_moments(d: int) -> Moments:
+    zero = torch.zeros(d, dtype=torch.float64)
+    return Moments(0, zero, zero, zero)
+
+
+def sums_of(found: normalising.Moments) -> Moments:
+    return Moments(found.count, found.total, found.squares, found.largest)
+
+
+def moments_in(given: Moments) -> normalising.Moments:
+    return normalising.Moments(given.count, given.total, given.squares, given.largest)
 
 
 @record
@@ -35,6 +50,24 @@ class Weights:
     """Down: how much each candidate's predictions count."""
 
     w: Tensor = field("m")
+
+
+@record
+class Known:
+    """Down, to targets: the weights; and by what shifts are measured: sums of all labelled sites, shifts where they played."""
+
+    w: Tensor = field("m")
+    labelled: Moments
+    shifts: Tensor = field("r 2", doc="of each site that played, against the other labelled ones")
+
+
+@record
+class Compared:
+    """What a site remembers: sums over the rows that were adapted to, and of a target what it was sent of the others."""
+
+    own: Moments
+    labelled: Moments
+    shifts: Tensor = field("r 2")
 
 
 @record

@@ -9,12 +9,16 @@ from torch import Tensor
 
 from tideline.core.record import field, record
 from tideline.core.run import ClientId, Roster, World
+from tideline.learning.rehearsal.messages import Moments
 
 
 @record
 class State:
-    """shifts (a, 2) against the other labelled sites, -1 where unknown; counts (s, m) over rows; voted (s, 5); agreed (m,)."""
+    """labelled: sums of the labelled sites; shifts (a, 2) against the other labelled ones, -1 where unknown; counts (s, m) over
+    rows; voted (s, 5); agreed (m,).
+    """
 
+    labelled: Moments
     shifts: Tensor = field("a 2")
     rows: Tensor = field("s m")
     right: Tensor = field("s m")
