@@ -101,7 +101,7 @@ class FolderVault:
         before = self.head(run)
         safe = {digest for digest, _ in (*before.stays, *before.own)} if before else set()
         parts = self.parts(run)
-        for digest, _ in dict.fromkeys((*head.stays, *head.own)):
+        for digest, _ in dict.fromkeys((*head.memory, *head.outputs, *head.own)):
             if digest not in safe:
                 sync(parts.path(digest))
                 sync(parts.path(digest).parent)

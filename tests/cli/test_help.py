@@ -41,12 +41,12 @@ def sections() -> dict[str, str]:
 def test_all_commands_are_there() -> None:
     """The commands that the project promises exist, and no others."""
     runs = {f"run {word}" for word in ("start", "list", "show", "watch", "cancel", "resume", "export", "report", "logs")}
-    runs |= {f"site {word}" for word in ("list", "export", "picture", "peers", "trust", "forget")}
+    runs |= {f"site {word}" for word in ("list", "export", "picture", "drift", "peers", "trust", "forget")}
     runs |= {f"clients {word}" for word in ("list", "approve", "revoke", "rotate")} | {"tls init", "tls client"}
     runs |= {f"keys {word}" for word in ("add", "list", "revoke")} | {"login", "logout", "data check", "data deal", "data sample"}
     runs |= {f"audit {word}" for word in ("verify", "list", "export")}
     rest = {"coordinator", "agent", "doctor", "invite", "parts gc", "methods", "contract", "simulate", "bench", "demo", "version"}
-    rest |= {"links plan", "predict"}
+    rest |= {"links plan", "predict", "adapt"}
     assert set(commands()) == runs | rest
 
 

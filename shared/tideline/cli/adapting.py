@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,9 @@ from tideline.cli.options import (
     remote,
 )
 from tideline.core.errors import ConfigRefused
-from tideline.experiments.files import ExperimentText, read_file
+
+if TYPE_CHECKING:
+    from tideline.experiments.files import ExperimentText
 
 OF_SIMULATIONS = ("data", "deal")
 
@@ -46,6 +48,7 @@ def adapt(
     """
     from tideline.cli.coordinator.runs import start_text
     from tideline.cli.local.research import simulate_here
+    from tideline.experiments.files import read_file
 
     experiment = to_adapt(read_file(file).changed(settings or ()))
     if any(name in experiment.value for name in OF_SIMULATIONS):
