@@ -11,10 +11,10 @@ from tideline.core.run import Digest, Role, RunId, world_in
 from tideline.core.step import View
 from tideline.engine.compute.step_runner import Base, StepRunner
 from tideline.engine.ports.site import OpenSiteData
-from tideline.learning.rehearsal.client import by_feature
+from tideline.learning.normalising import moments_of
 from tideline.learning.rehearsal.messages import Compared, moments_in
 from tideline.learning.rehearsal.state import width
-from tideline.numerics.alignment.normalising import Moments, moments
+from tideline.nets import of_features
 from tideline.numerics.rehearsal.drift import Drift, Holds, drift
 from tideline.numerics.rehearsal.shifts import Shift
 from tideline_agent.home.runs import RUNS, memory_of
@@ -38,10 +38,10 @@ def drift_of(home: Path, run: RunId, open_site_data: OpenSiteData, device: str =
     runner = StepRunner(load_methods(), vault.parts, open_site_data, device)
     world = world_in(brief["world"])
     base = Base(Digest(brief["base"]), 1, run) if "base" in brief else None
-    site_data = runner.site_data(world, Role.TARGET, base if len(runner.seen_world(world, base).inputs) == 1 else None)
-    d = width(runner.seen_world(world, base))
+    seen = runner.seen_world(world, base)
+    site_data = runner.opened(world, Role.TARGET, base if of_features(seen) else None).site_data
     views = [site_data.view(view, Role.TARGET).x for view in (View.TRAIN, View.HELD_OUT)]
-    new: Moments = moments((by_feature(part) for x in views for part in x.parts()), d)
+    new = moments_of((part for x in views for part in x.parts()), width(seen))
     if not new.count:
         raise DataRefused("There are no rows to compare", "Name the folder of the new rows: --data DIR")
     rehearsed = [Shift(*map(float, each)) for each in kept.shifts.tolist()]

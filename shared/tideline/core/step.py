@@ -124,7 +124,8 @@ class Site(Generic[C_co]):
     without labels. outputs(run): what another run keeps of its predictions here, if it belongs to this one. `rng` is seeded from
     the order. `tick(progress in [0, 1])` reports progress; long steps call it. `round` counts this phase's earlier exchanges
     from 1. `fetch(handle, like)` gives the value of a handle of the order; `like` is the record that its fields declared as
-    `like NAME` are held to. One value is mapped at a time, if the step holds no more.
+    `like NAME` are held to. One value is mapped at a time, if the step holds no more. `normalised_by` is what the rows are
+    normalised by where that was found in the run; steps have no use for it.
     """
 
     config: C_co
@@ -141,6 +142,7 @@ class Site(Generic[C_co]):
     validation: Data | None = None
     training: Rows | None = None
     outputs: Callable[[RunId], Record | None] = no_outputs
+    normalised_by: Record | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tideline.core.algorithm import REHEARSAL, candidates_of
 from tideline.core.errors import ConfigRefused, Refused, RosterRefused
-from tideline.core.run import EMPTY, ClientId, Member, Role, RunId, Scoring, World, plain_world, world_in
+from tideline.core.run import EMPTY, NO_SCALING, ClientId, Member, Role, RunId, Scoring, World, plain_world, world_in
 from tideline.core.settings import Plain, nearest, parse
 from tideline.engine.model.experiment import Candidate, Experiment, Rehearse
 from tideline.engine.ports.compute import Compute, DraftRequest
@@ -214,7 +214,7 @@ def comparing(experiment: Experiment, of: Rehearsal) -> Experiment:
         method=REHEARSAL,
         preset=None,
         config=config,
-        world=world_in({**plain_world(experiment.world), **as_it_is(experiment.world)}),
+        world=replace(experiment.world, normalise=NO_SCALING),  # rows are compared as they are
         waiting=patient,
         weights=experiment.weights if experiment.world.frozen else "",
         sample=None,
@@ -222,8 +222,3 @@ def comparing(experiment: Experiment, of: Rehearsal) -> Experiment:
         reference=None,
         then="nothing",
     )
-
-
-def as_it_is(world: World) -> dict[str, Plain]:
-    """The world's rows are compared as they are."""
-    return {"normalise": "none"} if hasattr(world, "normalise") else {}

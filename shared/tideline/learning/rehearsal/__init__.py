@@ -92,7 +92,7 @@ rehearsal: Algorithm[Rehearsing, State, Compared] = Algorithm(
     sizes=sizes,
     cast=(Role.SOURCE, Role.TARGET),
     claims=(
-        "What leaves a site are counts of rows by candidate, sums of confidences, and sums over its features.",
+        "What leaves a site are counts of rows by candidate, sums of confidences, and means and variances of its features.",
         "A site's labels are counted with, never sent. Those of a target score the result alone.",
     ),
     result=(NoModel("A rehearsal compares models; those of the candidate that it chose are in that candidate's run"),),

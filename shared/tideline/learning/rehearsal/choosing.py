@@ -17,7 +17,7 @@ from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId, Role
 from tideline.learning.rehearsal import report
-from tideline.learning.rehearsal.messages import Agreed, Counts, Foretold, Known, Moments, Voted, Weights, moments_in, sums_of
+from tideline.learning.rehearsal.messages import Agreed, Counts, Foretold, Known, Moments, Voted, Weights, as_record, moments_in
 from tideline.learning.rehearsal.settings import Rehearsing
 from tideline.learning.rehearsal.state import State, members_of
 from tideline.numerics.rehearsal import choice
@@ -150,8 +150,8 @@ def shifted(state: State, replies: Replies[Moments], turn: Turn[Rehearsing]) -> 
             found = shift(known[name], reduce(add, others))
             shifts[at] = torch.tensor([found.of_means, found.of_spreads], dtype=torch.float64)
     pooled = [each for name, each in known.items() if name in labelled]
-    # Targets are sent these sums; those of a single site are its own.
-    return replace(state, shifts=shifts, labelled=sums_of(reduce(add, pooled)) if len(pooled) > 1 else state.labelled)
+    # Targets are sent these; those of a single site are its own.
+    return replace(state, shifts=shifts, labelled=as_record(reduce(add, pooled)) if len(pooled) > 1 else state.labelled)
 
 
 def counted(state: State, replies: Replies[Counts], turn: Turn[Rehearsing]) -> Folded[State]:

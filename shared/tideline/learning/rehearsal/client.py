@@ -12,6 +12,7 @@ from tideline.core.errors import MemoryLost
 from tideline.core.record import Nothing
 from tideline.core.run import RunId
 from tideline.core.step import AnyStep, Outcome, Site, Step, View, step
+from tideline.learning.normalising import moments_of
 from tideline.learning.rehearsal.messages import (
     Agreed,
     Compared,
@@ -21,14 +22,13 @@ from tideline.learning.rehearsal.messages import (
     Moments,
     Voted,
     Weights,
+    as_record,
     no_moments,
-    sums_of,
 )
 from tideline.learning.rehearsal.settings import Rehearsing
 from tideline.learning.rehearsal.state import width
 from tideline.learning.scoring.judging import Judged
 from tideline.learning.scoring.kept_outputs import Outputs, choose
-from tideline.numerics.alignment.normalising import moments
 from tideline.numerics.labels.scores import share_right
 
 TINY = torch.finfo(torch.float32).tiny
@@ -41,15 +41,9 @@ def prepare(config: Rehearsing, site: Site[Rehearsing]) -> Compared:
 
 @step()
 def shifts(order: Nothing, memory: Compared, site: Site[Rehearsing]) -> Outcome[Moments, Compared]:
-    """Sums over training rows, of which no label is looked at."""
-    d = width(site.world)
-    own = sums_of(moments((by_feature(x) for x in site.data.x.parts()), d))
+    """Moments of training rows, of which no label is looked at."""
+    own = as_record(moments_of(site.data.x.parts(), width(site.world)))
     return Outcome(own, replace(memory, own=own))
-
-
-def by_feature(x: Tensor) -> Tensor:
-    """Rows (n, d) as they are; of images (n, c, h, w) a row for each pixel, (n h w, c)."""
-    return x if x.ndim == 2 else x.movedim(1, -1).reshape(-1, x.shape[1])
 
 
 def counting(view: View) -> AnyStep:

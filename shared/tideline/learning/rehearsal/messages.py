@@ -12,25 +12,24 @@ from tideline.numerics.alignment import normalising
 
 @record
 class Moments:
-    """Up: sums over a site's training rows, float64, by which its shift is known; of images by channel."""
+    """Up: of a site's training rows, float64, by which its shift is known; of images by channel."""
 
-    count: int = field("", Exposure.COUNT, low=0, doc="training rows, of images their pixels")
-    total: Tensor = field("d", Exposure.STATISTIC, doc="the sum of each feature")
-    squares: Tensor = field("d", Exposure.STATISTIC, low=0, doc="the sum of its squares")
-    largest: Tensor = field("d", Exposure.STATISTIC, low=0, doc="its largest absolute value")
+    count: int = field("", Exposure.COUNT, low=0, doc="training rows")
+    mean: Tensor = field("d", Exposure.STATISTIC, doc="the mean of each feature")
+    variance: Tensor = field("d", Exposure.STATISTIC, low=0, doc="its variance")
 
 
 def no_moments(d: int) -> Moments:
     zero = torch.zeros(d, dtype=torch.float64)
-    return Moments(0, zero, zero, zero)
+    return Moments(0, zero, zero)
 
 
-def sums_of(found: normalising.Moments) -> Moments:
-    return Moments(found.count, found.total, found.squares, found.largest)
+def as_record(found: normalising.Moments) -> Moments:
+    return Moments(found.count, found.mean, found.variance)
 
 
 def moments_in(given: Moments) -> normalising.Moments:
-    return normalising.Moments(given.count, given.total, given.squares, given.largest)
+    return normalising.Moments(given.count, given.mean, given.variance)
 
 
 @record
@@ -54,7 +53,7 @@ class Weights:
 
 @record
 class Known:
-    """Down, to targets: the weights; and by what shifts are measured: sums of all labelled sites, shifts where they played."""
+    """Down, to targets: the weights; and by what shifts are measured: moments of all labelled sites, shifts where they played."""
 
     w: Tensor = field("m")
     labelled: Moments
@@ -63,7 +62,7 @@ class Known:
 
 @record
 class Compared:
-    """What a site remembers: sums over the rows that were adapted to, and of a target what it was sent of the others."""
+    """What a site remembers: moments of the rows that were adapted to, and of a target what it was sent of the others."""
 
     own: Moments
     labelled: Moments

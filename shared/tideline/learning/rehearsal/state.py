@@ -14,8 +14,8 @@ from tideline.learning.rehearsal.messages import Moments
 
 @record
 class State:
-    """labelled: sums of the labelled sites; shifts (a, 2) against the other labelled ones, -1 where unknown; counts (s, m) over
-    rows; voted (s, 5); agreed (m,).
+    """labelled: moments of the labelled sites; shifts (a, 2) against the other labelled ones, -1 where unknown; counts of rows
+    (s, m); voted (s, 5); agreed (m,).
     """
 
     labelled: Moments
