@@ -5,6 +5,7 @@ For each channel of images (n, c, ...), for each number of vectors (n, d); k sta
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -39,6 +40,14 @@ def same(one: Statistics | None, other: Statistics | None) -> bool:
     if one is None or other is None:
         return one is other
     return torch.equal(one.mean, other.mean) and torch.equal(one.scale, other.scale) and one.tails == other.tails
+
+
+def digest_of(by: Statistics) -> str:
+    """Equal for equal statistics."""
+    made = hashlib.blake2b(digest_size=16)
+    for part in (by.mean, by.scale):
+        made.update(part.contiguous().numpy().data)
+    return f"{made.hexdigest()}{list(by.scale.shape)}{by.tails}"
 
 
 def normalised(x: Tensor, by: Statistics) -> Tensor:

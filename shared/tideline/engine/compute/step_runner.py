@@ -29,12 +29,13 @@ from tideline.engine.compute.configured import Configured, configured
 from tideline.engine.compute.features import Encoder, encoded_site
 from tideline.engine.compute.initial_weights import read_base
 from tideline.engine.compute.inline import reproducible
+from tideline.engine.compute.kept_data import KeptData, bytes_of
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import Done, Job, OpenSiteData, SiteData
 from tideline.learning.in_world import statistics_in
 from tideline.learning.local_training import patience_of
-from tideline.learning.normalising import Normaliser, Statistics, check_place, constants, own_statistics, same
+from tideline.learning.normalising import Normaliser, Statistics, check_place, constants, digest_of, own_statistics
 from tideline.learning.scoring.kept_outputs import Outputs
 from tideline.nets import of_features, played
 from tideline.nets.fingerprint import print_of
@@ -81,6 +82,9 @@ def base_of(job: Job) -> Base | None:
     return None if job.brief.base is None else Base(job.brief.base, job.brief.threads, job.run)
 
 
+Seen = tuple[World, Role, Base | None, str | None]  # how data are seen; the last: a digest of shared statistics
+
+
 class StepRunner:
     """Runs jobs over a site's parts and data. Satisfies the port Pool.
 
@@ -97,7 +101,10 @@ class StepRunner:
     ) -> None:
         self.methods, self.parts_of, self.device = methods, parts_of, device
         self._open, self._features = open_site_data, features
-        self._opened: tuple[tuple[World, Role, Base | None], Statistics | None, Opened] | None = None
+        self._raw: KeptData[tuple[World, Role], SiteData] = KeptData(bytes_of)
+        self._opened: KeptData[tuple[World, Role, Base | None, str | None], Opened] = KeptData(
+            lambda each: bytes_of(each.site_data)
+        )
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words."""
@@ -253,14 +260,13 @@ class StepRunner:
         return masked(guarded("that reads the data", site_data.view, view, role), view, role)
 
     def opened(self, world: World, role: Role, base: Base | None = None, by: Statistics | None = None) -> Opened:
-        """The site's data for a world, read once. Those of another world are let go before: memory holds one set of them.
+        """The site's data for a world, read once as long as there is room (`kept_data`).
 
         by: the statistics that the run's sites share, once they are known.
         """
-        known = self._opened
-        if known is None or known[0] != (world, role, base) or not same(known[1], by):
-            known = self._opened = None
-            opened = Opened(guarded("that opens the data", self._open, world, role))
+
+        def make() -> Opened:
+            opened = Opened(self.raw(world, role))
             if world.scaling.at is Place.INPUTS:
                 opened = guarded("that normalises the data", normalised_site, opened, world, role, by)
             if base is not None:
@@ -269,8 +275,15 @@ class StepRunner:
             if world.scaling.at is Place.FEATURES:
                 check_place(world)
                 opened = guarded("that normalises the data", normalised_site, opened, world, role, by)
-            known = self._opened = (world, role, base), by, opened
-        return known[2]
+            self._raw.fit()
+            return opened
+
+        return self._opened.of((world, role, base, None if by is None else digest_of(by)), make)
+
+    def raw(self, world: World, role: Role) -> SiteData:
+        """The data as they are read, whatever they are normalised by."""
+        plain = replace(world, normalise=None)
+        return self._raw.of((plain, role), lambda: guarded("that opens the data", self._open, plain, role))
 
     def seen_world(self, world: World, base: Base | None) -> World:
         """The world as a method sees it, over the frozen tensors of that file."""
