@@ -44,8 +44,8 @@ def ended(federation: Federation, given: Mapping[str, Any]) -> dict[str, Any]:
         ("fedavg", {"world": {**UNSAID, "normalise": "none"}}, "none"),
         ("fedavg", {"world": {**UNSAID, "normalise": {"kind": "site"}}}, "site"),
         ("fedavg", {"roster": {"anna": "source", "carl": "target"}}, "site"),
-        ("local", {}, "site"),
-        ("local", {"roster": {"anna": "peer", "bert": "peer"}}, "site"),
+        ("local", {}, "none"),
+        ("local", {"config": {"unseen": True}}, "shared"),
     ],
 )
 def test_the_default(method: str, more: Mapping[str, Any], expected: str | None) -> None:

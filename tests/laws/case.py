@@ -127,7 +127,7 @@ class Case:
 
     name: str
     methods: Methods
-    normalise: str = "none"
+    normalise: str = field(default="none", kw_only=True)
 
     def __str__(self) -> str:
         return self.name

@@ -75,14 +75,14 @@ INSTEAD = "Name two labelled sites or more, or write normalise: site, or none"
 def settled(algorithm: AnyAlgorithm, config: Settings, world: World, roster: Roster, weights: bool) -> World:
     """The world with what its rows are normalised by, where nobody said it: vectors have columns of any scale, images have not.
 
-    shared; site, where the method itself sends nothing of rows, or fewer than two sites may have labels; none, where weights are
-    brought, which are of rows as these are. weights: whether the run brings some. Raises ConfigRefused for what cannot be.
+    shared; site, where fewer than two sites may have labels; none, where weights are brought, which are of rows as these are, or
+    the method itself sends nothing of rows. weights: whether the run brings some. Raises ConfigRefused for what cannot be.
     """
     labelled = sum(member.labelled for member in roster)
     if world.normalise is None and len(world.inputs) == 1:
-        quiet = labelled < FEWEST or all(clause.exposure in QUIET for clause in contract(algorithm, config))
-        kind = Scaling.SITE if quiet else Scaling.SHARED
-        return replace(world, normalise=Normalise(Scaling.NONE if weights else kind))
+        quiet = all(clause.exposure in QUIET for clause in contract(algorithm, config))
+        kind = Scaling.SHARED if labelled >= FEWEST else Scaling.SITE
+        return replace(world, normalise=Normalise(Scaling.NONE if weights or quiet else kind))
     if world.scaling.kind is Scaling.SHARED and labelled < FEWEST:
         raise ConfigRefused(ALONE.format(are=said(labelled)), INSTEAD, path="world.normalise")
     check_place(world)

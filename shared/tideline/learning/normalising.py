@@ -97,7 +97,9 @@ def own_statistics(parts: Iterable[Tensor], kind: Scaling, k: int) -> Statistics
     of = moments_of(known, k)
     if of.count < LEAST:
         what = f"Of {of.count} rows there is no mean and spread, by which normalise: {kind} has each place's rows normalised"
-        raise DataRefused(what, f"Give {LEAST} rows or more, or use a world with normalise: shared", rows=of.count)
+        raise DataRefused(
+            what, f"Give {LEAST} rows or more to train on, or use a world with normalise: shared, or none", rows=of.count
+        )
     if not whitens:
         return by_moments(of)
     # On unit spreads, so that no column's scale rules the shrinkage.
