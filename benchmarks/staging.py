@@ -24,7 +24,7 @@ from tideline.client.http import Client, Endpoint
 
 ROOT = Path(__file__).resolve().parent.parent
 METHODS = "benchmarks.noise:METHODS"
-WORLD = {"inputs": [2], "classes": 2, "model": "linear"}
+WORLD = {"inputs": [2], "classes": 2, "model": "linear", "normalise": "none"}
 PATIENCE_SECONDS = 600.0
 Said = list[Any]
 

@@ -145,7 +145,7 @@ def play(client: Client, mb: float, n: int, rounds: int) -> dict[str, Any]:
     experiment = {
         "method": "echo",
         "config": {"rounds": rounds, "mb": mb},
-        "world": {"inputs": [2], "classes": 2, "model": "linear"},
+        "world": {"inputs": [2], "classes": 2, "model": "linear", "normalise": "none"},
         "roster": {f"agent-{i}": "source" for i in range(n)},
     }
     run = client.post("/runs", experiment)["run"]

@@ -16,7 +16,7 @@ from tideline.engine.simulation.federation import SimSite
 
 CLASSES = 3
 TRAIN, HELD_OUT = 41, 60  # an odd number of training rows, so that a tensor with a row per sample is easily spotted
-FEATURES: Mapping[str, Any] = {"inputs": [8], "classes": CLASSES, "model": "mlp"}
+FEATURES: Mapping[str, Any] = {"inputs": [8], "classes": CLASSES, "model": "mlp", "normalise": "none"}
 IMAGES: Mapping[str, Any] = {"inputs": [1, 8, 8], "classes": CLASSES, "model": "lenet"}
 NAMES = ("anna", "bert", "carl", "dora", "emil")
 

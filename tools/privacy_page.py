@@ -33,7 +33,9 @@ A site sends only what is declared: every field of a reply states what it expose
 declarations is a method's **contract**. It is derived from the types of the method's replies and never written by hand.
 
 `tideline contract NAME` shows a method's contract, from the code that is installed where you type it. The tables below are
-for each method's default settings.
+for each method's default settings. A run whose rows are normalised by `shared` statistics, the default for
+vectors, begins with one exchange more: each labelled site tells its number of rows, as COUNT, and the mean and
+spread of each number or channel, as STATISTIC ([normalisation](normalisation.md)).
 
 ## Where it is checked
 

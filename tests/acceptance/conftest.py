@@ -12,7 +12,7 @@ import pytest
 from tests.acceptance.harness import COORDINATOR, Net, net
 
 SITES = {"a": "source", "b": "source", "c": "target"}
-WORLD = {"inputs": [6], "classes": 3, "model": "mlp"}
+WORLD = {"inputs": [6], "classes": 3, "model": "mlp", "normalise": "none"}
 
 
 def write_blobs(folder: Path, seed: int) -> Path:

@@ -25,7 +25,7 @@ from tideline_agent.vault import FolderVault
 pytestmark = pytest.mark.processes
 ATOMS = 5
 CONFIG = {"encoder_rounds": 0, "head_rounds": 0, "init": "normal", "atoms": ATOMS}
-WORLD = {"inputs": [6], "classes": 3, "model": "linear"}
+WORLD = {"inputs": [6], "classes": 3, "model": "linear", "normalise": "none"}
 
 
 class Tapped(Net):

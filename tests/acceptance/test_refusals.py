@@ -170,7 +170,7 @@ def test_a_site_of_another_shape(federation: Net, odd: Path, features: int, clas
     np.savez(odd / "rows.npz", x=rng.normal(size=(40, features)).astype(np.float32), y=np.arange(40) % classes)
     roster = {"a": "source", "odd": "source", "c": "target"}
     given = {"method": "feddadil", "preset": "tiny", "config": {"encoder_rounds": 0}, "roster": roster}
-    run = federation.run(given | {"world": {"inputs": [6], "classes": 3, "model": "linear"}})
+    run = federation.run(given | {"world": {"inputs": [6], "classes": 3, "model": "linear", "normalise": "none"}})
     result = federation.ended(run)
     assert result["status"] == "stalled" and "odd: " in result["cause"], result["cause"]
     assert all(words in result["cause"] for words in told), result["cause"]

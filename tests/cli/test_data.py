@@ -160,5 +160,11 @@ def test_a_sample_where_nothing_can_be_written(tmp_path: Path) -> None:
 def test_check_says_where_features_have_other_scales(tmp_path: Path) -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (40, 2)) * (0.01, 4e6)
     np.savez(tmp_path / "table.npz", x=x.astype(np.float32), y=np.arange(40) % 2)
-    shown = tide("data", "check", tmp_path)
-    assert shown.exit_code == 0 and "features of other scales: ranges from 0.019" in shown.stdout and "one scale" in shown.stdout
+    (file := tmp_path.with_suffix(".yaml")).write_text("{model: linear, inputs: [2], classes: 2, normalise: none}")
+    for given, words in (
+        ((), "A run brings them to one scale"),
+        (("--world", file), "learn next to nothing from the small ones"),
+    ):
+        shown = tide("data", "check", tmp_path, *given)
+        assert shown.exit_code == 0, shown.output
+        assert "features of other scales: ranges from 0.019" in shown.stdout and words in " ".join(shown.stdout.split())

@@ -37,7 +37,7 @@ def worked(home: Path, run: str, cursor: int | None = LAST, days: float = 0.0) -
     """A run whose last answer was this one, so many days ago; None: it was never answered."""
     vault, name = FolderVault(home / "runs"), RunId(run)
     digest = vault.parts(name).put([CONTENT])
-    vault.note(name, {"method": "fedavg", "config": CONFIG, "role": "source"})
+    vault.note(name, {"method": "fedavg", "config": CONFIG, "world": {}, "role": "source"})
     if cursor is not None:
         vault.commit(name, Head(OrderId("o"), cursor, ((digest, len(CONTENT)),), (), {}, {}))
     for file in (home / "runs" / run).rglob("*"):
@@ -78,7 +78,7 @@ def test_what_may_go_on_is_kept(tmp_path: Path) -> None:
     worked(tmp_path, "open", LAST - 1)
     worked(tmp_path, "asked", None)
     worked(tmp_path, "strange")
-    (tmp_path / "runs" / "strange" / "run.json").write_text('{"method": "gone", "config": {}}')
+    (tmp_path / "runs" / "strange" / "run.json").write_text('{"method": "gone", "config": {}, "world": {}}')
     worked(tmp_path, "over")
     for run in ("open", "asked", "strange"):
         done = site(tmp_path, "over", run, "--yes")

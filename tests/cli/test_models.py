@@ -124,6 +124,38 @@ def test_a_site_export_begins_a_run(there: Coordinator, tmp_path: Path) -> None:
         assert told.exit_code == (2 if words else 0) and words in told.stderr, told.output
 
 
+@pytest.mark.parametrize(("method", "kind", "role"), [("local", "shared", "source"), ("shot", "site", "target")])
+def test_a_site_export_normalises_by_itself(
+    there: Coordinator, tmp_path: Path, data: dict[str, Path], method: str, kind: str, role: str
+) -> None:
+    """By what its site's rows were normalised by; it begins a run of the same kind alone."""
+    roster, out = {"anna": "source", "bert": role}, tmp_path / "model.safetensors"
+    run = there.complete(method=method, world={**WORLD, "normalise": kind}, roster=roster)
+    home = home_of(there, run, "bert", tmp_path / "bert")
+    told = tide("site", "export", "--home", home, "--run", run, "model", "--out", out)
+    assert told.exit_code == 0, told.output
+    scores = predicted(out, data["bert"], tmp_path / "rows.csv", "--held-out")
+    stated = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)["clients"]
+    assert [scores["accuracy"]["value"]] == [c["accuracy"] for c in stated if c["name"] == "bert"]
+    made = tideline.load(out).model
+    assert made.scaling.kind == kind and made.statistics is not None and made.world.normalise is None
+    file, base = tmp_path / "e.json", {"method": "shot", "preset": "tiny", "weights": str(out), "roster": {"bert": "target"}}
+    for given, words in ({**WORLD, "normalise": "site"}, f"normalise: {kind}; world.normalise is site"), (WORLD, "is none"):
+        file.write_text(json.dumps({**base, "world": given}))
+        begun = tide("run", "start", file, "--home", there.home)
+        same = given.get("normalise") == kind
+        assert begun.exit_code == (0 if same else 2) and (same or words in begun.stderr), begun.output
+
+
+def test_a_run_s_model_of_sites_that_normalise_by_their_own(there: Coordinator, tmp_path: Path, data: dict[str, Path]) -> None:
+    """It says so, predicts by the rows that it is given, and is no ONNX file and no state dict."""
+    run, out = there.complete(world={**EXPERIMENT["world"], "normalise": "site"}), tmp_path / "model.safetensors"
+    assert "normalises by the mean and spread of the rows that it is given" in exported(there, run, out)["note"]
+    assert predicted(out, data["bert"], tmp_path / "rows.csv")["rows"] == 40
+    for name, words in (("m.onnx", "which an ONNX file cannot"), ("m.pt", "which a state dict has no place for")):
+        assert words in " ".join(refused(there, run, tmp_path / name).split())
+
+
 def test_an_unfinished_site_says_so(there: Coordinator, tmp_path: Path) -> None:
     """As long as a site knows that more exchanges come, its model is written with a note."""
     run = there.complete(method="shot", world=WORLD)

@@ -38,7 +38,7 @@ def test_the_data_of_one_world_are_let_go_before_those_of_the_next_are_read() ->
 
     step_runner = StepRunner(METHODS, lambda run: MemoryParts(), open_site_data)
     for world in (WORLDS[0], WORLDS[0], WORLDS[1], WORLDS[0]):
-        step_runner.site_data(world, Role.SOURCE)
+        step_runner.opened(world, Role.SOURCE)
     assert alive == [0, 0, 0]
 
 
@@ -51,10 +51,10 @@ def test_data_that_cannot_be_read_leave_nothing() -> None:
         return rows(0, world)
 
     step_runner = StepRunner(METHODS, lambda run: MemoryParts(), open_site_data)
-    step_runner.site_data(WORLDS[1], Role.SOURCE)
+    step_runner.opened(WORLDS[1], Role.SOURCE)
     with pytest.raises(DataRefused):
-        step_runner.site_data(WORLDS[0], Role.SOURCE)
-    assert step_runner.site_data(WORLDS[1], Role.SOURCE).view is not None
+        step_runner.opened(WORLDS[0], Role.SOURCE)
+    assert step_runner.opened(WORLDS[1], Role.SOURCE).site_data.view is not None
 
 
 class Forgetful:

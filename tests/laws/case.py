@@ -11,8 +11,9 @@ from tests.laws.stage import Cuts, HoardingParts, Stage
 from tests.synthetic import FEATURES, IMAGES, NAMES, experiment, sites
 from tideline.core.algorithm import Algorithm, Methods, casting, resolve
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
-from tideline.core.run import EMPTY, RunId
+from tideline.core.run import EMPTY, Normalise, RunId, Scaling
 from tideline.engine.simulation.federation import SimSite
+from tideline.learning.in_world import in_world
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,11 @@ ALSO_SENT: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One method: three sites in the roles of its own cast, the preset `tiny`, a small world."""
+    """One method: three sites in the roles of its own cast, the preset `tiny`, a small world. normalise: a kind, of its rows."""
 
     name: str
     methods: Methods
+    normalise: str = field(default="none", kw_only=True)
 
     def __str__(self) -> str:
         return self.name
@@ -129,6 +131,11 @@ class Case:
     @property
     def algorithm(self) -> Algorithm:
         return resolve(self.methods, self.name)
+
+    @property
+    def in_world(self) -> Algorithm:
+        """As it is played where rows are normalised."""
+        return in_world(self.algorithm, Normalise(Scaling(self.normalise)))
 
     @property
     def config(self) -> Any:
@@ -144,6 +151,7 @@ class Case:
         """What a person would write to run it."""
         world = dict(IMAGES if self.name in ON_IMAGES else FEATURES)
         world["model"] = NETWORKS.get(self.name, world["model"])
+        world["normalise"] = self.normalise
         return experiment(self.name, more.pop("roster", self.roster), world=world, **more)
 
     def sites(self) -> dict[str, SimSite]:

@@ -65,7 +65,7 @@ def archive_keeps_all(case: Case) -> None:
 
 def files_hold_records(case: Case, stage: Stage, run: RunId) -> None:
     """Every recorded file is one of its declared type, and survives too."""
-    plan = plan_of(case.algorithm, case.config, Scoring())
+    plan = plan_of(case.in_world, case.config, Scoring())
     for order in stage.journal.orders(run):
         if order.cursor != JOIN:
             step = plan[order.cursor].step
@@ -74,9 +74,9 @@ def files_hold_records(case: Case, stage: Stage, run: RunId) -> None:
             survives(reply_of(case, stage, order))
     for closed in stage.journal.rounds(run):
         if closed.state:
-            survives(decode(case.algorithm.state, closed.state[0][0], stage.parts, LAX))
+            survives(decode(case.in_world.state, closed.state[0][0], stage.parts, LAX))
     for name, files in stage.memories(run).items():
-        survives(decode(case.algorithm.memory, files[0][0], stage.vaults[name].parts(run), LAX))
+        survives(decode(case.in_world.memory, files[0][0], stage.vaults[name].parts(run), LAX))
 
 
 # Law 2
@@ -232,7 +232,7 @@ def site_data_stay(case: Case) -> None:
     assert stage.row(run).status is Status.COMPLETED, stage.row(run).cause
     wire = stage.wire.all()
     assert len(wire) > 0
-    exposed = {c.exposure for c in contract(case.algorithm, case.config, Scoring())} & {Exposure.FEATURES, Exposure.SAMPLES}
+    exposed = {c.exposure for c in contract(case.in_world, case.config, Scoring())} & {Exposure.FEATURES, Exposure.SAMPLES}
     open_rows = case.name in SENDS_ROWS
     assert open_rows == bool(exposed), "a method that declares rows or features has a line in SENDS_ROWS, and no other has"
     assert not among(() if open_rows else canaries(case), wire)
@@ -287,12 +287,12 @@ def windows(tensor: Tensor) -> Iterator[bytes]:
 
 def memory_tensors(case: Case, stage: Stage, run: RunId) -> Iterator[tuple[str, Tensor]]:
     """Every tensor that any site ever kept, outside the fields that the method also sends."""
-    known = {c.field.split(".")[0] for c in contract(case.algorithm, case.config, Scoring())}
+    known = {c.field.split(".")[0] for c in contract(case.in_world, case.config, Scoring())}
     for vault in stage.vaults.values():
         for head in vault.past:
             if not vault.parts(run).has(head.memory[0][0]):
                 continue
-            memory = decode(case.algorithm.memory, head.memory[0][0], vault.parts(run), LAX)
+            memory = decode(case.in_world.memory, head.memory[0][0], vault.parts(run), LAX)
             for path, value in leaves(memory):
                 if isinstance(value, Tensor) and path.split(".")[0] not in ALSO_SENT.get(case.name, ()):
                     yield f"{path} (reply fields: {sorted(known)})", value
@@ -301,7 +301,10 @@ def memory_tensors(case: Case, stage: Stage, run: RunId) -> Iterator[tuple[str, 
 def no_shape_of_memory(case: Case, stage: Stage, run: RunId, open_rows: bool) -> None:
     """No tensor of a reply has the shape of one that only memory holds, or an axis of a row per sample."""
     sent = {tuple(t.shape) for _, _, t in reply_tensors(case, stage, run)}
-    like_it = SAME_SHAPE.get(case.name, ())
+    like_it = (
+        *SAME_SHAPE.get(case.name, ()),
+        *(["normalised_by"] if case.normalise == "shared" else []),
+    )  # the mean of what is sent
     kept = {tuple(t.shape): path for path, t in memory_tensors(case, stage, run) if re.split("[. ]", path)[0] not in like_it}
     assert not sent & kept.keys(), [kept[shape] for shape in sent & kept.keys()]
     assert open_rows or not any(TRAIN in shape for shape in sent)
@@ -319,7 +322,7 @@ def reply_tensors(case: Case, stage: Stage, run: RunId) -> Iterator[tuple[Any, s
 def peers_see_what_is_declared(case: Case) -> None:
     """One site's own value reaches no other site's order, unless its clause says so."""
     stage, run = case.played()
-    plan = plan_of(case.algorithm, case.config, Scoring())
+    plan = plan_of(case.in_world, case.config, Scoring())
     wire = stage.wire
     for order, path, tensor in reply_tensors(case, stage, run):
         step = plan[order.cursor].step
@@ -337,11 +340,11 @@ def peers_see_what_is_declared(case: Case) -> None:
 
 def reply_of(case: Case, stage: Stage, order: OrderRow) -> Any:
     """A recorded reply; what it must be like stands in the order, the first state or the site's memory."""
-    step = plan_of(case.algorithm, case.config, Scoring())[order.cursor].step
+    step = plan_of(case.in_world, case.config, Scoring())[order.cursor].step
     assert step is not None
     parts = stage.parts
     asked_for = decode(step.takes, order.files[0][0], parts, LAX)
-    state = decode(case.algorithm.state, stage.journal.rounds(order.run)[0].state[0][0], parts, LAX)
+    state = decode(case.in_world.state, stage.journal.rounds(order.run)[0].state[0][0], parts, LAX)
     return decode(step.gives, order.reply[0][0], parts, like(asked_for, state))
 
 
@@ -425,7 +428,7 @@ def one_site_in_all(case: Case) -> None:
 
 def every_clause_can_be_forbidden(case: Case) -> None:
     """A site whose owner forbids any one clause joins no run: the run stalls before any step and names the clause."""
-    for clause in contract(case.algorithm, case.config, Scoring()):
+    for clause in contract(case.in_world, case.config, Scoring()):
         for audience in clause.audience:
             forbidding(case, clause, audience)
 

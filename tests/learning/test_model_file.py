@@ -163,7 +163,7 @@ class Strange(nn.Module):
 def test_what_cannot_be_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator without a counterpart is refused in a sentence, and no file is left."""
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
-    monkeypatch.setattr(onnx_file.forms, "loaded", lambda *_: Strange())
+    monkeypatch.setattr(onnx_file, "module_of", lambda *_: Strange())
     with pytest.raises(Refused, match=r"The network lenet_bn cannot be exported to ONNX: .*bessel_j0"):
         export_model(model(), tmp_path / "a.onnx", format_of(tmp_path / "a.onnx", None))
     assert list(tmp_path.iterdir()) == []

@@ -25,8 +25,16 @@ def test_moments_of_sites_add_up(sizes: list[int], d: int) -> None:
     for part in parts[1:]:
         apart += moments([part], d)
     assert apart.count == together.count == sum(sizes)
-    for one, other in ((apart.mean, together.mean), (apart.spread, together.spread), (apart.largest, together.largest)):
-        assert torch.allclose(one, other)
+    if apart.count:
+        for one, other in ((apart.mean, torch.cat(parts).mean(0)), (apart.variance, torch.cat(parts).var(0, correction=0))):
+            assert torch.allclose(one, other)
+        assert torch.allclose(together.spread, apart.spread)
+
+
+def test_no_digits_are_lost_far_from_zero() -> None:
+    """Seconds of a day, as they are counted since 1970."""
+    x = 1.7e9 + 3600 * rows(1000, 1)
+    assert torch.allclose((moments([x[:10]], 1) + moments([x[10:]], 1)).spread, x.std(0, correction=0))
 
 
 def test_columns_of_any_scale_come_out_alike() -> None:

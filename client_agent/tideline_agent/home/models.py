@@ -7,12 +7,14 @@ from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 
-from tideline.core.algorithm import AnyAlgorithm, load_methods, plan_of, resolve, round_of
+from tideline.core.algorithm import AnyAlgorithm, load_methods, plan_of, round_of
 from tideline.core.errors import NotFound
 from tideline.core.record import Weights
 from tideline.core.run import ALL, RunId, Selection, world_in
 from tideline.engine.ports.site import Head
+from tideline.learning.in_world import statistics_in
 from tideline.learning.model_file import BEST, FINAL, Model, Origin
+from tideline.learning.normalising import constants
 from tideline_agent.home.identity import recall
 from tideline_agent.home.runs import (
     MODEL,
@@ -22,6 +24,7 @@ from tideline_agent.home.runs import (
     keepsakes,
     made_whole,
     memory_of,
+    method_of,
     one_of,
     scoring_in,
     weights_in,
@@ -34,7 +37,7 @@ def own_model(home: Path, run: RunId, methods: str, which: str = FINAL) -> Model
     kept = one_of(keepsakes(home, run, methods), MODEL, run)
     known, vault = load_methods(methods), FolderVault(home / RUNS)
     brief, head, memo = vault.brief(run), vault.head(run), recall(home)
-    algorithm = resolve(known, brief["method"])
+    algorithm = method_of(known, brief)
     sites, config = algorithm.site_models, algorithm.configure(brief["config"])
     if sites is None or head is None:
         raise NotFound(f"With {algorithm.name} a site has no model of its own", "See `tideline run export` at the coordinator")
@@ -50,7 +53,16 @@ def own_model(home: Path, run: RunId, methods: str, which: str = FINAL) -> Model
         note="" if is_over(vault, run, known) else UNFINISHED,
     )
     own = made_whole(vault, run, world, dict(weights), sites.form)
-    return Model(world=replace(world, trains=ALL), weights=own, form=sites.form, options=options, origin=origin)
+    by = constants(world.scaling) or statistics_in(memory_of(vault, run, algorithm.memory, best=which == BEST))
+    return Model(
+        world=replace(world, trains=ALL, normalise=None),
+        weights=own,
+        form=sites.form,
+        options=options,
+        origin=origin,
+        scaling=world.scaling.named,
+        statistics=by,
+    )
 
 
 def best_weights(vault: FolderVault, run: RunId, algorithm: AnyAlgorithm, brief: RunBrief, head: Head) -> Weights:

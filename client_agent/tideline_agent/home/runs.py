@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from tideline.archive.errors import DigestMismatch, PartMissing
-from tideline.core.algorithm import Methods, SiteModels, load_methods, plan_of, resolve
+from tideline.core.algorithm import AnyAlgorithm, Methods, SiteModels, load_methods, plan_of, resolve
 from tideline.core.errors import FederationError, Malformed, MemoryLost, NotFound, Refused
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, NO_MORE, Digest, Role, RunId, Scoring, World, world_in
@@ -57,11 +57,18 @@ def keepsakes(home: Path, run: RunId, methods: str) -> Mapping[str, Mapping[str,
         raise NotFound(f"{run[:80]!r} cannot name a run", "Use an id from `tideline site list`") from None
     if vault.head(run) is None:
         return EMPTY
-    algorithm = resolve(load_methods(methods), brief["method"])
+    algorithm = method_of(load_methods(methods), brief)
     config = algorithm.configure(brief["config"])
     memory = memory_of(vault, run, algorithm.memory)
     own = {} if algorithm.site_models is None else weights_in(algorithm.site_models, brief, config, memory)
     return {**({MODEL: own} if own else {}), **algorithm.keepsakes(config, memory)}
+
+
+def method_of(methods: Methods, brief: RunBrief) -> AnyAlgorithm:
+    """The run's method as it is played in its world. Raises NotFound, ConfigRefused."""
+    from tideline.learning.in_world import in_world
+
+    return in_world(resolve(methods, brief["method"]), world_in(brief["world"]).scaling)
 
 
 def scoring_in(brief: RunBrief) -> Scoring:
@@ -149,7 +156,7 @@ def is_over(vault: FolderVault, run: RunId, methods: Methods) -> bool:
     """Whether the run's last exchange was answered here. Of a method that is no longer known, nobody can say."""
     try:
         brief, head = vault.brief(run), vault.head(run)
-        algorithm = resolve(methods, brief["method"])
+        algorithm = method_of(methods, brief)
         plan = plan_of(algorithm, algorithm.configure(brief["config"]), scoring_in(brief))
         return head is not None and head.cursor >= len(plan) - 1
     except (FederationError, KeyError):

@@ -111,6 +111,7 @@ class Algorithm(Generic[C, S, M]):
     initial_weights   how it begins from weights that the user gives; None: a run with such weights is refused
     admins  whether its final state is for admins alone: it tells of single sites what their results do not
     result  what models a run ends in: of the run, of each site, both, or none. Every registered method says so
+    around  what a run's world does to the whole plan (tideline.learning.in_world); no method says it
     """
 
     name: str
@@ -133,6 +134,7 @@ class Algorithm(Generic[C, S, M]):
     initial_weights: InitialWeights[C, S] | None = None
     admins: bool = False
     result: Result[C, S, M] = ()
+    around: Callable[[Plan[C, S]], Plan[C, S]] = lambda plan: plan
 
     @property
     def run_model(self) -> RunModel[C, S] | None:
@@ -177,7 +179,7 @@ def plan_of(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE
     """The method's plan, in which scorings tell what the run asks of them: of each phase's name the last one, or every one."""
     plan = algorithm.plan(config)
     if scoring == NO_MORE:
-        return plan
+        return algorithm.around(plan)
     selects = scoring.selection is not Selection.NONE
     last = {phase.name: at for at, phase in enumerate(plan)}
 
@@ -186,10 +188,13 @@ def plan_of(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE
         return phase if phase.report is None or not (whole or selects) else phase.report(phase, whole, scoring.selection)
 
     stored: Plan[C, S] = storing(algorithm) if selects else ()
-    return (*(reports(at, phase) for at, phase in enumerate(plan)), *stored)
+    return algorithm.around((*(reports(at, phase) for at, phase in enumerate(plan)), *stored))
 
 
 STORE_BEST = "store_best"
+NORMALISE = (
+    "normalise"  # the phase, and its step, that stands before a method's own where rows are normalised by shared statistics
+)
 
 
 def storing(algorithm: Algorithm[C, S, M]) -> Plan[C, S]:

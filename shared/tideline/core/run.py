@@ -58,9 +58,72 @@ class Network:
     options: Mapping[str, Plain] = setting(EMPTY, doc="options of the network")
 
 
+class Scaling(StrEnum):
+    """By what rows are normalised. SHARED: the labelled sites' pooled statistics. SITE, SITE_WHITEN: each site's own, of which
+    nothing leaves. IMAGENET, GIVEN: constants.
+    """
+
+    NONE = "none"
+    SHARED = "shared"
+    SITE = "site"
+    SITE_WHITEN = "site_whiten"
+    IMAGENET = "imagenet"
+    GIVEN = "given"
+
+    @property
+    def own(self) -> bool:
+        """Whether each site has statistics of its own."""
+        return self in (Scaling.SITE, Scaling.SITE_WHITEN)
+
+    @property
+    def found(self) -> bool:
+        """Whether statistics are found in the run, by rows."""
+        return self.own or self is Scaling.SHARED
+
+
+class Place(StrEnum):
+    """Where rows are normalised: before the network, or behind a frozen encoder."""
+
+    INPUTS = "inputs"
+    FEATURES = "features"
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """What is done to rows before anything is computed of them: for each channel of images, for each number of vectors."""
+
+    kind: Scaling = setting(Scaling.NONE, doc="none, shared, site, site_whiten, imagenet; or give mean and std")
+    at: Place = setting(Place.INPUTS, doc="inputs; or features, those of a frozen encoder")
+    mean: tuple[float, ...] = setting((), doc="a constant for each channel or number, which is subtracted")
+    std: tuple[float, ...] = setting((), doc="a constant for each channel or number, which is divided by")
+
+    @classmethod
+    def unfolded(cls, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+        """Who gives constants need not name a kind."""
+        return {"kind": Scaling.GIVEN.value, **given} if {"mean", "std"} & given.keys() else given
+
+    @property
+    def named(self) -> Normalise:
+        """The same without constants."""
+        return Normalise(self.kind, self.at)
+
+    @property
+    def plain(self) -> Plain:
+        """In its shortest form."""
+        given = self.kind is Scaling.GIVEN
+        if self.at is Place.INPUTS and not given:
+            return self.kind.value
+        named: dict[str, Plain] = {"mean": list(self.mean), "std": list(self.std)} if given else {"kind": self.kind.value}
+        return named if self.at is Place.INPUTS else {**named, "at": self.at.value}
+
+
+NO_SCALING = Normalise()
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and spread of red, green and blue, for pixels in [0, 1]
+
+
 @dataclass(frozen=True)
 class World:
-    """What all members agree on before the first round."""
+    """What all members agree on before the first round. normalise: None, where a run is stored or sent, says none."""
 
     inputs: tuple[int, ...] = setting(
         (1, 28, 28), low=1, high=MOST_INPUTS, doc="shape of one sample: channels height width, or features"
@@ -71,6 +134,12 @@ class World:
     class_names: tuple[str, ...] = setting((), doc="names of the classes in the order of their numbers, for sites that name them")
     options: Mapping[str, Plain] = setting(EMPTY, doc="options of the network, as `model: {name: ..., options: ...}` says them")
     trains: tuple[str, ...] = setting(ALL, doc="what of the network trains: all, head, or a list of patterns of names")
+    normalise: Normalise | None = setting(None, doc="what rows are normalised by: none, shared, site, site_whiten, or constants")
+
+    @property
+    def scaling(self) -> Normalise:
+        """What rows are normalised by."""
+        return self.normalise or NO_SCALING
 
     @property
     def frozen(self) -> bool:
@@ -87,6 +156,8 @@ class World:
         """A world as people write it, its network as a name or as `{name: ..., options: ...}`, with a field for each."""
         if isinstance(trains := given.get("trains"), str):
             given = {**given, "trains": (trains,)}
+        if isinstance(kind := given.get("normalise"), str):
+            given = {**given, "normalise": {"kind": kind}}
         network = given.get("model")
         if not isinstance(network, Mapping):
             return given
@@ -114,15 +185,20 @@ def checked_world(world: World) -> World:
         raise ConfigRefused(what, "Write the shape of one sample, such as [1, 28, 28]", path="world.inputs")
     if world.class_names:
         check_names(world.class_names, world.classes)
+    if world.normalise is not None:
+        check_normalise(world, world.normalise)
     return world
 
 
 def plain_world(world: World) -> dict[str, Plain]:
-    """The inverse of `world_in`, without class names and options where there are none, and without `trains` where all does."""
+    """The inverse of `world_in`, without class names and options where there are none, without `trains` where all does, and
+    without `normalise` where it is not said.
+    """
     bare = plain(world)
     made = {name: bare[name] for name in ("inputs", "classes", "model", "sizes")}
     made |= {"class_names": bare["class_names"]} if world.class_names else {}
     made |= {"trains": "head" if world.trains == HEAD else list(world.trains)} if world.frozen else {}
+    made |= {"normalise": world.normalise.plain} if world.normalise is not None else {}
     return {**made, "model": {"name": world.model, "options": plain(world.options)}} if world.options else made
 
 
@@ -135,6 +211,36 @@ def check_trains(trains: tuple[str, ...]) -> None:
     if len(trains) > MOST_PATTERNS or max(map(len, trains)) > LONGEST_PATTERN:
         what = f"world.trains has more than {MOST_PATTERNS} patterns, or one of more than {LONGEST_PATTERN} characters"
         raise ConfigRefused(what, TRAINS, path="world.trains")
+
+
+def check_normalise(world: World, by: Normalise) -> None:
+    """Raises ConfigRefused for what the world's rows cannot be normalised by, as far as their shape tells."""
+    path, images = "world.normalise", len(world.inputs) > 1 and by.at is Place.INPUTS
+    if by.at is Place.FEATURES and not world.frozen:
+        what = "world.normalise is at features, and the whole network trains, so that rows have no features of their own"
+        raise ConfigRefused(what, "Write at: inputs; or freeze the encoder: trains: head, with weights", path=path)
+    if by.kind is Scaling.SITE_WHITEN and images:
+        what = "world.normalise is site_whiten, which is for vectors, and the rows are images"
+        raise ConfigRefused(what, "Write normalise: site, or whiten the features of a frozen encoder: at: features", path=path)
+    if by.kind is Scaling.IMAGENET and (by.at is Place.FEATURES or len(world.inputs) != 3 or world.inputs[0] != 3):
+        what = f"world.normalise is imagenet, which is for images of 3 channels; rows are {list(world.inputs)}"
+        raise ConfigRefused(what, "Write inputs: [3, height, width], or give mean and std of your own", path=path)
+    if by.kind is Scaling.GIVEN or by.mean or by.std:
+        check_constants(world, by)
+
+
+def check_constants(world: World, by: Normalise) -> None:
+    """Raises ConfigRefused unless there are a mean and a spread above 0 for each channel or number."""
+    if by.kind is not Scaling.GIVEN:
+        what = f"world.normalise is {by.kind}, and has constants beside"
+        raise ConfigRefused(what, "Write mean and std alone, or leave both out", path="world.normalise")
+    wanted = world.inputs[0] if by.at is Place.INPUTS else len(by.mean)  # how many features there are, the network tells
+    if len(by.mean) != wanted or len(by.std) != wanted or not by.mean:
+        what = f"world.normalise has {len(by.mean)} means and {len(by.std)} spreads for {wanted} channels or numbers of a row"
+        raise ConfigRefused(what, "Give one of each: mean: [...], std: [...]", path="world.normalise")
+    if not all(std > 0 for std in by.std):
+        what = f"world.normalise.std has {min(by.std):g}; a spread is above 0"
+        raise ConfigRefused(what, "Write 1 for what is constant", path="world.normalise.std")
 
 
 def frozen(value: Plain) -> Plain:

@@ -117,6 +117,7 @@ class Site(Generic[C_co]):
     score, in runs that select their best round (a target's has no labels), and for steps that train on labelled rows and stop by
     these. `rng` is seeded from the order.
     `tick(progress in [0, 1])` reports progress; long steps call it. `round` counts this phase's earlier exchanges from 1.
+    `normalised_by` is what the rows are normalised by where that was found in the run; steps have no use for it.
     `fetch(handle, like)` gives the value of a handle of the order; `like` is the record that its fields declared as `like NAME`
     are held to. One value is mapped at a time, if the step holds no more.
     """
@@ -133,6 +134,7 @@ class Site(Generic[C_co]):
     tick: Callable[[float], None] = no_tick
     transfers: Transfers = Transfers()
     validation: Data | None = None
+    normalised_by: Record | None = None
 
 
 @dataclass(frozen=True)

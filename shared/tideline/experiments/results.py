@@ -24,12 +24,15 @@ from tideline.core.run import ALL, Digest, World, world_in
 from tideline.core.settings import nearest
 from tideline.engine.model.runs import Status
 from tideline.learning.frozen import base_of, whole
+from tideline.learning.in_world import in_world, statistics_in
 from tideline.learning.model_file import BEST, FINAL, Model, Origin
+from tideline.learning.normalising import constants, copied
 from tideline.learning.weights import state_dict_in
 from tideline.nets import played
 
 AT_SITE = "tideline site export --home HOME --run {run} model{which} --out model.safetensors"
 SHOWN = 5  # sites in a sentence
+BY_GIVEN = "It normalises by the mean and spread of the rows that it is given, as each site did by its own"
 WAIT = "Wait for it: tideline run watch {run}"
 NEXT = {
     Status.STALLED: "See why with `tideline run show {run}`, and when that is mended: tideline run resume {run}",
@@ -50,9 +53,9 @@ class Ended:
         if result["status"] != Status.COMPLETED:
             what = f"Run {self.run} is {result['status']}, and only a completed run has a final model"
             raise Refused(what, NEXT.get(Status(result["status"]), WAIT).format(run=self.run), path="run")
-        self.method: AnyAlgorithm = resolve(methods, result["method"])
-        self.config = self.method.configure(result["config"])
         self.whole: World = world_in(result["world"])
+        self.method: AnyAlgorithm = in_world(resolve(methods, result["method"]), self.whole.scaling)
+        self.config = self.method.configure(result["config"])
         self.world = played(self.whole, self.base, str(result["weights"]))
         self.roles = {client["name"]: client["role"] for client in result["clients"]}
         self.best = best_in(result) if which == BEST else None
@@ -105,29 +108,41 @@ class Ended:
         run = self.method.run_model
         if run is None:
             return None
-        return self.made(run.of(self.config, self.world, state), run, self.origin(None, run.differs(self.config)))
+        note = " ".join(filter(None, (run.differs(self.config), BY_GIVEN if self.whole.scaling.kind.own else "")))
+        return self.made(run.of(self.config, self.world, state), run, self.origin(None, note), state)
 
     def of_site(self, state: object, site: str) -> Model | None:
         """A site's own model as the coordinator knows it; None where it knows none."""
         sites = self.method.site_models
         if sites is None or sites.known is None or self.roles[site] not in sites.roles:
             return None
-        return self.made(sites.known(self.config, self.world, state, site), sites, self.origin(site))
+        note = BY_GIVEN if self.whole.scaling.kind.own else ""
+        return self.made(sites.known(self.config, self.world, state, site), sites, self.origin(site, note), state)
 
     def of_memory(self, memory: object, site: str) -> Model | None:
         """A site's own model from its memory; None where that holds none."""
         sites = self.method.site_models
         if sites is None or sites.of is None or self.roles[site] not in sites.roles:
             return None
-        return self.made(sites.of(self.config, self.world, memory), sites, self.origin(site))
+        return self.made(sites.of(self.config, self.world, memory), sites, self.origin(site), memory)
 
-    def made(self, weights: Weights, by: RunModel[Any, Any] | SiteModels[Any, Any, Any], origin: Origin) -> Model | None:
+    def made(
+        self, weights: Weights, by: RunModel[Any, Any] | SiteModels[Any, Any, Any], origin: Origin, found: object
+    ) -> Model | None:
+        """found: the state or memory that the weights are of, which has beside them what rows are normalised by."""
         if not weights:
             return None
         if self.whole.frozen:
             weights = whole(self.whole, self.base(), weights, by.form)
-        world = replace(self.whole, trains=ALL)
-        return Model(world=world, weights=weights, form=by.form, options=by.options(self.config), origin=origin)
+        return Model(
+            world=replace(self.whole, trains=ALL, normalise=None),
+            weights=weights,
+            form=by.form,
+            options=by.options(self.config),
+            origin=origin,
+            scaling=self.whole.scaling.named,
+            statistics=constants(self.whole.scaling) or statistics_in(found),
+        )
 
     def base(self) -> Weights:
         """The file of the run that has what is frozen."""
@@ -206,7 +221,7 @@ def remote_model(client: Client, run: str, site: str | None, methods: Methods, w
         root = fetch(client, ended.run, parts, which)
         model = from_state(ended.chosen(decode(ended.method.state, root, parts, LAX), site), root)
         # The tensors are maps of files that go with the folder.
-        made = replace(model, weights={name: w.clone() for name, w in model.weights.items()})
+        made = replace(model, weights={name: w.clone() for name, w in model.weights.items()}, statistics=copied(model.statistics))
         return made, hint_of(ended.result) if which == FINAL else ""
 
 

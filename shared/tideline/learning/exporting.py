@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tideline.core.errors import ConfigRefused
+from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.settings import nearest
-from tideline.learning.model_file import WHICH, Model, packed
+from tideline.learning.model_file import WHICH, Model, inside, packed
 from tideline.learning.onnx_file import save_onnx
 from tideline.learning.weights import SUFFIX, save_torch
+
+
+def written_torch(model: Model, path: Path) -> None:
+    """A state dict, with the tensors that rows are normalised by beside. Raises Refused for a model that takes them of rows."""
+    if model.by_given:
+        what = f"The model normalises by the rows that it is given ({model.scaling.kind}), which a state dict has no place for"
+        raise Refused(what, "Use --format safetensors; or export a site's own model at the site: it has its statistics inside")
+    save_torch(model.own | inside(model.statistics), path)
+
 
 # By the name of a format: its suffixes, the first the usual one, and what writes it.
 FORMATS: Mapping[str, tuple[tuple[str, ...], Callable[[Model, Path], object]]] = {
     "safetensors": ((SUFFIX,), lambda model, path: path.write_bytes(packed(model))),
-    "torch": ((".pt", ".pth"), lambda model, path: save_torch(model.own, path)),
+    "torch": ((".pt", ".pth"), written_torch),
     "onnx": ((".onnx",), save_onnx),
 }
 SUFFIXES = tuple(suffix for suffixes, _ in FORMATS.values() for suffix in suffixes)

@@ -30,6 +30,7 @@ def base_in(world: World, file: Path) -> dict[str, Tensor]:
         return base_of(world, read_weights(file))
     model = model_file.read_model(file)
     model_file.check_network(world, model)
+    model_file.check_encoder(world, model)
     try:
         model_file.check_classes(model.world, world)
     except ConfigRefused:  # its head is of other classes

@@ -8,25 +8,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from tideline import __version__, nets
 from tideline.core.algorithm import NETWORK
 from tideline.core.errors import ConfigRefused, DataRefused, Refused
 from tideline.core.record import Weights
-from tideline.core.run import EMPTY, World, plain_world, world_in
+from tideline.core.run import EMPTY, NO_SCALING, Normalise, Place, Scaling, World, plain_world, world_in
 from tideline.core.settings import Plain, parse, plain, setting
+from tideline.learning.normalising import Statistics, layered
 from tideline.learning.weights import SUFFIX, check_tensor
 from tideline.nets import forms
 
 KEY = "tideline.model"  # of the metadata
-FORMAT = 1
+FORMAT, PLAIN = 2, 1  # of a model that normalises its rows, and of one that does not
+INSIDE = "normalisation."  # before the names of the tensors that it normalises by
 WHICH = FINAL, BEST = "final", "best"  # models of a run or a site
 AGAIN = "Export the model again, and copy the whole file"
 OURS = "Give a .safetensors file of `tideline run export` or `tideline site export`: it says which network it is of"
@@ -57,6 +59,7 @@ class Model:
     """A model: weights by the names that they have here, and what they are loaded into.
 
     form, options   a name in tideline.nets.forms, and what it is given
+    scaling         how it normalises rows, if it does, and by what; None: by the statistics of the rows that it is given
     """
 
     world: World
@@ -64,6 +67,13 @@ class Model:
     form: str = NETWORK
     options: Mapping[str, Plain] = field(default_factory=lambda: EMPTY)
     origin: Origin = field(default_factory=Origin)
+    scaling: Normalise = NO_SCALING
+    statistics: Statistics | None = None
+
+    @property
+    def by_given(self) -> bool:
+        """Whether it normalises by the rows that it is given."""
+        return self.scaling.kind is not Scaling.NONE and self.statistics is None
 
     @property
     def own(self) -> dict[str, Tensor]:
@@ -80,25 +90,56 @@ class About:
     world: Mapping[str, Plain] = setting(doc="network, inputs, classes and their names")
     form: str = setting(doc="what is built of the network")
     options: Mapping[str, Plain] = setting(doc="of the form")
-    normalisation: Mapping[str, Plain] | None = setting(doc="what is done to samples first: always null in this format")
+    normalisation: Mapping[str, Plain] | None = setting(
+        doc="how rows are normalised, and where; null: they are not, which the first format says of all models"
+    )
     digest: str = setting(doc="SHA-256 of the tensors")
     origin: Origin = setting(doc="where the model comes from")
 
 
 def packed(model: Model) -> bytes:
     """The bytes of a model's file."""
-    tensors = {name: w.detach().cpu().contiguous().clone() for name, w in model.own.items()}
+    normalises = model.scaling.kind is not Scaling.NONE
+    tensors = {name: w.detach().cpu().contiguous().clone() for name, w in (model.own | inside(model.statistics)).items()}
     about = About(
-        format=FORMAT,
+        format=FORMAT if normalises else PLAIN,
         world=plain_world(model.world),
         form=model.form,
         options=model.options,
-        normalisation=None,
+        normalisation=normalisation_of(model) if normalises else None,
         digest=digest_of(tensors),
         origin=model.origin,
     )
     # A single key: the order of several would not be the same each time.
     return save(tensors, {KEY: json.dumps(plain(about), sort_keys=True, ensure_ascii=False)})
+
+
+def inside(by: Statistics | None) -> dict[str, Tensor]:
+    """The tensors of a file beside the weights."""
+    return {} if by is None else {f"{INSIDE}mean": by.mean, f"{INSIDE}scale": by.scale}
+
+
+def normalisation_of(model: Model) -> dict[str, Plain]:
+    """The kind, where it is done, and by what: rows that are given, or tensors, the tails drawn in or not."""
+    by = model.statistics
+    said: dict[str, Plain] = {"kind": model.scaling.kind.value, "at": model.scaling.at.value}
+    return {**said, "by": "rows" if by is None else "tensors", "tails": by is not None and by.tails}
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """The same as it is read."""
+
+    kind: Scaling = setting(doc="what the statistics are of")
+    at: Place = setting(doc="inputs or features")
+    by: str = setting(choices=("rows", "tensors"), doc="the rows that are given, or tensors of the file")
+    tails: bool = setting(doc="whether tails are drawn in")
+
+
+def module_of(model: Model, device: str = "cpu") -> nn.Module:
+    """What predicts, in evaluation mode: the form's module, which normalises by itself where it is known by what."""
+    net = forms.loaded(model.form, model.world, model.weights, model.options, device)
+    return net if model.statistics is None else layered(net, model.statistics, model.scaling.at, device)
 
 
 def digest_of(tensors: Weights) -> str:
@@ -138,11 +179,36 @@ def unpacked(file: Path) -> Model:
         check_tensor(name, w)
     if digest_of(tensors) != about.digest:
         raise DataRefused("the tensors are not those that its metadata name", AGAIN)
+    scaling, by = normalisation_in(about, world, tensors)
     names = {own: name for name, own in nets.own_names(world).items()} if about.form == NETWORK else {}
-    weights = {names.get(own, own): w for own, w in tensors.items()}
-    model = Model(world=world, weights=weights, form=about.form, options=about.options, origin=about.origin)
+    weights = {names.get(own, own): w for own, w in tensors.items() if by is None or not own.startswith(INSIDE)}
+    model = Model(
+        world=world,
+        weights=weights,
+        form=about.form,
+        options=about.options,
+        origin=about.origin,
+        scaling=scaling,
+        statistics=by,
+    )
     forms.check(model.form, world, weights, model.options)
     return model
+
+
+def normalisation_in(about: About, world: World, tensors: Weights) -> tuple[Normalise, Statistics | None]:
+    """How rows are normalised, and the file's tensors for it. Raises DataRefused where these do not fit."""
+    if about.normalisation is None:
+        return NO_SCALING, None
+    said = parse(Normalisation, about.normalisation, "normalisation")
+    scaling = Normalise(said.kind, said.at)
+    if said.by == "rows":
+        return scaling, None
+    k = world.inputs[0] if said.at is Place.INPUTS else nets.width(world)
+    mean, scale = tensors.get(f"{INSIDE}mean"), tensors.get(f"{INSIDE}scale")
+    fits = mean is not None and scale is not None and mean.shape == (k,) and scale.shape in ((k,), (k, k))
+    if mean is None or scale is None or not fits or {mean.dtype, scale.dtype} != {torch.float64}:
+        raise DataRefused(f"it normalises by tensors that are not there, or not of {k} numbers", AGAIN)
+    return scaling, Statistics(mean, scale, said.tails)
 
 
 def contents(file: Path) -> tuple[str, dict[str, Tensor]]:
@@ -176,8 +242,6 @@ def about_in(said: str) -> About:
         about = parse(About, given, "")
     except ConfigRefused as error:
         raise DataRefused(f"its metadata are damaged: {error.what}", AGAIN) from error
-    if about.normalisation is not None:
-        raise DataRefused("it asks for a normalisation, which this version has none of", "Install the version that wrote it")
     return about
 
 
@@ -185,7 +249,27 @@ def weights_for(world: World, model: Model) -> Weights:
     """A model's weights, for a run in this world to begin from. Raises ConfigRefused for another network, and other classes."""
     check_network(world, model)
     check_classes(model.world, world)
+    check_scaling(world, model)
     return model.weights
+
+
+def check_scaling(world: World, model: Model) -> None:
+    """Raises ConfigRefused for a model that was trained on rows that were normalised otherwise than the world's are."""
+    theirs, ours = model.scaling, world.scaling
+    if (theirs.kind, theirs.at) == (ours.kind, ours.at):
+        return
+    what = f"the file holds a model of rows with normalise: {said_of(theirs)}; world.normalise is {said_of(ours)}"
+    raise ConfigRefused(what, "Normalise rows as those were that the weights were trained on", path="weights")
+
+
+def check_encoder(world: World, model: Model) -> None:
+    """The same for a model of which the encoder is taken: what was done behind it is no matter."""
+    before = model if model.scaling.at is Place.INPUTS else replace(model, scaling=NO_SCALING)
+    check_scaling(world if world.scaling.at is Place.INPUTS else replace(world, normalise=None), before)
+
+
+def said_of(by: Normalise) -> str:
+    return by.kind.value if by.at is Place.INPUTS else f"{by.kind.value}, at: features"
 
 
 def check_network(world: World, model: Model) -> None:

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tideline.core.errors import ConfigRefused, Refused
-from tideline.learning.model_file import Model
-from tideline.nets import forms
+from tideline.learning.model_file import Model, module_of
 
 APART = 1e-4  # of a probability, between the two
 SIZES = (1, 3)  # of the batches that are compared
@@ -41,8 +40,11 @@ def save_onnx(model: Model, path: Path) -> None:
 
     Raises ConfigRefused without the extra; Refused for an operator that cannot be exported, or a file that predicts otherwise.
     """
+    if model.by_given:
+        what = f"The model normalises by the rows that it is given ({model.scaling.kind}), which an ONNX file cannot"
+        raise Refused(what, "Export a site's own model at the site: it has that site's statistics inside; or use safetensors")
     check_installed()
-    net = Both(forms.loaded(model.form, model.world, model.weights, model.options)).eval()
+    net = Both(module_of(model)).eval()
     example = torch.randn(SIZES[-1], *model.world.inputs, generator=torch.Generator().manual_seed(0))
     try:
         with quiet():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.run import Place
 from tideline.core.settings import Plain
 from tideline.learning.formats.scan import Part, scan
 from tideline.learning.formats.transforms import times
-from tideline.learning.model_file import Model, read_model
+from tideline.learning.model_file import Model, module_of, read_model
+from tideline.learning.normalising import encoder_in, own_statistics
 from tideline.learning.sites.named import place_in
 from tideline.learning.sites.scan import check_no_part, scan_python
-from tideline.nets import forms, registry, rows_of
+from tideline.nets import features, registry, rows_of, width
 from tideline.numerics.labels.scores import wilson
 
 AUTO = "auto"
@@ -61,7 +63,7 @@ class Classifier(nn.Module):
     def __init__(self, model: Model, device: str = "cpu") -> None:
         super().__init__()
         self.model, self.world, self.device = model, model.world, device
-        self.network = forms.loaded(model.form, model.world, model.weights, model.options, device)
+        self.network = module_of(model, device)
         self.class_names = model.world.class_names or tuple(map(str, range(model.world.classes)))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -78,6 +80,8 @@ class Classifier(nn.Module):
         if not bool(torch.isfinite(x).all()):
             row = int((~torch.isfinite(x)).flatten(1).any(1).nonzero()[0])
             raise DataRefused(f"Row {row} holds NaN or infinity", "Remove or fill such rows", row=row)
+        if self.model.by_given and len(x):
+            return self.normalising_by(torch.split(x, rows_of(x))).predict(x)
         p = torch.cat([self.outputs(part) for part in torch.split(x, rows_of(x))]) if len(x) else self.none()
         classes = p.argmax(1)
         return Predictions(classes, tuple(self.class_names[i] for i in classes.tolist()), p)
@@ -89,6 +93,17 @@ class Classifier(nn.Module):
         with torch.no_grad():
             logits: Tensor = self(x.to(device))
             return logits.softmax(1).cpu()
+
+    def normalising_by(self, parts: Iterable[Tensor]) -> Classifier:
+        """The same model, which normalises by the statistics of rows that come in parts (b, *inputs). Labels have no part in it.
+
+        Raises DataRefused for fewer than two rows.
+        """
+        scaling, k = self.model.scaling, self.world.inputs[0]
+        if scaling.at is Place.FEATURES:
+            encoder, k = encoder_in(self.network), width(self.world)
+            parts = (features(encoder, part, self.device) for part in parts)
+        return Classifier(replace(self.model, statistics=own_statistics(parts, scaling.kind, k)), self.device)
 
     def none(self) -> Tensor:
         """Probabilities of no rows (0, classes)."""
@@ -174,18 +189,25 @@ def share(right: int, of: int) -> dict[str, Plain]:
 def predict_data(model: Classifier, data: Path | str, out: Path, held_out: bool = False, part: str = "") -> dict[str, Plain]:
     """Predict rows into a CSV file, which appears whole or not at all; the scores, where rows have labels.
 
+    Of a model that normalises by the rows that it is given, all rows of the data are read twice.
+
     data: a folder, or python:MODULE:NAME. held_out: only rows that training never sees. part: of what a function gives.
     The columns: domain, row, class, and a probability for each class. Raises DataRefused, ConfigRefused.
     """
     place = place_in(data)
     if place is None:
         check_no_part(part)
-    rows = scan(Path(data), model.world) if place is None else scan_python(place, model.world, part, held_out)
+
+    def rows() -> Iterator[Part]:
+        return scan(Path(data), model.world) if place is None else scan_python(place, model.world, part, held_out)
+
+    if model.model.by_given:
+        model = model.normalising_by(each.x for each in rows())
     temporary = out.with_name(f".{out.name}.tmp")
     tally = Tally(model.world.classes)
     try:
         with temporary.open("w", encoding="utf-8", newline="") as file:
-            for each, found in predicted(model, rows, held_out, file):
+            for each, found in predicted(model, rows(), held_out, file):
                 tally.add(torch.from_numpy(each.y[each.held]) if held_out else torch.from_numpy(each.y), found.classes)
         if not tally.rows:
             raise DataRefused(f"{data} holds no row to predict", "Leave --held-out out, or correct the data", path=str(data))

@@ -30,7 +30,7 @@ EXPERIMENT: dict[str, Any] = {
     "name": "a small one",
     "method": "fedavg",
     "config": {"rounds": 2, "batch": 4},
-    "world": {"inputs": [4], "classes": 2, "model": "mlp"},
+    "world": {"inputs": [4], "classes": 2, "model": "mlp", "normalise": "none"},
     "roster": {"anna": "source", "bert": "source", "carl": "target"},
     "seed": 3,
 }

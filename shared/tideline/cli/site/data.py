@@ -31,7 +31,11 @@ KINDS = {".npz": "arrays", ".csv": "table", ".parquet": "table", "images": "imag
 UNGUESSED = "Give the run's world: --world FILE; or name the column of the classes: label in transforms.toml"
 RECORD = "deal.json"
 SHOWN = 10  # names and classes in the text; the JSON has all
-UNEVEN = "Networks learn next to nothing from the small ones: bring all columns to one scale, such as a spread of 1"
+UNEVEN = (
+    "A run brings them to one scale (normalise: shared in its world), unless its world says otherwise",
+    "The world says normalise: none, and networks learn next to nothing from the small ones: leave normalise out, or bring all"
+    " columns to one scale",
+)
 
 
 class Counts(TypedDict):
@@ -159,7 +163,7 @@ def show_report(report: FolderReport) -> None:
     columns = ("domain", "kind", "samples", "train", "validation", "test", "classes", "balance", "shape", "values", "unreadable")
     show(table("", columns, map(row, report.domains), right=(2, 3, 4, 5, 6, 7, 10)))
     for domain in report.domains:
-        show_details(domain)
+        show_details(domain, scaled=(report.world or {}).get("normalise") != "none")
     if report.ignored:
         typer.echo(f"\nNot read: {names(report.ignored)}")
     if report.world is not None and not report.given:
@@ -195,8 +199,8 @@ def most(counts: Mapping[str, int]) -> str:
     return f"{first} ({len(counts) - 1} others)" if len(counts) > 1 else first
 
 
-def show_details(domain: DomainReport) -> None:
-    """Print classes, sizes and files of one domain, if there is more to say than fits its line."""
+def show_details(domain: DomainReport, scaled: bool) -> None:
+    """Print classes, sizes and files of one domain, if more is to say than fits its line. scaled: whether runs normalise."""
     name = clean(domain.name)
     if 0 < len(domain.classes) <= 2 * SHOWN:
         counts = (f"{clean(c.name)} {'?' if c.train is None else c.train}+{c.held_out}" for c in domain.classes)
@@ -210,7 +214,7 @@ def show_details(domain: DomainReport) -> None:
             typer.echo(f"\n{name}, {what}: {names([f'{each} ({n})' for each, n in counted.items()])}")
     if domain.content and domain.content.scales and domain.content.uneven:
         low, high = domain.content.scales
-        typer.echo(f"\n{name}, features of other scales: ranges from {low:g} to {high:g}. {UNEVEN}")
+        typer.echo(f"\n{name}, features of other scales: ranges from {low:g} to {high:g}. {UNEVEN[not scaled]}")
     if domain.content and domain.content.unreadable:
         typer.echo(f"\n{name}, cannot be read: {names(domain.content.unreadable)}")
     if domain.ignored:

@@ -11,9 +11,10 @@ from tideline.core.algorithm import AnyAlgorithm, Methods, contract, plan_of, re
 from tideline.core.phase import AnyPhase, AnyPlan
 from tideline.core.privacy import Contract
 from tideline.core.recent import Recent
-from tideline.core.run import NO_MORE, Scoring
+from tideline.core.run import NO_MORE, NO_SCALING, Normalise, Scoring
 from tideline.core.settings import Plain, Settings
 from tideline.core.step import View
+from tideline.learning.in_world import in_world
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,15 @@ def scores(phase: AnyPhase) -> bool:
     return phase.step is not None and phase.step.view is View.HELD_OUT
 
 
-def configured(methods: Methods, method: str, config: Mapping[str, Plain], scoring: Scoring = NO_MORE) -> Configured:
+def configured(
+    methods: Methods, method: str, config: Mapping[str, Plain], scoring: Scoring = NO_MORE, scaling: Normalise = NO_SCALING
+) -> Configured:
     """A method with the settings of a run, made once for equal ones. Raises NotFound, ConfigRefused."""
-    return LATELY.of(config, lambda: known(methods, method, json.dumps(config, default=dict), scoring), methods, method, scoring)
+    more = methods, method, scoring, scaling
+    return LATELY.of(config, lambda: known(methods, method, json.dumps(config, default=dict), scoring, scaling), *more)
 
 
 @lru_cache(32)
-def known(methods: Methods, method: str, config: str, scoring: Scoring) -> Configured:
-    algorithm = resolve(methods, method)
+def known(methods: Methods, method: str, config: str, scoring: Scoring, scaling: Normalise) -> Configured:
+    algorithm = in_world(resolve(methods, method), scaling)
     return Configured(algorithm, algorithm.configure(json.loads(config)), scoring)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -105,12 +106,18 @@ def held(parts: Iterator[Tensor], n: int, d: int) -> Rows:
     return into
 
 
+class RowsToRows(Protocol):
+    """What makes other rows of rows: an encoder, say."""
+
+    def rows(self, rows: Rows) -> Rows: ...
+
+
 @dataclass(frozen=True)
 class ByView:
     """Data that are no Holdings: encoded view by view."""
 
     site_data: SiteData
-    encoder: Encoder
+    encoder: RowsToRows
     known: dict[tuple[View, Role], Data]
 
     def view(self, view: View, role: Role) -> Data:
@@ -119,13 +126,13 @@ class ByView:
         return self.known[view, role]
 
 
-def encoded(data: Data, encoder: Encoder) -> Data:
+def encoded(data: Data, encoder: RowsToRows) -> Data:
     """The same rows as features; labels and domains stay."""
     return replace(data, x=encoder.rows(data.x), bare=None if data.bare is None else encoder.rows(data.bare))
 
 
-def encoded_site(site_data: SiteData, encoder: Encoder) -> SiteData:
-    """All of a site's data as features: each row passes through the encoder once. Raises DataRefused."""
+def encoded_site(site_data: SiteData, encoder: RowsToRows) -> SiteData:
+    """All of a site's data as features, or otherwise as other rows: each passes through the encoder once. Raises DataRefused."""
     if not isinstance(site_data, Holdings):
         return ByView(site_data, encoder, {})
     return replace(site_data, train=encoded(site_data.train, encoder), held_out=encoded(site_data.held_out, encoder))

@@ -55,6 +55,8 @@ from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Files, Purpose, seed_for
 from tideline.engine.model.runs import PhaseFact
 from tideline.engine.ports import compute
+from tideline.learning.in_world import in_world
+from tideline.learning.in_world import settled as normalised_world
 from tideline.nets import DRAWING, played, registry, settled
 from tideline.nets.fingerprint import print_of
 
@@ -271,8 +273,10 @@ class InlineCompute:
 
     def draft(self, asked: compute.DraftRequest) -> compute.Draft:
         """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""
-        algorithm = resolve(self._methods, asked.method)
-        settings, whole = algorithm.configure(asked.config, asked.preset), settled(checked_world(asked.world))
+        algorithm, whole = resolve(self._methods, asked.method), settled(checked_world(asked.world))
+        settings = algorithm.configure(asked.config, asked.preset)
+        whole = normalised_world(algorithm, settings, whole, asked.roster, bool(asked.initial_weights))
+        algorithm = in_world(algorithm, whole.scaling)
         roster, takes, world = asked.roster, algorithm.initial_weights is not None, self.seen(whole, asked.initial_weights)
         if not whole.frozen:
             self.fits(algorithm, bool(asked.initial_weights))(settings, world, roster)
@@ -343,7 +347,7 @@ class InlineCompute:
     def game(self, spec: RunSpec, roster: Roster) -> Game:
         """Raises Unreachable where the method or network of a run that has begun is not known here."""
         self.known_here(spec)
-        method = configured(self._methods, spec.method, spec.config, spec.scoring)
+        method = configured(self._methods, spec.method, spec.config, spec.scoring, spec.world.scaling)
         return Game(
             method=method,
             world=self.seen(spec.world, spec.initial_weights or ""),

@@ -15,13 +15,14 @@ from tideline.archive.parts import Parts
 from tideline.archive.reader import decode, files_of
 from tideline.archive.readings import Orders
 from tideline.archive.writer import encode
-from tideline.core.algorithm import AnyAlgorithm, Methods
+from tideline.core.algorithm import NORMALISE, AnyAlgorithm, Methods
 from tideline.core.errors import ConfigRefused, ContractRefused, DataRefused, FederationError, Malformed, MemoryLost, StepFailed
 from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
 from tideline.core.record import Nothing, Record, Weights
-from tideline.core.run import Digest, Role, RunId, Selection, World
+from tideline.core.rows import check_whole
+from tideline.core.run import Digest, Place, Role, RunId, Scaling, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
 from tideline.engine.compute.configured import Configured, configured
@@ -31,13 +32,16 @@ from tideline.engine.compute.inline import reproducible
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import Done, Job, OpenSiteData, SiteData
+from tideline.learning.in_world import statistics_in
 from tideline.learning.local_training import patience_of
+from tideline.learning.normalising import Normaliser, Statistics, check_place, constants, own_statistics, same
 from tideline.nets import of_features, played
 from tideline.nets.fingerprint import print_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
 ORDERS = Orders()
+Asked = tuple[Record, Rules]
 LOG = "See the agent's own log at that site for the details; a simulation logs them itself"
 
 
@@ -48,6 +52,28 @@ class Base:
     digest: Digest
     threads: int
     run: RunId = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A site's data as its steps see them. normalised_by: statistics that were found here, if the world asks for such."""
+
+    site_data: SiteData
+    normalised_by: Statistics | None = None
+
+
+def normalised_site(opened: Opened, world: World, role: Role, shared: Statistics | None) -> Opened:
+    """The same data normalised, as far as is known by what: constants, what sites share, or their own. Raises DataRefused."""
+    kind = world.scaling.kind
+    by = shared if kind is Scaling.SHARED else constants(world.scaling)
+    if kind.own:
+        rows = opened.site_data.view(View.LEARN, role).x
+        if kind is Scaling.SITE_WHITEN:
+            check_whole(len(rows), rows.shape, f"normalise: {kind}")
+        by = own_statistics(rows.parts(), kind, rows.shape[0])
+    if by is None:
+        return opened
+    return Opened(encoded_site(opened.site_data, Normaliser(by)), by if kind.found else None)
 
 
 def base_of(job: Job) -> Base | None:
@@ -70,21 +96,25 @@ class StepRunner:
     ) -> None:
         self.methods, self.parts_of, self.device = methods, parts_of, device
         self._open, self._features = open_site_data, features
-        self._site_data: tuple[tuple[World, Role, Base | None], SiteData] | None = None
+        self._opened: tuple[tuple[World, Role, Base | None], Statistics | None, Opened] | None = None
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words."""
         with owners_code():
-            method = configured(self.methods, job.brief.method, job.brief.config, job.brief.scoring)
+            scoring, scaling = job.brief.scoring, job.brief.world.scaling
+            method = configured(self.methods, job.brief.method, job.brief.config, scoring, scaling)
         algorithm, config = method.algorithm, method.config
         agree_on_contract(method, job.brief)
         agree_on_memory(algorithm, job.brief)
         world, role, base = self.seen_world(job.brief.world, base_of(job)), job.brief.role, base_of(job)
-        site_data = self.site_data(job.brief.world, role, base if of_features(world) else None)
         phase = None if job.cursor == JOIN else placed(method, job)
         step = phase.step if phase else None
+        asked = None if step is None else self.asked(algorithm, config, world, step, job)
+        raw = step is not None and step.name == NORMALISE and scaling.at is Place.INPUTS  # measured before any encoder
+        by = None if asked is None else statistics_in(asked[0])
+        opened = self.opened(job.brief.world, role, base if of_features(world) and not raw else None, by)
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
-            data, validation = self.seen(site_data, step.view if step else View.TRAIN, job.brief, config)
+            data, validation = self.seen(opened.site_data, step.view if step else View.TRAIN, job.brief, config)
             fetch = self.fetching(algorithm, config, world, job)
             site = Site(
                 config=config,
@@ -99,10 +129,12 @@ class StepRunner:
                 tick=tick,
                 transfers=job.transfers,
                 validation=validation,
+                normalised_by=opened.normalised_by,
             )
-            if phase is None or step is None:
+            if phase is None or step is None or asked is None:
                 return self.join(algorithm, job, site, method.contract)
-            return self.step(algorithm, step, job, site, Maker(job.client, phase.name, job.round))
+            memory = self.memory(algorithm, job, site, opened.site_data)
+            return self.step(algorithm, step, job, site, asked, memory, Maker(job.client, phase.name, job.round))
 
     def join(self, algorithm: AnyAlgorithm, job: Job, site: Site[Settings], clauses: Contract) -> Done:
         """Before the first phase: the first memory, whether there are labels, and contract and network as this site has them."""
@@ -111,11 +143,23 @@ class StepRunner:
         kept = encode(memory, self.parts_of(job.run), LAX).files
         return Done((), kept, labelled=site.data.labelled, contract=clauses, network=network)
 
-    def step(self, algorithm: AnyAlgorithm, step: AnyStep, job: Job, site: Site[Settings], maker: Maker) -> Done:
+    def asked(self, algorithm: AnyAlgorithm, config: Settings, world: World, step: AnyStep, job: Job) -> Asked:
+        """The order's message, and what the reply to it is held to."""
         assert job.message is not None
-        sizes, parts = guarded("sizes", algorithm.dims, site.config, site.world), self.parts_of(job.run)
-        order, rules = ORDERS.read(step.takes, job.message, parts, sizes)
-        memory = self.memory(algorithm, job, site)
+        sizes = guarded("sizes", algorithm.dims, config, world)
+        return ORDERS.read(step.takes, job.message, self.parts_of(job.run), sizes)
+
+    def step(
+        self,
+        algorithm: AnyAlgorithm,
+        step: AnyStep,
+        job: Job,
+        site: Site[Settings],
+        asked: Asked,
+        memory: Record,
+        maker: Maker,
+    ) -> Done:
+        (order, rules), parts = asked, self.parts_of(job.run)
         outcome: Outcome[Record, Record] = guarded(step.name, step.run, order, memory, site)
         metrics = guarded(step.name, declared, step, outcome, algorithm.memory)
         message = guarded(step.name, encode, outcome.message, parts, replace(rules, maker=maker))
@@ -143,11 +187,24 @@ class StepRunner:
 
         return fetch
 
-    def memory(self, algorithm: AnyAlgorithm, job: Job, site: Site[Settings]) -> Record:
-        """The site's memory. A method that keeps none settles again wherever its memory is gone."""
-        if job.memory is None:
+    def memory(self, algorithm: AnyAlgorithm, job: Job, site: Site[Settings], site_data: SiteData) -> Record:
+        """The site's memory. A method that keeps none settles again wherever its memory is gone.
+
+        What was prepared at the join, of rows that were not normalised yet, is prepared again.
+        """
+        kept = self.kept_memory(algorithm, job)
+        if kept is None:
             first: Record = guarded("prepare", algorithm.prepare, site.config, site)
             return first
+        if algorithm.memory is Nothing or site.normalised_by is None or statistics_in(kept) is not None:
+            return kept
+        data, _ = self.seen(site_data, View.TRAIN, job.brief, site.config)
+        again: Record = guarded("prepare", algorithm.prepare, site.config, replace(site, data=data))
+        return again
+
+    def kept_memory(self, algorithm: AnyAlgorithm, job: Job) -> Record | None:
+        if job.memory is None:
+            return None
         if algorithm.memory is Nothing:
             return Nothing()
         try:
@@ -173,15 +230,25 @@ class StepRunner:
     def rows(self, site_data: SiteData, view: View, role: Role) -> Data:
         return masked(guarded("that reads the data", site_data.view, view, role), view, role)
 
-    def site_data(self, world: World, role: Role, base: Base | None = None) -> SiteData:
-        """The site's data for a world, read once. Those of another world are let go before: memory holds one set of them."""
-        if self._site_data is None or self._site_data[0] != (world, role, base):
-            self._site_data = None
-            opened = guarded("that opens the data", self._open, world, role)
+    def opened(self, world: World, role: Role, base: Base | None = None, by: Statistics | None = None) -> Opened:
+        """The site's data for a world, read once. Those of another world are let go before: memory holds one set of them.
+
+        by: the statistics that the run's sites share, once they are known.
+        """
+        known = self._opened
+        if known is None or known[0] != (world, role, base) or not same(known[1], by):
+            known = self._opened = None
+            opened = Opened(guarded("that opens the data", self._open, world, role))
+            if world.scaling.at is Place.INPUTS:
+                opened = guarded("that normalises the data", normalised_site, opened, world, role, by)
             if base is not None:
-                opened = guarded("that encodes the data", encoded_site, opened, self.encoder(world, base))
-            self._site_data = (world, role, base), opened
-        return self._site_data[1]
+                encoder = self.encoder(world, base)
+                opened = replace(opened, site_data=guarded("that encodes the data", encoded_site, opened.site_data, encoder))
+            if world.scaling.at is Place.FEATURES:
+                check_place(world)
+                opened = guarded("that normalises the data", normalised_site, opened, world, role, by)
+            known = self._opened = (world, role, base), by, opened
+        return known[2]
 
     def seen_world(self, world: World, base: Base | None) -> World:
         """The world as a method sees it, over the frozen tensors of that file."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tideline.core.algorithm import STORE_BEST
+from tideline.core.algorithm import NORMALISE, STORE_BEST
 from tideline.core.privacy import Clause, Contract, Exposure, to_json
 from tideline.core.run import ClientId, Role, RunId, plain_world
 from tideline.core.settings import plain
@@ -217,7 +217,7 @@ class Shares:
 
     def __init__(self, run: RunRow, rounds: Sequence[RoundRow], now_open: Sequence[AnyOrder], sites: Sites) -> None:
         last = STORE_BEST, STORE_BEST  # what no site learns from, and tells nothing
-        scorings = scorings_of(run.contract) | {last}
+        scorings = scorings_of(run.contract) | {last, (NORMALISE, NORMALISE)}
         self.asked, self.taught, self.sites = set[ClientId](), set[ClientId](), sites
         answered = [(o.cursor, o.client) for o in now_open if o.status is OrderStatus.ANSWERED]
         answered += [(closed.cursor, client) for closed in rounds for client in closed.folded]

@@ -3,7 +3,7 @@
 Sun, Feng, Saenko, "Return of Frustratingly Easy Domain Adaptation", AAAI 2016; the shrinkage of a covariance: Ledoit, Wolf, "A
 well-conditioned estimator for large-dimensional covariance matrices", J. Multivariate Analysis 88, 2004.
 
-Shapes: n rows of d features. Sums are float64, so that those of sites add up to those of all rows.
+Shapes: n rows of d features.
 """
 
 from __future__ import annotations
@@ -14,50 +14,56 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-FLAT = 1e-6  # of the largest value of a feature: what spreads less is constant
+FLAT = 1e-7  # of a feature's mean: what spreads less is constant, as far as float32 can tell
 WIDEST = 8.0  # spreads from the mean, beyond which numbers are drawn in
 
 
 @dataclass(frozen=True)
 class Moments:
-    """count of rows; total (d,) and squares (d,) of their features, largest (d,): float64. They add up over sites."""
+    """count of rows; mean (d,) and variance (d,) of their features, float64. Those of all rows are the sum over sites: Chan,
+    Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", COMPSTAT 1982. Unlike sums of
+    squares they stay in the range of the features, and lose no digits where a mean is far from 0.
+    """
 
     count: int
-    total: Tensor
-    squares: Tensor
-    largest: Tensor
+    mean: Tensor
+    variance: Tensor
 
     def __add__(self, other: Moments) -> Moments:
-        largest = torch.maximum(self.largest, other.largest)
-        return Moments(self.count + other.count, self.total + other.total, self.squares + other.squares, largest)
-
-    @property
-    def mean(self) -> Tensor:
-        return self.total / max(self.count, 1)
+        count = self.count + other.count
+        if not self.count or not other.count:
+            return self if self.count else other
+        share, apart = other.count / count, other.mean - self.mean
+        between = share * (1 - share) * apart.square()
+        return Moments(count, self.mean + share * apart, (1 - share) * self.variance + share * other.variance + between)
 
     @property
     def spread(self) -> Tensor:
         """The standard deviation; 1 for a feature that is constant."""
-        variance = (self.squares / max(self.count, 1) - self.mean.square()).clamp_min(0)
-        spread = variance.sqrt()
-        return torch.where(spread > FLAT * self.largest, spread, torch.ones_like(spread))
+        spread = self.variance.sqrt()
+        return torch.where(spread > FLAT * self.mean.abs(), spread, torch.ones_like(spread))
 
 
 def moments(parts: Iterable[Tensor], d: int) -> Moments:
     """Of rows in parts (n, d)."""
     zero = torch.zeros(d, dtype=torch.float64)
-    found = Moments(0, zero, zero, zero)
+    found = Moments(0, zero, zero)
     for x in parts:
-        own = x.double()
-        found += Moments(len(x), own.sum(0), own.square().sum(0), own.abs().amax(0) if len(x) else zero)
+        if len(x):
+            own = x.double()
+            found += Moments(len(x), own.mean(0), own.var(0, correction=0))
     return found
 
 
-def standardised(x: Tensor, by: Moments) -> Tensor:
-    """(x - mean) / spread, like x; beyond WIDEST spreads numbers grow with their logarithm alone, so that no tail rules."""
-    z = (x.double() - by.mean) / by.spread
+def drawn_in(z: Tensor) -> Tensor:
+    """Numbers of rows in spreads: beyond WIDEST they grow with their logarithm alone, so that no tail rules."""
     far = z.abs()
-    return torch.where(far > WIDEST, z.sign() * (WIDEST + (1 + far - WIDEST).clamp_min(1).log()), z).to(x.dtype)
+    return torch.where(far > WIDEST, z.sign() * (WIDEST + (1 + far - WIDEST).clamp_min(1).log()), z)
+
+
+def standardised(x: Tensor, by: Moments) -> Tensor:
+    """(x - mean) / spread, like x, its tails drawn in."""
+    return drawn_in((x.double() - by.mean) / by.spread).to(x.dtype)
 
 
 @dataclass(frozen=True)
