@@ -25,6 +25,7 @@ from tideline.core.run import ClientId, Member, Role, World
 from tideline.core.step import Site
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.simulation.federation import Federation
+from tideline.numerics.aggregation.hypernetwork import generate, trunk
 
 ONE = {"rounds": 1, "server_rate": 0.01, "server_weight_decay": 0.1, "ema": 1.0}
 
@@ -219,9 +220,21 @@ def test_buffers_are_averaged() -> None:
     assert not any(bool(after.rest[name].any()) for name in buffers if "num_batches" in name)
 
 
-def test_a_seen_site_is_scored_with_its_own_model_and_an_unseen_one_with_all() -> None:
-    """The unseen one's accuracy is the mean of those of all clients' models, before local training."""
+def test_an_unseen_site_is_scored_with_the_mean_of_the_models_which_is_the_runs() -> None:
+    """One model travels; of linear heads it is what the mean of the trunk's outputs generates."""
     stage, run = played("hfedf", rounds=1)
+    after, exchange = states(stage, run, State)[-1], sent(stage, run, "score")
+    (model,) = exchange["dora", 1][0].models
+    outputs = trunk(after.theta, after.theta["nu"]).mean(0)
+    template = nets.template(WORLD)
+    close(model, generate(after.theta, outputs, {name: template[name].shape for name in template}))
+    assert hfedf.run_model is not None
+    close(hfedf.run_model.of(Config(rounds=1), WORLD, after), model)
+
+
+def test_a_seen_site_is_scored_with_its_own_model_and_an_unseen_one_with_all() -> None:
+    """unseen: each. The unseen one's accuracy is the mean of those of all clients' models, before local training."""
+    stage, run = played("hfedf", rounds=1, unseen="each")
     after, exchange = states(stage, run, State)[-1], sent(stage, run, "score")
     models = [phi(after.theta, row) for row in after.theta["nu"]]
     for i, k in enumerate(CLIENTS):
@@ -239,7 +252,7 @@ def test_a_seen_site_is_scored_with_its_own_model_and_an_unseen_one_with_all() -
 
 def test_what_people_are_told_of_a_scoring() -> None:
     """How far the clients' models lie apart, tensor by tensor; and confidences where they are asked for."""
-    stage, run = played("hfedf", rounds=1, confidence=True)
+    stage, run = played("hfedf", rounds=1, confidence=True, unseen="each")
     (reported,) = [p for p in stage.result(run)["phases"] if p["name"] == "score"]
     after = states(stage, run, State)[-1]
     models = [phi(after.theta, row) for row in after.theta["nu"]]
@@ -327,7 +340,7 @@ def test_equal_seeds_give_equal_bytes_with_chunked_heads() -> None:
 
 def test_presets_are_the_papers() -> None:
     """Table 10."""
-    assert Config() == hfedf.configure({}, "pacs")
+    assert Config(unseen="each") == hfedf.configure({}, "pacs")
     for preset, decay, ema in (("office_home", 1e-5, 0.75), ("vlcs", 1e-3, 0.75)):
         c = hfedf.configure({}, preset)
         assert (c.rounds, c.epochs, c.batch, c.rate, c.weight_decay) == (200, 2, 64, 1e-3, 1e-3)

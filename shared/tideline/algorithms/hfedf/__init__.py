@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from tideline.algorithms import hypernetworks
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.hypernetworks import NU, Counted, Hyper, State, Update
-from tideline.core.algorithm import Algorithm, InitialWeights, SiteModels
+from tideline.core.algorithm import Algorithm, InitialWeights, RunModel, SiteModels
 from tideline.core.errors import DataRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn
 from tideline.core.privacy import Exposure
@@ -194,8 +194,8 @@ def plan(c: Config) -> Plan[Config, State]:
 CLAIMS = (
     "Embeddings and the hypernetwork stay at the coordinator. A site is sent a model, and sends what its training added to it.",
     "The coordinator needs each site's Delta_i apart, for its gradient, so that no sum over sites could take their place.",
-    "A site's model is made of what all sites sent, through the hypernetwork. A site that is only scored gets the models of"
-    " all, and so learns how many there are.",
+    "A site's model is made of what all sites sent, through the hypernetwork. A site that is only scored gets their mean;"
+    " with unseen: each the models of all, and so it learns how many there are.",
     "Not claimed: that models tell nothing about rows. They are of the kind that averaging sends.",
 )
 
@@ -210,9 +210,9 @@ hfedf: Algorithm[Config, State, Nothing] = Algorithm(
     plan=plan,
     fits=hypernetworks.check,
     presets={
-        "pacs": {"server_weight_decay": 1e-5, "ema": 0.95},
-        "office_home": {"server_weight_decay": 1e-5, "ema": 0.75},
-        "vlcs": {"server_weight_decay": 1e-3, "ema": 0.75},
+        "pacs": {"server_weight_decay": 1e-5, "ema": 0.95, "unseen": "each"},
+        "office_home": {"server_weight_decay": 1e-5, "ema": 0.75, "unseen": "each"},
+        "vlcs": {"server_weight_decay": 1e-3, "ema": 0.75, "unseen": "each"},
         "demo": {"rounds": 10, "epochs": 1, "batch": 32, "head_init": "matched", "server_rate": 3e-3, "ema": 1.0},
         "tiny": {"rounds": 2, "epochs": 1, "batch": 16, "server_rate": 3e-3, "warm_up": 1},
     },
@@ -221,5 +221,8 @@ hfedf: Algorithm[Config, State, Nothing] = Algorithm(
     claims=CLAIMS,
     initial_weights=InitialWeights(hypernetworks.begin_from, hypernetworks.check_initial_weights),
     admins=True,
-    result=(SiteModels(known=hypernetworks.model_of, roles=(Role.SOURCE, Role.PEER)),),
+    result=(
+        RunModel(hypernetworks.common, differs=lambda config: hypernetworks.DIFFERS),
+        SiteModels(known=hypernetworks.model_of, roles=(Role.SOURCE, Role.PEER)),
+    ),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -28,13 +29,14 @@ from tideline.learning.local_training import loss_at, train_at
 from tideline.learning.scoring.telling import Histogram
 from tideline.nets.layers import parameters
 from tideline.numerics.aggregation import hypernetwork
-from tideline.numerics.aggregation.averaging import spread
+from tideline.numerics.aggregation.averaging import spread, weighted_sum
 from tideline.numerics.aggregation.hypernetwork import HIDDEN, LAYERS, ChunkedPull, K, LinearPull, Pulled, Shapes, total, trunk
 from tideline.numerics.aggregation.server_step import Optimised
 from tideline.numerics.aggregation.server_step import begin as fresh
 
 NU = "nu"
 LINEAR, CHUNKED = "linear", "chunked"
+MEAN, EACH = "mean", "each"
 GB, FLOAT = 1e9, 4
 NAMED = 4  # names in a refusal
 
@@ -62,6 +64,9 @@ class Hyper(Training):
         "default",
         choices=("default", "matched"),
         doc="linear heads as layers are drawn; or around a draw of the clients' network",
+    )
+    unseen: str = setting(
+        MEAN, choices=(MEAN, EACH), doc="what scores a domain that no site trains on: the mean of the models, or each of them"
     )
     generate: tuple[str, ...] = setting(("*",), doc="globs of the tensors that are generated; the rest is averaged")
     memory_limit: float = setting(8.0, low=1e-6, doc="GB that hypernetwork, its gradient and moments may take; more is refused")
@@ -231,16 +236,31 @@ def model_of(c: Hyper, world: World, state: State, client: str) -> dict[str, Ten
     return {**made(state.theta, trunk(state.theta, row), generated(c, world)), **state.rest}
 
 
+DIFFERS = (
+    "It is the mean of the sites' models, for domains that no site trains on; the accuracies of labelled sites are of their own"
+)
+
+
 def to_learners(state: State, turn: Turn[Hyper]) -> Each[Model]:
     return Each(map(ClientId, state.clients), lambda client: Model(phi(state, turn, client)))
 
 
+def common(c: Hyper, world: World, state: State) -> dict[str, Tensor]:
+    """The mean of the sites' models, for domains without an embedding: with linear heads h at the mean of the trunk's outputs."""
+    return weighted_sum((1 / len(state.clients), model_of(c, world, state, client)) for client in state.clients)
+
+
 def to_be_scored(state: State, turn: Turn[Hyper]) -> Each[Models]:
-    """phi_i to client i; to every other member, such as a domain that no site trains on, the models of all clients."""
+    """phi_i to client i; to every other member, such as a domain that no site trains on, their mean, or the models of all."""
+
+    @cache
+    def others() -> Models:
+        if turn.config.unseen == MEAN:
+            return Models((common(turn.config, turn.world, state),))
+        return Models(tuple(phi(state, turn, each) for each in state.clients))
 
     def made(client: ClientId) -> Models:
-        whose = (client,) if client in state.clients else state.clients
-        return Models(tuple(phi(state, turn, each) for each in whose))
+        return Models((phi(state, turn, client),)) if client in state.clients else others()
 
     return Each(turn.members(), made)
 
@@ -293,7 +313,8 @@ def embeddings(hyper: State, room: int) -> Mapping[str, Table]:
 def scoring(hyper: Callable[[S], State], confidence: bool) -> Phase[C, S]:
     """A phase that scores each site's held-out rows by the models that it is sent; its accuracy is their mean.
 
-    So id is the mean over clients of their own models' accuracies, and ood, of a domain that no site trained on, the mean of all.
+    So id is the mean over clients of their own models' accuracies. ood, of a domain that no site trained on, is that of the mean
+    model, or, with `unseen: each`, the mean of all models' accuracies.
     hyper(state): the hypernetwork in the method's state.
     """
 

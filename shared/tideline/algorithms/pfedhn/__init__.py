@@ -18,7 +18,7 @@ from tideline.algorithms.averaging import scored
 from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.hypernetworks import METRICS, Hyper, trained
 from tideline.algorithms.hypernetworks import State as Hypernetwork
-from tideline.core.algorithm import Algorithm, InitialWeights, SiteModels
+from tideline.core.algorithm import Algorithm, InitialWeights, RunModel, SiteModels
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
@@ -133,12 +133,12 @@ CLAIMS = (
     "Embeddings and the hypernetwork stay at the coordinator. A site is sent a model, and sends what its training added to it.",
     "One site is asked at a time, so that no sum over sites could take the place of its answer.",
     "What is not generated, such as batch norm's statistics, moves by a share of one site's change, and goes to the next site.",
-    "A site that is only scored gets the models of all: it learns how many there are, and what steps between scorings changed.",
+    "A site that is only scored gets their mean, and so learns what steps between scorings changed; with unseen: each, all.",
     "Not claimed: that models tell nothing about rows. They are of the kind that averaging sends.",
 )
 LOCAL: dict[str, Plain] = {"batches": 0, "optimiser": "adam", "rate": 1e-3, "clip_gradient": 0.0}
 COMPARED: dict[str, Plain] = {**LOCAL, "server_optimiser": "adam", "server_clip": 50.0}
-PASSES: dict[str, Plain] = {"rounds": 600, "evaluate_every": 3}  # 200 passes over three sites
+PASSES: dict[str, Plain] = {"rounds": 600, "evaluate_every": 3, "unseen": "each"}  # 200 passes over three sites
 
 pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
     name="pfedhn",
@@ -161,6 +161,10 @@ pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
     initial_weights=InitialWeights(begin_from, hypernetworks.check_initial_weights),
     admins=True,
     result=(
+        RunModel(
+            lambda config, world, state: hypernetworks.common(config, world, state.hyper),
+            differs=lambda config: hypernetworks.DIFFERS,
+        ),
         SiteModels(
             known=lambda config, world, state, site: hypernetworks.model_of(config, world, state.hyper, site),
             roles=(Role.SOURCE, Role.PEER),
