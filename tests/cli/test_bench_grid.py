@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from tests.cli.world import tide
 from tideline.algorithms import METHODS
 from tideline.bench.checks import check_grid, digest_of, files_of
-from tideline.bench.grid import Cell, Grid, cells, read_grid
+from tideline.bench.grid import Cell, Grid, GridMethod, cells, read_grid, world_of
 from tideline.cli.guard import DONE, REFUSED
 from tideline.core.errors import ConfigRefused
 from tideline.engine.model.experiment import read_experiment
@@ -92,6 +93,50 @@ def test_short_forms(place: Path) -> None:
     assert read(place, seeds=[5, 3]).seeds == (5, 3)
 
 
+def test_a_grid_that_adapts(place: Path) -> None:
+    """Its deals say which share of the target's rows scores; the first row is what gains are measured from."""
+    found = cells_of(place, protocol="adapt", domains=1, seeds=1, leave_out=["a"])
+    deal = read_experiment(read_yaml(found[0].text, "cell").value).deal
+    assert deal is not None and (deal.target_share, deal.shots, deal.leave_out, deal.clients) == (0.2, 0, "a", 2)
+    assert [(c.baseline, c.adapts) for c in found] == [(True, True), (False, True)]
+    assert found[0].words() == "fedavg, target a, d = 1, seed 0"
+    other = cells_of(place, protocol="adapt", domains=1, seeds=1, leave_out=["a"], target_share=0.5, baselines="prox")
+    assert "target_share: 0.5" in other[0].text and [c.baseline for c in other] == [False, True]
+    assert not {c.key for c in found} & {c.key for c in cells_of(place)}
+
+
+def test_a_grid_of_before_has_the_cells_of_before(place: Path) -> None:
+    """Its keys are those of results that are there; nothing of the new keys is in them."""
+    text = cells_of(place)[1].text
+    assert not any(word in text for word in ("target_share", "sweep", "protocol"))
+    assert cells_of(place, protocol="generalise")[1].text == text
+
+
+def test_a_sweep_is_a_row_for_each_combination(place: Path) -> None:
+    """Labels say the values, which lie over the settings of all methods."""
+    swept = {"label": "prox", "method": "fedprox", "config": {"rate": 0.1}, "sweep": {"mu": [0.1, 1], "rounds": [1, 2]}}
+    found = cells_of(place, methods=["fedavg", swept], domains=1, seeds=1, leave_out=["a"])
+    rows = [(c.label, c.sweep) for c in found]
+    labels = ["prox mu=0.1 rounds=1", "prox mu=0.1 rounds=2", "prox mu=1 rounds=1", "prox mu=1 rounds=2"]
+    assert rows == [("fedavg", ""), *((label, "prox") for label in labels)]
+    configs = [dict(read_experiment(read_yaml(c.text, "cell").value).config) for c in found[1:]]
+    assert configs == [{"rounds": r, "rate": 0.1, "mu": mu} for mu in (0.1, 1) for r in (1, 2)]
+    assert found[4].key.startswith("prox-mu-1-rounds-2-a-d1-s0-")
+    alone = {"label": labels[0], "method": "fedprox", "config": {"rate": 0.1, "mu": 0.1, "rounds": 1}}
+    (one,) = cells_of(place, methods=[alone], domains=1, seeds=1, leave_out=["a"])
+    assert read_yaml(one.text, "cell").value == read_yaml(found[1].text, "cell").value, "a sweep is rows, and nothing else"
+
+
+def test_a_method_may_have_a_word_of_the_world_for_itself(place: Path) -> None:
+    """It is merged into the grid's, and held to the same checks."""
+    grid = read(place)
+    assert world_of(grid, grid.methods[0]) == grid.world
+    own = world_of(grid, GridMethod(method="fedavg", world={"class_names": ["x", "y", "z"]}))
+    assert own == replace(grid.world, class_names=("x", "y", "z"))
+    with pytest.raises(ConfigRefused, match="2 names for 3 classes"):
+        world_of(grid, GridMethod(method="fedavg", world={"class_names": ["x", "y"]}))
+
+
 def test_a_key_is_of_one_experiment_and_of_its_data(place: Path) -> None:
     """Whatever changes in the experiment or the data changes the key; nothing else does."""
     keys = {c.key for c in cells_of(place)}
@@ -133,6 +178,11 @@ def test_a_digest_of_data_is_kept(place: Path) -> None:
     assert digest_of(place / "data", cache) != digest and "transforms.toml" in files_of(place / "data")
 
 
+def swept(**values: Any) -> dict[str, Any]:
+    """A method with a sweep."""
+    return {"method": "fedprox", "sweep": values}
+
+
 BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"folder": None}, "", "folder is missing"),
     ({"folder": "nowhere"}, "folder: nowhere", "there is no folder"),
@@ -150,6 +200,24 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"methods": [{"method": "fedavg", "config": {"mu": 1}}]}, "mu: 1", "config.mu is not a known setting"),
     ({"methods": [{"method": "fedavg", "config": {"rate": -1}}]}, "rate: -1", "config.rate is -1"),
     ({"methods": [{"method": "fedavg", "config": {"roles": ["peer"]}}]}, "- method: fedavg", "No member can teach"),
+    ({"methods": [swept(mu=[])]}, "mu: []", "methods[0].sweep.mu is empty"),
+    ({"methods": [swept(mu=3)]}, "mu: 3", "methods[0].sweep.mu is 3; it should be a list"),
+    ({"methods": [swept(mu=[0.1, 0.1])]}, "- 0.1", "methods[0].sweep.mu has 0.1 twice"),
+    ({"methods": [swept(mu=[0.1, None])]}, "- null", "methods[0].sweep.mu[1] is a value that no label can say"),
+    ({"methods": [swept(roles=[["source"]])]}, "- - source", "methods[0].sweep.roles[0] is a value that no label can say"),
+    ({"methods": [swept(muu=[0.1])]}, "- 0.1", "config.muu is not a known setting"),
+    ({"methods": [swept(mu=[0.1, -1])]}, "- -1", "config.mu is -1"),
+    ({"methods": [swept(rate=list(range(11)), mu=list(range(10)), epochs=list(range(10)))]}, "sweep:", "has 1100 combinations"),
+    ({"methods": [{**swept(mu=[0.1]), "config": {"mu": 1}}]}, "mu:", "methods[0] has mu in config and in sweep"),
+    ({"methods": [{"method": "fedavg", "world": {"classes": 3}}]}, "classes: 3", "classes cannot be set for one method"),
+    ({"methods": [{"method": "fedavg", "world": {"normalise": "backwards"}}]}, "normalise: backwards", "world.normalise"),
+    ({"protocol": "adopt"}, "protocol: adopt", "did you mean adapt?"),
+    ({"target_share": 0.2}, "target_share: 0.2", "target_share has no meaning"),
+    ({"baselines": ["prox"]}, "baselines:", "baselines has no meaning"),
+    ({"protocol": "adapt", "baselines": ["fedavg", "proxy"]}, "- proxy", "there is no row proxy"),
+    ({"protocol": "adapt", "baselines": ["prox", "prox"]}, "- prox", "baselines has prox twice"),
+    ({"protocol": "adapt", "target_share": 1}, "target_share: 1", "it should be at most 0.999"),
+    ({"protocol": "adapt", "shots": 1}, "shots: 1", "shots would give clients their labels"),
     ({"domains": []}, "domains: []", "domains is empty"),
     ({"domains": [1, 3]}, "- 3", "With a left out: domains is 3; a client can have 1 to 2"),
     ({"domains": [0]}, "- 0", "it should be at least 1"),

@@ -40,7 +40,8 @@ def result(clients: list[float | None], unseen: float | None, seconds: float = 3
         if value is not None
     ]
     roles = {name: "target" if name == "unseen" else "source" for name in named}
-    told = [{"name": name, "role": roles[name], "accuracy": value} for name, value in named.items()]
+    sent = {"bytes_up": 2, "bytes_down": 1}
+    told = [{"name": name, "role": roles[name], "accuracy": value, **sent} for name, value in named.items()]
     facts = {"status": "completed", "cause": "", "state_digest": "5" * 64, "seconds": seconds, "rounds": 3}
     return {**facts, "clients": told, "phases": phases, "curve": curve}
 

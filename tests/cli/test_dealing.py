@@ -38,15 +38,18 @@ def dealt(place: Path, *more: object) -> Any:
     return tide("data", "deal", place / "digits", "--out", place / "out", "--clients", 3, "--domains", 2, *more)
 
 
-@pytest.mark.parametrize("shots", [0, 2])
-def test_in_one_process_as_by_agents(place: Path, shots: int) -> None:
+def options(given: dict[str, Any]) -> list[object]:
+    """Keys of a deal as the command's options."""
+    return [word for key, value in given.items() for word in (f"--{key.replace('_', '-')}", value)]
+
+
+@pytest.mark.parametrize("more", [{"shots": 0}, {"shots": 2}, {"target_share": 0.3}], ids=str)
+def test_in_one_process_as_by_agents(place: Path, more: dict[str, Any]) -> None:
     """Folders that the command wrote, read as agents read them, end in the state that the section ends in."""
-    told = json.loads(dealt(place, "--leave-out", "usps", "--seed", 4, "--shots", shots, "--json").stdout)
+    told = json.loads(dealt(place, "--leave-out", "usps", "--seed", 4, *options(more), "--json").stdout)
     data = {site: {"role": each["role"], "folder": f"out/{each['folder']}"} for site, each in told["sites"].items()}
     assert list(data) == ["client-1", "client-2", "client-3", "unseen"] and data["unseen"]["folder"] == "out/unseen-usps"
-    ended = [
-        tide("simulate", experiment(place, **sites), "--json") for sites in ({"deal": {**DEAL, "shots": shots}}, {"data": data})
-    ]
+    ended = [tide("simulate", experiment(place, **sites), "--json") for sites in ({"deal": {**DEAL, **more}}, {"data": data})]
     assert [each.exit_code for each in ended] == [DONE, DONE]
     one, other = (json.loads(each.stdout) for each in ended)
     assert one["state_digest"] == other["state_digest"]

@@ -183,6 +183,9 @@ def test_rows_stay_where_they_are_when_shots_join() -> None:
         ({"share": 0.0}, "share", "share is 0"),
         ({"share": 1.0}, "share", "share is 1"),
         ({"shots": -1}, "shots", "-1 shots"),
+        ({"target_share": 1.0}, "target_share", "target_share is 1"),
+        ({"target_share": 0.0}, "target_share", "target_share is 0"),
+        ({"target_share": 0.2, "shots": 1}, "shots", "shots would give clients their labels"),
         ({"shots": 10}, "shots", "3 clients with 10 shots each take 30 of the 30 rows of target"),
     ],
 )
@@ -191,6 +194,29 @@ def test_what_cannot_be_dealt_is_refused(changed: dict[str, object], path: str, 
     with pytest.raises(ConfigRefused) as refusal:
         deal(SIZES, replace(RULE, **changed))  # type: ignore[arg-type]
     assert refusal.value.context["path"] == path and words in refusal.value.what and refusal.value.todo
+
+
+@given(st.integers(2, 60), st.floats(0.01, 0.99), seeds)
+def test_a_target_share(n: int, share: float, seed: int) -> None:
+    """Each of its rows is at the unseen site, to score or, without its label, for training; the rest stays as it was."""
+    sizes, rule = {**SIZES, "target": n}, replace(RULE, seed=seed)
+    sites, without = deal(sizes, replace(rule, target_share=share)), deal(sizes, rule)
+    own = sites.pop(UNSEEN)["target"]
+    assert sorted([*own.held, *own.bare]) == list(range(n)) and not len(own.train)
+    assert len(own.held) == min(max(round(n * share), 1), n - 1)
+    assert rows_of(sites) == [each for each in rows_of(without) if each[0] != UNSEEN]
+
+
+def test_what_scores_a_target_depends_on_the_seed() -> None:
+    """So that seeds differ where a method draws nothing."""
+    held = {tuple(deal(SIZES, replace(RULE, seed=seed, target_share=0.3))[UNSEEN]["target"].held) for seed in range(6)}
+    assert len(held) == 6
+
+
+def test_a_target_of_one_row() -> None:
+    """It cannot train and be scored."""
+    with pytest.raises(ConfigRefused, match="The domain target has a single row"):
+        deal({**SIZES, "target": 1}, replace(RULE, target_share=0.5))
 
 
 def test_a_single_row_cannot_be_split() -> None:

@@ -120,6 +120,21 @@ def same(one: Holdings, other: Holdings) -> None:
 @pytest.mark.parametrize("rule", [RULE, Deal("c", 2, 2, 1, 0.2, shots=2), Deal("a", 2, 1, 5, 0.1, shots=1)], ids=str)
 def test_in_one_process_as_in_folders(tmp_path: Path, kind: str, rule: Deal) -> None:
     """Each site has the same rows, labels and domains, in the same order, with few shots of the unseen domain and without."""
+    same_sites(tmp_path, kind, rule)
+
+
+@kinds
+def test_a_target_has_all_rows_and_no_label_to_train_on(tmp_path: Path, kind: str) -> None:
+    """Neither in one process nor in its folder."""
+    own = same_sites(tmp_path, kind, Deal("b", 2, 1, 3, target_share=0.25))[UNSEEN]
+    hidden = [word for words in labels_found(tmp_path / "out" / UNSEEN) for word in words].count("")
+    rows, n = len(own.train) + len(own.held_out), sizes_of(tmp_path / "all")["b"]
+    assert n - 1 <= rows <= n, "all but an image that cannot be read"
+    assert hidden == n - round(0.25 * n)
+
+
+def same_sites(tmp_path: Path, kind: str, rule: Deal) -> dict[str, Holdings]:
+    """What each site holds of a deal, which is the same in one process and in folders."""
     world = KINDS[kind](tmp_path / "all")
     sites = deal(sizes_of(tmp_path / "all"), rule)
     dealt = read_dealt(tmp_path / "all", world, sites)
@@ -128,6 +143,7 @@ def test_in_one_process_as_in_folders(tmp_path: Path, kind: str, rule: Deal) -> 
     assert role_of(UNSEEN) is Role.TARGET and role_of("client-1") is Role.SOURCE
     assert dealt[UNSEEN].train.y is None and dealt[UNSEEN].view(View.TRAIN, Role.TARGET).y is None
     assert dealt[UNSEEN].held_out.labelled
+    return dealt
 
 
 @kinds

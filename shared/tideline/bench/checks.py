@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from tideline.archive.parts import MemoryParts
-from tideline.bench.grid import Grid, base_config, clients, config_of
+from tideline.bench.grid import Grid, Variant, base_config, clients, config_of, deal_of, variants, world_of
 from tideline.client.output import replace_file
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, Refused
@@ -41,9 +42,8 @@ def check_deals(grid: Grid, sizes: Mapping[str, int]) -> None:
     """Raises ConfigRefused for a deal that is not possible."""
     n = clients(grid, sizes)
     for (i, domain), (j, d) in itertools.product(enumerate(grid.leave_out or tuple(sizes)), enumerate(grid.domains)):
-        rule = Deal(leave_out=domain, clients=n, domains=d, seed=grid.seeds[0], share=grid.share, shots=grid.shots)
         try:
-            deal(sizes, rule)
+            deal(sizes, Deal(**cast("Any", deal_of(grid, domain, n, d, grid.seeds[0]))))
         except ConfigRefused as error:
             path = str(error.context.get("path", ""))
             what = error.what if path == "leave_out" else f"With {domain} left out: {error.what}"
@@ -61,16 +61,16 @@ def check_methods(grid: Grid, n: int, methods: Methods) -> None:
     compute = InlineCompute(MemoryParts(), methods)
     roles = {name: role_of(name) for name in (*(f"client-{i + 1}" for i in range(n)), "unseen")}
     roster = tuple(Member(ClientId(name), role, labelled=role is Role.SOURCE) for name, role in sorted(roles.items()))
-    for i, each in enumerate(grid.methods):
-        with located_in(grid, i):
-            config = config_of(grid, each)
+    for row in variants(grid):
+        with located_in(grid, row):
+            config = config_of(grid, row.method, row.swept)
             base = {key: value for key, value in grid.base.items() if key != "config"}
-            sampling = read_experiment({"method": each.method, "config": config, **plain(base)}).sampling
+            sampling = read_experiment({"method": row.method.method, "config": config, **plain(base)}).sampling
             request = DraftRequest(
-                method=each.method,
-                preset=each.preset,
+                method=row.method.method,
+                preset=row.method.preset,
                 config=config,
-                world=grid.world,
+                world=world_of(grid, row.method),
                 roster=roster,
                 sampling=sampling,
             )
@@ -78,22 +78,25 @@ def check_methods(grid: Grid, n: int, methods: Methods) -> None:
 
 
 @contextmanager
-def located_in(grid: Grid, i: int) -> Iterator[None]:
+def located_in(grid: Grid, row: Variant) -> Iterator[None]:
     """Refusals of a cell's experiment name the place in the grid where it comes from."""
     try:
         yield
     except Refused as error:
-        path = place_of(grid, i, str(error.context.get("path") or ""))
-        raise type(error)(f"{grid.methods[i].name}: {error.what}", error.todo, **{**error.context, "path": path}) from None
+        path = place_of(grid, row, str(error.context.get("path") or ""))
+        raise type(error)(f"{row.label}: {error.what}", error.todo, **{**error.context, "path": path}) from None
 
 
-def place_of(grid: Grid, i: int, path: str) -> str:
+def place_of(grid: Grid, row: Variant, path: str) -> str:
     """Where in the grid a dotted path of an experiment comes from."""
     head, *rest = path.split(".")
-    if head == "config" and rest and rest[0] not in grid.methods[i].config and rest[0] in base_config(grid):
+    own, method = f"methods[{row.place}]", row.method
+    if head == "config" and rest and rest[0] in row.swept:
+        return f"{own}.sweep.{rest[0]}[{method.sweep[rest[0]].index(row.swept[rest[0]])}]"
+    if head == "config" and rest and rest[0] not in method.config and rest[0] in base_config(grid):
         return f"base.{path}"
-    if head in ("method", "preset", "config", "roster", ""):
-        return f"methods[{i}].{path}".rstrip(".")
+    if head in ("method", "preset", "config", "roster", "") or (head == "world" and rest and rest[0] in method.world):
+        return f"{own}.{path}".rstrip(".")
     return path if head in ("world", "base") else f"base.{path}"
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 FIGURES = "figures"
-TITLES = {"id": "id: the clients' own held-out rows", "ood": "ood: the domain that is left out"}
+TITLES = {"id": "id: the clients' own held-out rows", "ood": "ood: the scored rows of the domain that is left out"}
 Curve = list[tuple[int, Spread]]
 
 

@@ -1,5 +1,7 @@
 """A grid: methods x left-out domains x d x seeds, read from a file and laid out as cells, each an experiment of its own.
 
+A left-out domain has no rows for training (generalise), or all of its rows without their labels (adapt).
+
 It loads no torch; tideline.bench.checks checks a grid against its methods and data.
 """
 
@@ -7,20 +9,25 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import EMPTY, World, plain_world
+from tideline.core.run import EMPTY, World, plain_world, world_in
 from tideline.core.settings import Plain, nearest, parse, plain, setting
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.yaml_lines import write_yaml
 
 # What `base` may say of every cell's experiment; the rest of an experiment is the grid's own.
 BASE = ("config", "waiting", "sample", "reference", "checkpoint_every", "threads")
-MOST_SEEDS = 1000
+OF_WORLD = ("normalise",)  # what a method may say of the world for itself
+GENERALISE, ADAPT = PROTOCOLS = ("generalise", "adapt")
+TARGET_SHARE = 0.2
+MOST_SEEDS, MOST_SWEPT = 1000, 1000
 LONGEST = 60  # characters of a label
 DIGITS = 12  # of a digest in a name
 
@@ -33,6 +40,8 @@ class GridMethod:
     label: str = setting("", doc="its name in tables and files; default the method's name")
     preset: str | None = setting(None, doc="one of the method's presets; `config` overrides it")
     config: Mapping[str, Plain] = setting(EMPTY, doc="the method's settings, over those of base")
+    sweep: Mapping[str, tuple[Plain, ...]] = setting(EMPTY, doc="settings with the values to try, a row for each combination")
+    world: Mapping[str, Plain] = setting(EMPTY, doc=f"over the grid's world: {', '.join(OF_WORLD)}")
 
     @property
     def name(self) -> str:
@@ -45,7 +54,12 @@ class Grid:
     """What to compare, and on which data."""
 
     folder: str = setting(doc="a data folder with all domains, each labelled; seen from the grid's file")
-    methods: tuple[GridMethod, ...] = setting(doc="names, or {label, method, preset, config}")
+    methods: tuple[GridMethod, ...] = setting(doc="names, or {label, method, preset, config, sweep, world}")
+    protocol: str = setting(GENERALISE, choices=PROTOCOLS, doc="whether the left-out domain has rows to adapt with")
+    baselines: tuple[str, ...] = setting((), doc="adapt: labels of the rows that gains are measured from; default the first")
+    target_share: float | None = setting(
+        None, low=0.001, high=0.999, doc=f"adapt: share of the left-out domain's rows that score; default {TARGET_SHARE}"
+    )
     world: World = field(default_factory=World, metadata={"doc": "what all members agree on"})
     leave_out: tuple[str, ...] = setting((), doc="the domains to leave out, one after the other; default all")
     domains: tuple[int, ...] = setting((1,), low=1, doc="source domains of each client, d")
@@ -57,8 +71,25 @@ class Grid:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """A row of the tables: a method in one setting. `place`: the method's in the grid; `swept`: its values of the sweep."""
+
+    place: int
+    method: GridMethod
+    swept: Mapping[str, Plain] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The method's name, and what is swept: `fedprox mu=0.1`."""
+        return " ".join([self.method.name, *(f"{key}={as_word(value)}" for key, value in self.swept.items())])
+
+
+@dataclass(frozen=True)
 class Cell:
-    """One run of a grid. `text`: its experiment file; `digest`: SHA-256 of that; `key`: the name of its folder."""
+    """One run of a grid. `text`: its experiment file; `digest`: SHA-256 of that; `key`: the name of its folder.
+
+    sweep: the name of the sweep that its row is of, or nothing. baseline: whether its row is one that gains are measured from.
+    """
 
     label: str
     method: str
@@ -68,9 +99,13 @@ class Cell:
     text: str
     digest: str
     key: str
+    sweep: str = ""
+    baseline: bool = False
+    adapts: bool = False
 
     def words(self) -> str:
-        return f"{self.label}, {self.leave_out} left out, d = {self.domains}, seed {self.seed}"
+        place = f"target {self.leave_out}" if self.adapts else f"{self.leave_out} left out"
+        return f"{self.label}, {place}, d = {self.domains}, seed {self.seed}"
 
 
 def read_grid(text: ExperimentText) -> Grid:
@@ -78,7 +113,8 @@ def read_grid(text: ExperimentText) -> Grid:
     with text.located():
         grid = parse(Grid, unfolded(text.value))
         check_methods(grid)
-        for name in ("leave_out", "domains", "seeds"):
+        check_protocol(grid)
+        for name in ("leave_out", "domains", "seeds", "baselines"):
             check_once(name, getattr(grid, name))
         check_base(grid.base)
     return grid
@@ -90,7 +126,7 @@ def unfolded(given: Mapping[str, Plain]) -> dict[str, Plain]:
     methods = made.get("methods")
     if isinstance(methods, list):
         made["methods"] = [{"method": each} if isinstance(each, str) else each for each in methods]
-    for key in ("leave_out", "domains"):
+    for key in ("leave_out", "domains", "baselines"):
         value = made.get(key)
         if isinstance(value, (str, int)) and not isinstance(value, bool):
             made[key] = [value]
@@ -104,18 +140,67 @@ def unfolded(given: Mapping[str, Plain]) -> dict[str, Plain]:
 
 
 def check_methods(grid: Grid) -> None:
-    """Raises ConfigRefused unless there are methods, each under a label of its own that can name files."""
+    """Raises ConfigRefused unless there are methods, each row of them under a label of its own that can name files."""
     if not grid.methods:
         raise ConfigRefused("methods is empty", "Name at least one, see `tideline methods`", path="methods")
     for i, each in enumerate(grid.methods):
-        if len(each.name) > LONGEST or not each.name.isprintable() or not slug(each.name):
-            what = f"methods[{i}]: the label {each.name[:LONGEST]!r} cannot name a row and a folder"
-            raise ConfigRefused(what, f"Write up to {LONGEST} letters and digits", path=f"methods[{i}].label")
-    slugs = [slug(each.name).lower() for each in grid.methods]
-    for i, each in enumerate(grid.methods):
-        if slugs.count(slugs[i]) > 1:
-            what = f"methods[{i}]: there are two rows of the label {each.name}"
-            raise ConfigRefused(what, "Give each a label of its own: {label: ..., method: ...}", path=f"methods[{i}]")
+        check_sweep(each, f"methods[{i}]")
+        check_world(grid, each, f"methods[{i}].world")
+    rows = variants(grid)
+    for row in rows:
+        if len(row.label) > LONGEST or not row.label.isprintable() or not slug(row.label):
+            what = f"methods[{row.place}]: the label {row.label[:LONGEST]!r} cannot name a row and a folder"
+            raise ConfigRefused(what, f"Write up to {LONGEST} letters and digits", path=f"methods[{row.place}].label")
+    slugs = [slug(row.label).lower() for row in rows]
+    for row, name in zip(rows, slugs, strict=True):
+        if slugs.count(name) > 1:
+            what = f"methods[{row.place}]: there are two rows of the label {row.label}"
+            raise ConfigRefused(what, "Give each a label of its own: {label: ..., method: ...}", path=f"methods[{row.place}]")
+
+
+def check_sweep(method: GridMethod, path: str) -> None:
+    """Raises ConfigRefused for a setting that has no values, one twice, one that no label can say, or a value in config too."""
+    for key, values in method.sweep.items():
+        place = f"{path}.sweep.{key}"
+        if not values:
+            raise ConfigRefused(f"{place} is empty", "List the values to try, or leave the setting out", path=place)
+        for i, value in enumerate(values):
+            if value is None or not isinstance(value, str | int | float):
+                todo = "Sweep over numbers, texts, true and false; give each other value a method of its own"
+                raise ConfigRefused(f"{place}[{i}] is a value that no label can say", todo, path=f"{place}[{i}]")
+        check_once(place, [as_word(value) for value in values])
+        if key in method.config:
+            raise ConfigRefused(f"{path} has {key} in config and in sweep", "Leave one of the two out", path=place)
+    n = math.prod(len(values) for values in method.sweep.values())
+    if n > MOST_SWEPT:
+        what = f"{path}.sweep has {n} combinations; {MOST_SWEPT} is the most"
+        raise ConfigRefused(what, "Sweep over fewer values", path=f"{path}.sweep")
+
+
+def check_world(grid: Grid, method: GridMethod, path: str) -> None:
+    """Raises ConfigRefused for what a method cannot say of the world for itself."""
+    for key in method.world:
+        if key not in OF_WORLD:
+            todo = f"Use {', '.join(OF_WORLD)}{nearest(key, OF_WORLD)}; what else differs needs a grid of its own"
+            raise ConfigRefused(f"{path}.{key} cannot be set for one method", todo, path=f"{path}.{key}")
+    try:
+        world_of(grid, method)
+    except ConfigRefused as error:
+        own = str(error.context.get("path", "")).removeprefix("world.")
+        raise ConfigRefused(error.what, error.todo, path=f"{path}.{own}" if own in method.world else path) from None
+
+
+def check_protocol(grid: Grid) -> None:
+    """Raises ConfigRefused for keys of the other protocol, and for a baseline that is no row."""
+    for key in () if grid.protocol == ADAPT else ("target_share", "baselines"):
+        if getattr(grid, key) not in (None, ()):
+            what = f"{key} has no meaning where the left-out domain has no rows to adapt with"
+            raise ConfigRefused(what, f"Leave it out, or write protocol: {ADAPT}", path=key)
+    labels = [row.label for row in variants(grid)]
+    for i, name in enumerate(grid.baselines):
+        if name not in labels:
+            todo = f"Use labels of rows: {', '.join(labels[:10])}{nearest(name, labels)}"
+            raise ConfigRefused(f"baselines: there is no row {name}", todo, path=f"baselines[{i}]")
 
 
 def check_base(base: Mapping[str, Plain]) -> None:
@@ -131,7 +216,7 @@ def check_base(base: Mapping[str, Plain]) -> None:
 
 def check_once(name: str, values: Sequence[object]) -> None:
     """Raises ConfigRefused for a list without a value, or with one twice."""
-    if not values and name != "leave_out":
+    if not values and name not in ("leave_out", "baselines"):
         raise ConfigRefused(f"{name} is empty", "List at least one", path=name)
     twice = [i for i, value in enumerate(values) if value in values[:i]]
     if twice:
@@ -145,40 +230,76 @@ def clients(grid: Grid, sizes: Mapping[str, int]) -> int:
 
 def cells(grid: Grid, sizes: Mapping[str, int], data: str) -> Iterator[Cell]:
     """Every cell, seed by seed, so that what is done first can be compared. `data`: how an experiment finds the folder."""
-    n = clients(grid, sizes)
-    for seed, d, domain, method in itertools.product(grid.seeds, grid.domains, grid.leave_out or tuple(sizes), grid.methods):
-        place: dict[str, Plain] = {"folder": data, "leave_out": domain, "clients": n, "domains": d, "seed": seed}
-        text = write_yaml(experiment_of(grid, method, {**place, "share": grid.share, "shots": grid.shots}))
+    n, rows = clients(grid, sizes), variants(grid)
+    baselines = grid.baselines or (rows[0].label,)
+    for seed, d, domain, row in itertools.product(grid.seeds, grid.domains, grid.leave_out or tuple(sizes), rows):
+        text = write_yaml(experiment_of(grid, row, {"folder": data, **deal_of(grid, domain, n, d, seed)}))
         digest = hashlib.sha256(text.encode()).hexdigest()
         # The digest of its experiment, so that no result can be taken for another's.
-        key = f"{slug(method.name)}-{slug(domain)[:LONGEST]}-d{d}-s{seed}-{digest[:DIGITS]}"
+        key = f"{slug(row.label)}-{slug(domain)[:LONGEST]}-d{d}-s{seed}-{digest[:DIGITS]}"
         yield Cell(
-            label=method.name, method=method.method, leave_out=domain, domains=d, seed=seed, text=text, digest=digest, key=key
+            label=row.label,
+            method=row.method.method,
+            leave_out=domain,
+            domains=d,
+            seed=seed,
+            text=text,
+            digest=digest,
+            key=key,
+            sweep=row.method.name if row.swept else "",
+            baseline=row.label in baselines,
+            adapts=grid.protocol == ADAPT,
         )
 
 
-def experiment_of(grid: Grid, method: GridMethod, deal: Mapping[str, Plain]) -> dict[str, Plain]:
+def variants(grid: Grid) -> list[Variant]:
+    """The rows of a grid's tables: each method, or each combination of the values that it sweeps."""
+    return [
+        Variant(i, each, dict(zip(each.sweep, values, strict=True)))
+        for i, each in enumerate(grid.methods)
+        for values in itertools.product(*each.sweep.values())
+    ]
+
+
+def deal_of(grid: Grid, domain: str, n: int, d: int, seed: int) -> dict[str, Plain]:
+    """The deal of a cell, without its folder."""
+    made: dict[str, Plain] = {"leave_out": domain, "clients": n, "domains": d, "seed": seed, "share": grid.share}
+    share = {"target_share": grid.target_share or TARGET_SHARE} if grid.protocol == ADAPT else {}
+    return {**made, "shots": grid.shots, **share}
+
+
+def experiment_of(grid: Grid, row: Variant, deal: Mapping[str, Plain]) -> dict[str, Plain]:
     """A cell's experiment, as plain data. One thread, unless the base says otherwise: cells run side by side."""
     base = {"threads": 1, **{key: value for key, value in grid.base.items() if key != "config"}}
     return {
-        "name": method.name,
-        "method": method.method,
-        **({"preset": method.preset} if method.preset else {}),
-        "config": config_of(grid, method),
-        "world": plain_world(grid.world),
+        "name": row.label,
+        "method": row.method.method,
+        **({"preset": row.method.preset} if row.method.preset else {}),
+        "config": config_of(grid, row.method, row.swept),
+        "world": plain_world(world_of(grid, row.method)),
         "deal": deal,
         "seed": deal["seed"],
         **plain(base),
     }
 
 
-def config_of(grid: Grid, method: GridMethod) -> dict[str, Plain]:
-    """A method's settings: its own over those of all methods."""
-    return plain({**base_config(grid), **method.config})
+def config_of(grid: Grid, method: GridMethod, swept: Mapping[str, Plain] = EMPTY) -> dict[str, Plain]:
+    """A method's settings: its own, and those of a sweep, over those of all methods."""
+    return plain({**base_config(grid), **method.config, **swept})
+
+
+def world_of(grid: Grid, method: GridMethod) -> World:
+    """The world of a method's cells. Raises ConfigRefused."""
+    return world_in({**plain_world(grid.world), **method.world}) if method.world else grid.world
 
 
 def base_config(grid: Grid) -> Mapping[str, Plain]:
     return cast(Mapping[str, Plain], grid.base.get("config", {}))
+
+
+def as_word(value: Plain) -> str:
+    """A value of a sweep in a label, as YAML has it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def slug(text: str) -> str:

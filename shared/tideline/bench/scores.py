@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast
 
 from tideline.bench.grid import Cell
-from tideline.client.answers import RunResult
+from tideline.client.answers import RunResult, SiteResult
 from tideline.core.settings import Plain
 from tideline.report.charts import average
 
@@ -37,7 +37,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Score:
-    """A cell's result. id, ood in 0..1; cause: why it failed."""
+    """A cell's result. id, ood in 0..1; cause: why it failed.
+
+    rows: how many the accuracy ood is of, and its Wilson interval by them, low to high. bytes: of all messages.
+    """
 
     cell: Cell
     status: Status
@@ -48,6 +51,10 @@ class Score:
     seconds: float | None = None
     rounds: int | None = None
     curve: tuple[Point, ...] = ()
+    rows: int | None = None
+    low: float | None = None
+    high: float | None = None
+    bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -101,8 +108,25 @@ def scored(cell: Cell, result: RunResult) -> Score:
     """The numbers of a completed run (docs/result.md)."""
     own, unseen = means(result, {each["name"]: each["accuracy"] for each in result["clients"]})
     curve = tuple(Point(n, *means(result, shares)) for n, shares in by_round(result))
-    digest, seconds, rounds = result["state_digest"], result["seconds"], result["rounds"]
-    return Score(cell, Status.DONE, id=own, ood=unseen, state_digest=digest, seconds=seconds, rounds=rounds, curve=curve)
+    interval = next((result.get("scores", {}).get(c["name"], {}).get("accuracy") for c in result["clients"] if target(c)), None)
+    return Score(
+        cell,
+        Status.DONE,
+        id=own,
+        ood=unseen,
+        state_digest=result["state_digest"],
+        seconds=result["seconds"],
+        rounds=result["rounds"],
+        curve=curve,
+        rows=interval and interval["rows"],
+        low=interval and interval["low"],
+        high=interval and interval["high"],
+        bytes=sum(c["bytes_up"] + c["bytes_down"] for c in result["clients"]),
+    )
+
+
+def target(client: SiteResult) -> bool:
+    return client["role"] == "target"
 
 
 def means(result: RunResult, accuracy: Mapping[str, float | None]) -> tuple[float | None, float | None]:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from tideline.bench.choices import Choice, choices, with_choices
+from tideline.bench.estimates import Estimate, TargetRow, by, strongest, target_rows
 from tideline.bench.scores import METRICS, Row, Score, Spread, Status, rows
 from tideline.client.output import replace_file
 
@@ -15,13 +17,23 @@ Cell = str | float | None
 Lines = tuple[list[str], list[list[str]]]  # a header, and the lines below it
 RESULTS, CURVES, TABLE = "results.csv", "curves.csv", "table.md"
 COLUMNS = (
-    *("label", "method", "left_out", "domains", "seed", "status", "id", "ood", "rounds", "seconds"),
+    *("label", "method", "left_out", "domains", "seed", "status", "id", "ood", "rows", "rounds", "seconds", "bytes"),
     *("state_digest", "experiment_digest", "folder", "cause"),
 )
 NOTE = """\
 Percent. id: the mean over clients of the accuracy on their own held-out rows; ood: the accuracy on the whole domain that is left
 out. Mean over seeds ± sample standard deviation; where a mean is over all left-out domains, it is taken first. "n of m": so many
 of the seeds are done. Every number is in results.csv with the digests of its experiment and of its final state.
+"""
+
+
+NOTE_ON_TARGETS = """\
+Percent: the accuracy on each target's held-out rows, the mean over seeds with a 95 % interval, the wider one of Student's over
+seeds and Wilson's over the rows that score a run. mean: over the targets. gain: of the mean over that of the strongest baseline,
+seed by seed on the same rows, with Student's interval over seeds. MB: all messages of a run; seconds: how long it took. "n of m":
+so many of the seeds are done. A row that was chosen has at each target the numbers of the row that was chosen there; an oracle
+has seen the labels that score, so no method can be compared with it. Every number is in results.csv with the digests of its
+experiment and of its final state.
 """
 
 
@@ -41,8 +53,8 @@ def facts(score: Score) -> dict[str, Cell]:
     """A cell's values by the names of the columns."""
     cell = score.cell
     place = (cell.label, cell.method, cell.leave_out, cell.domains, cell.seed, score.status.value)
-    values = (score.id, score.ood, score.rounds, score.seconds, score.state_digest, cell.digest, cell.key, score.cause)
-    return dict(zip(COLUMNS, (*place, *values), strict=True))
+    values = (score.id, score.ood, score.rows, score.rounds, score.seconds, score.bytes)
+    return dict(zip(COLUMNS, (*place, *values, score.state_digest, cell.digest, cell.key, score.cause), strict=True))
 
 
 def curves(scores: Iterable[Score]) -> str:
@@ -61,16 +73,65 @@ def as_csv(lines: Iterable[Iterable[Cell]]) -> str:
 
 
 def markdown(scores: Sequence[Score], data: str) -> str:
-    """The tables: over all left-out domains, then for each d each of them; and what failed."""
-    made = rows(scores)
+    """The tables, and what failed."""
     counts = ", ".join(f"{sum(s.status is status for s in scores)} {status.value}" for status in Status)
-    parts = [f"# Results\n\n{len(scores)} cells: {counts}. Data: SHA-256 `{data}`.\n\n{NOTE}"]
-    for heading, (header, lines) in (("All left-out domains", overall(made)), *singles(made)):
+    note = NOTE_ON_TARGETS if adapts(scores) else NOTE
+    parts = [f"# Results\n\n{len(scores)} cells: {counts}. Data: SHA-256 `{data}`.\n\n{note}"]
+    for heading, (header, lines) in tables(scores):
         parts.append(f"## {heading}\n\n{piped(header, lines)}")
     failed = [[s.cell.words(), s.cause] for s in scores if s.status is Status.FAILED]
     if failed:
         parts.append("## Failed\n\n" + piped(["cell", "cause"], failed))
     return "\n".join(parts)
+
+
+def adapts(scores: Sequence[Score]) -> bool:
+    return any(score.cell.adapts for score in scores)
+
+
+def tables(scores: Sequence[Score]) -> Iterator[tuple[str, Lines]]:
+    """A grid's tables, each under a heading: of its targets, or over all left-out domains and of each; and what was chosen."""
+    chosen = list(choices(scores))
+    every = with_choices(scores, chosen)
+    if adapts(scores):
+        yield from targets(every)
+    else:
+        made = rows(every)
+        yield "All left-out domains", overall(made)
+        yield from singles(made)
+    if chosen:
+        yield "Chosen rows", picked(chosen)
+
+
+def targets(scores: Sequence[Score]) -> Iterator[tuple[str, Lines]]:
+    """For each d, under a heading: a method a line, its accuracy at each target and in the mean, its gain and its costs."""
+    for d, own in by(scores, lambda s: s.cell.domains).items():
+        made, base = target_rows(own), strongest(own)
+        names = list(made[0].targets)
+        header = ["method", *names, "mean", f"gain over {base}" if base else "gain", "MB", "seconds"]
+        yield f"Targets, d = {d}", (header, [target_line(row, names) for row in made])
+
+
+def target_line(row: TargetRow, names: Sequence[str]) -> list[str]:
+    cost = ["" if value is None else f"{value:.{digits}f}" for value, digits in ((row.megabytes, 2), (row.seconds, 1))]
+    shares = [estimated(row.targets[name]) for name in names]
+    return [row.label, *shares, estimated(row.all), estimated(row.gain, "+"), *cost]
+
+
+def estimated(estimate: Estimate | None, sign: str = "") -> str:
+    """A mean with its interval in percent: 83.2 (79.5 to 86.1)."""
+    if estimate is None:
+        return ""
+    text = f"{100 * estimate.mean:{sign}z.1f}"
+    if estimate.low is not None and estimate.high is not None:
+        text += f" ({100 * estimate.low:{sign}z.1f} to {100 * estimate.high:{sign}z.1f})"
+    return text if estimate.n == estimate.of else f"{text} ({estimate.n} of {estimate.of})"
+
+
+def picked(chosen: Sequence[Choice]) -> Lines:
+    """A choice a line, and the row that it is at each domain."""
+    names = list(chosen[0].picks)
+    return ["row", "d", *names], [[each.label, str(each.domains), *(each.picks[name] for name in names)] for each in chosen]
 
 
 def overall(made: Sequence[Row]) -> Lines:
@@ -107,7 +168,11 @@ def piped(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 def as_plain(scores: Sequence[Score], data: str) -> dict[str, object]:
     """All results as JSON data. Accuracies are in 0..1."""
-    return {"data_digest": data, "cells": list(map(facts, scores)), "rows": list(map(plain_row, rows(scores)))}
+    chosen = list(choices(scores))
+    every = with_choices(scores, chosen)
+    made: dict[str, object] = {"data_digest": data, "cells": list(map(facts, scores)), "rows": list(map(plain_row, rows(every)))}
+    made |= {"targets": list(map(asdict, target_rows(every)))} if adapts(scores) else {}
+    return {**made, "chosen": list(map(asdict, chosen))}
 
 
 def plain_row(row: Row) -> dict[str, object]:

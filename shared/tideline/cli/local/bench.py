@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 DATA, CACHE = "data", "data.json"
 PROCESSES = "processes"
+WITH_DEVIATIONS = "Percent, mean over left-out domains, then over seeds ± standard deviation"
+WITH_INTERVALS = "Percent on each target's held-out rows, mean over seeds with 95 % intervals"
 
 
 def bench(
@@ -40,7 +42,7 @@ def bench(
     networks: Networks = None,
     as_json: Json = False,
 ) -> None:
-    """Compare methods over left-out domains, domains per client and seeds: every run of a grid, and tables of the results.
+    """Compare methods over left-out domains or targets and seeds: every run of a grid, and tables of the results.
 
     Runs that are done are not repeated: give the same command again to continue after an interruption.
     """
@@ -161,14 +163,12 @@ def finish(scores: Sequence[Score], out: Path, data: str, as_json: bool) -> int:
 
 
 def show_scores(scores: Sequence[Score], failed: Sequence[Score]) -> None:
-    from tideline.bench.scores import rows
-    from tideline.bench.tables import overall, singles
+    from tideline.bench.tables import adapts, tables
     from tideline.cli.tables import show, table
 
-    made = rows(scores)
-    first = ("Percent, mean over left-out domains, then over seeds ± standard deviation", overall(made))
-    for heading, (header, lines) in (first, *singles(made)):
-        show(table(heading, header, lines, right=range(1, len(header))))
+    first = WITH_INTERVALS if adapts(scores) else WITH_DEVIATIONS
+    for i, (heading, (header, lines)) in enumerate(tables(scores)):
+        show(table(heading if i else first, header, lines, right=range(1, len(header))))
         typer.echo()
     for score in failed:
         typer.echo(clean(f"Failed: {score.cell.words()}: {score.cause}"))

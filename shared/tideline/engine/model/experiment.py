@@ -119,7 +119,7 @@ class SiteSource:
 class DealData:
     """Simulated sites that share out one folder of domains. The rule settles which other keys have a meaning, and their defaults.
 
-    leave-out  client-1 to client-N, sources, and `unseen`, a target
+    leave-out  client-1 to client-N, sources, and `unseen`, a target; with `target_share` it has rows to adapt with
     dirichlet  client-1 to client-N, of which some have labels for most of their rows and the others, targets, for none
     """
 
@@ -131,6 +131,12 @@ class DealData:
     leave_out: str | None = setting(None, doc="leave-out: the domain that no client has, and on which `unseen` is scored.")
     domains: int | None = setting(None, low=1, doc="leave-out: number of source domains of each client, d.")
     shots: int | None = setting(None, low=0, doc="leave-out: rows of that domain in each client's training. [default: 0]")
+    target_share: float | None = setting(
+        None,
+        low=0.001,
+        high=0.999,
+        doc="leave-out: share of its rows that score `unseen`, which trains on the others without labels. [default: all]",
+    )
     labelled: int | None = setting(None, low=1, doc="dirichlet: number of clients with labels. [default: 5]")
     case: str | None = setting(
         None,

@@ -1,7 +1,8 @@
 """How data are dealt to sites: pure functions from sizes to rows.
 
 `deal` is for domain generalisation: one domain is left out and scored by, the rows of all others, the source domains, go to N
-clients that hold d of them each (Bartholet et al., 2024, algorithm 5).
+clients that hold d of them each (Bartholet et al., 2024, algorithm 5). With a target share it is for domain adaptation: the site
+of the domain that is left out trains on its other rows, without their labels.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class Deal:
     share   of each client's rows that are its own held-out rows, in (0, 1), at least one row
     shots   rows of the domain that is left out which join each client's training rows; they are not used for scoring
     seed    of everything that is drawn
+    target_share  of the rows of the domain that is left out that score, in (0, 1), at least one row; the unseen site trains
+            on the others without labels. None: all of them score
     """
 
     leave_out: str
@@ -35,6 +38,7 @@ class Deal:
     seed: int = 0
     share: float = 0.1
     shots: int = 0
+    target_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ def deal(sizes: Mapping[str, int], rule: Deal) -> dict[str, Hands]:
 
     Every row of the source domains is at one client, on one side. The unseen site holds out all rows of its domain but the
     shots, which are its training rows; without shots its first row is for training as well, since a site has at least one.
+    With a target share it holds out that share, drawn from the seed; all other rows are for training, without their labels.
     Depends on sizes, names and rule alone. Raises ConfigRefused; its `path` is a field of the rule.
     """
     check(sizes, rule)
@@ -83,11 +88,12 @@ def deal(sizes: Mapping[str, int], rule: Deal) -> dict[str, Hands]:
         name = f"client-{i + 1}"
         more = {rule.leave_out: Hand(shots[i], none())} if rule.shots else {}
         sites[name] = hold_out(name, parts, rule) | more
-    return sites | {UNSEEN: {rule.leave_out: unseen(sizes[rule.leave_out], shots)}}
+    n, share = sizes[rule.leave_out], rule.target_share
+    return sites | {UNSEEN: {rule.leave_out: unseen(n, shots) if share is None else target(n, rule, share)}}
 
 
 def check(sizes: Mapping[str, int], rule: Deal) -> None:
-    """Raises ConfigRefused unless there is such a domain, rows of it are left to score, and share and shots make sense."""
+    """Raises ConfigRefused unless there is such a domain, rows of it are left to score, and shares and shots make sense."""
     if rule.leave_out not in sizes:
         todo = f"Use one of: {', '.join(sorted(sizes))}{nearest(rule.leave_out, sorted(sizes))}"
         raise ConfigRefused(f"There is no domain {rule.leave_out} to leave out", todo, path="leave_out")
@@ -98,6 +104,21 @@ def check(sizes: Mapping[str, int], rule: Deal) -> None:
     if rule.shots < 0 or taken >= n:
         what = f"{rule.clients} clients with {rule.shots} shots each take {taken} of the {n} rows of {rule.leave_out}"
         raise ConfigRefused(what, "Leave rows to score by: ask for fewer shots", path="shots")
+    if rule.target_share is not None:
+        check_target(n, rule, rule.target_share)
+
+
+def check_target(n: int, rule: Deal, share: float) -> None:
+    """Raises ConfigRefused unless the n rows of a target can be divided, and no client is to have labels of them."""
+    if not 0 < share < 1:
+        what = f"target_share is {share:g}; the target is scored on some of its rows, and adapts with the others"
+        raise ConfigRefused(what, "Give a number between 0 and 1, such as 0.2", path="target_share")
+    if rule.shots:
+        what = f"target_share gives the rows of {rule.leave_out} to the unseen site, and shots would give clients their labels"
+        raise ConfigRefused(what, "Leave one of the two out", path="shots")
+    if n < 2:
+        what = f"The domain {rule.leave_out} has a single row, which cannot be split in training and held-out rows"
+        raise ConfigRefused(what, "Leave another domain out, or add rows", path="leave_out")
 
 
 def split_domains(sizes: Mapping[str, int], clients: int, domains: int, seed: int) -> list[dict[str, Rows]]:
@@ -165,6 +186,12 @@ def unseen(n: int, shots: list[Rows]) -> Hand:
     train = np.sort(np.concatenate(shots))
     rows = np.arange(n, dtype=np.int64)
     return Hand(train, np.setdiff1d(rows, train)) if len(train) else Hand(rows[:1], rows)
+
+
+def target(n: int, rule: Deal, share: float) -> Hand:
+    """The site that adapts: it trains on rows without labels, and is scored on others."""
+    rows, held = split_rows(n, seed_of(rule.seed, "target", rule.leave_out), share)
+    return Hand(none(), held, rows)
 
 
 def seed_of(seed: int, *words: str) -> int:
