@@ -187,7 +187,8 @@ def check_world(grid: Grid, method: GridMethod, path: str) -> None:
         world_of(grid, method)
     except ConfigRefused as error:
         own = str(error.context.get("path", "")).removeprefix("world.")
-        raise ConfigRefused(error.what, error.todo, path=f"{path}.{own}" if own in method.world else path) from None
+        known = own.split(".")[0] in method.world
+        raise ConfigRefused(error.what, error.todo, path=f"{path}.{own}" if known else path) from None
 
 
 def check_protocol(grid: Grid) -> None:
