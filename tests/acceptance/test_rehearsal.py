@@ -73,5 +73,5 @@ def test_the_commands(tmp_path: Path) -> None:
         assert "Not rehearsed at carl" in said and "forbids rehearsing" in said
         run = next(line for line in ended.stderr.splitlines() if line.startswith("Run ")).removeprefix("Run ")
         model = tide_process("run", "export", run, "--out", tmp_path / "model.safetensors", "--home", made.folder)
-        assert model.returncode == 0 and "chosen for dora" in model.stdout + model.stderr, model.stderr
+        assert model.returncode == 0 and "Chosen for dora" in model.stdout + model.stderr, model.stderr
         assert f"{run}-s0-0" not in tide_process("run", "list", "--home", made.folder).stdout

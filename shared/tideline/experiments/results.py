@@ -6,6 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,9 +21,10 @@ from tideline.client.http import Client
 from tideline.core.algorithm import AnyAlgorithm, Methods, RunModel, SiteModels, resolve
 from tideline.core.errors import NotFound, Refused
 from tideline.core.record import Weights
-from tideline.core.run import ALL, Digest, World, world_in
+from tideline.core.run import ALL, Digest, Role, World, world_in
 from tideline.core.settings import nearest
 from tideline.engine.model.runs import Status
+from tideline.experiments.chosen import Chosen, chosen_for, chosen_model
 from tideline.learning.frozen import base_of, whole
 from tideline.learning.in_world import in_world, statistics_in
 from tideline.learning.model_file import BEST, FINAL, Model, Origin
@@ -216,9 +218,8 @@ def remote_model(client: Client, run: str, site: str | None, methods: Methods, w
     """
     result = client.run(quote(run, safe=""))
     if result.get("verdict"):
-        chosen, hint = chosen_run(result, site)
-        model, more = remote_model(client, chosen, None, methods, which)
-        return model, " ".join(filter(None, (hint, more)))
+        of = chosen_for(result, site)
+        return chosen_model(result, of, partial(model_for, client, methods, which)), f"Chosen for {of.target}: {shares(of)}"
     with tempfile.TemporaryDirectory(prefix="tideline-") as folder:
         parts = FolderParts(Path(folder), durable=False)
         ended = Ended(result, methods, which, parts)
@@ -230,29 +231,16 @@ def remote_model(client: Client, run: str, site: str | None, methods: Methods, w
         return made, hint_of(ended.result) if which == FINAL else ""
 
 
-def chosen_run(result: RunResult, target: str | None) -> tuple[str, str]:
-    """The run of a rehearsal in which the candidate that counts most at a target was trained, and what to know of it.
+def model_for(client: Client, methods: Methods, which: str, run: str, target: str) -> Model:
+    """The model that a run has for a target: its own, where the coordinator knows it, or the run's. Raises Refused errors."""
+    sites = resolve(methods, client.run(quote(run, safe=""))["method"]).site_models
+    known = sites is not None and sites.known is not None and Role.TARGET in sites.roles
+    return remote_model(client, run, target if known else None, methods, which)[0]
 
-    target: may be left out where there is one. Raises NotFound, Refused.
-    """
-    verdict = result.get("verdict")
-    if not verdict or not verdict["runs"]:
-        what = f"The rehearsal {result['run']} has trained nothing for its targets"
-        raise NotFound(what, "Start it with then: run, as tideline adapt does", path="run")
-    found = {each["name"]: each["chosen"] for each in verdict["targets"]}
-    todo = f"Name one: --site {' or '.join(list(found)[:SHOWN])}"
-    if not found:
-        raise Refused(f"The rehearsal {result['run']} has chosen nothing yet", WAIT.format(run=result["run"]), path="run")
-    if target is None and len(found) > 1:
-        raise NotFound("Each target may have another model", todo, path="site")
-    name = next(iter(found)) if target is None else target
-    if name not in found:
-        raise NotFound(
-            f"{name} is no target of the rehearsal", f"Name one: --site {' or '.join(list(found)[:SHOWN])}", path="site"
-        )
-    first, *others = found[name]
-    share = f", which has {100 * found[name][first]:.0f} % of the vote" if others else ""
-    return verdict["runs"][first], f"This is the model of {first}{share}, chosen for {name}."
+
+def shares(of: Chosen) -> str:
+    """What votes, with its share."""
+    return " and ".join(f"{name} ({100 * share:.0f} %)" if share < 1 else name for name, share in of.weights.items())
 
 
 def fetch(client: Client, run: str, parts: FolderParts, which: str = FINAL) -> Digest:

@@ -20,7 +20,7 @@ from tideline.client.export import export
 from tideline.client.output import make_folder, replace_bytes, replace_file, warn
 from tideline.client.watching import Watcher
 from tideline.core.algorithm import Methods
-from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.errors import ConfigRefused, DataRefused, NotFound
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.run import ClientId, Role, RunId, Selection, World
 from tideline.core.settings import Plain, nearest, plain
@@ -34,6 +34,7 @@ from tideline.engine.simulation.homes import Home, Scratch
 from tideline.engine.simulation.lasting import Lasting
 from tideline.engine.simulation.pools import InlinePool, ProcessPool, check_jobs, cores
 from tideline.engine.simulation.ray_pool import RayPool
+from tideline.experiments.chosen import chosen_for, chosen_model
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.initial_weights import packed
 from tideline.experiments.results import Ended, from_state
@@ -369,17 +370,21 @@ def last_and_best(federation: Federation, run: RunId, result: RunResult, methods
 
 
 def chosen_models(federation: Federation, run: RunId, result: RunResult, methods: Methods) -> Iterator[tuple[str, Model]]:
-    """Of a rehearsal the model of what counts most at each target, as `model-TARGET`; as `model` where there is one target."""
+    """Of a rehearsal what was chosen for each target, as `model-TARGET`; as `model` where there is one target."""
     verdict = result.get("verdict")
-    targets = verdict["targets"] if verdict and verdict["runs"] else []
+    targets = [each["name"] for each in verdict["targets"]] if verdict and verdict["runs"] else []
+
+    def model_in(child: str, target: str) -> Model:
+        own = cast("RunResult", result_of(federation.journal, RunId(child), federation.clock.now()))
+        models = dict(models_of(federation, RunId(child), own, methods))
+        model = models.get(f"model-{target}") or models.get("model")
+        if model is None:
+            raise NotFound(f"The run {child} ends in no model", "See its method's page")
+        return model
+
     for target in targets:
-        assert verdict is not None
-        child = RunId(verdict["runs"][next(iter(target["chosen"]))])
-        own = cast("RunResult", result_of(federation.journal, child, federation.clock.now()))
-        models = dict(models_of(federation, child, own, methods))
-        model = models.get(f"model-{target['name']}") or models.get("model")
-        if model is not None:
-            yield "model" if len(targets) == 1 else f"model-{target['name']}", model
+        with contextlib.suppress(NotFound):
+            yield "model" if len(targets) == 1 else f"model-{target}", chosen_model(result, chosen_for(result, target), model_in)
 
 
 def models_of(federation: Federation, run: RunId, result: RunResult, methods: Methods) -> Iterator[tuple[str, Model]]:

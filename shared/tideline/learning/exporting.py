@@ -15,7 +15,7 @@ from tideline.learning.weights import SUFFIX, save_torch
 def written_torch(model: Model, path: Path) -> None:
     """A state dict, with the tensors that rows are normalised by beside. Raises Refused for a model that takes them of rows."""
     if model.by_given:
-        what = f"The model normalises by the rows that it is given ({model.scaling.kind}), which a state dict has no place for"
+        what = "The model normalises by the rows that it is given, which a state dict has no place for"
         raise Refused(what, "Use --format safetensors; or export a site's own model at the site: it has its statistics inside")
     save_torch(model.own | inside(model.statistics), path)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,7 +27,8 @@ from tideline.learning.weights import SUFFIX, check_tensor
 from tideline.nets import forms
 
 KEY = "tideline.model"  # of the metadata
-FORMAT, PLAIN = 2, 1  # of a model that normalises its rows, and of one that does not
+PLAIN, NORMALISED, FORMAT = 1, 2, 3  # of a model that does neither of these, of one that normalises its rows, of a vote
+VOTE = "vote"  # the form of a model that averages others
 INSIDE = "normalisation."  # before the names of the tensors that it normalises by
 WHICH = FINAL, BEST = "final", "best"  # models of a run or a site
 AGAIN = "Export the model again, and copy the whole file"
@@ -60,6 +61,7 @@ class Model:
 
     form, options   a name in tideline.nets.forms, and what it is given
     scaling         how it normalises rows, if it does, and by what; None: by the statistics of the rows that it is given
+    members         of a vote: models whose probabilities are averaged; it has no weights of its own
     """
 
     world: World
@@ -69,17 +71,39 @@ class Model:
     origin: Origin = field(default_factory=Origin)
     scaling: Normalise = NO_SCALING
     statistics: Statistics | None = None
+    members: tuple[Member, ...] = ()
 
     @property
     def by_given(self) -> bool:
         """Whether it normalises by the rows that it is given."""
+        if self.members:
+            return any(member.model.by_given for member in self.members)
         return self.scaling.kind is not Scaling.NONE and self.statistics is None
 
     @property
     def own(self) -> dict[str, Tensor]:
         """The weights by the network's own names; a form that has more than the network keeps its names."""
+        if self.members:
+            return {f"{i}.{name}": w for i, each in enumerate(self.members) for name, w in tensors_of(each.model).items()}
         names = nets.own_names(self.world) if self.form == NETWORK else {}
         return {names.get(name, name): w for name, w in self.weights.items()}
+
+
+@dataclass(frozen=True)
+class Member:
+    """A model with its share of a vote."""
+
+    share: float
+    model: Model
+
+
+def vote_of(members: Sequence[tuple[float, Model]], origin: Origin) -> Model:
+    """A model that averages the probabilities of others, by shares of sum 1. Raises ConfigRefused for others' classes."""
+    first = members[0][1]
+    for _, other in members[1:]:
+        check_classes(other.world, first.world)
+    world = replace(first.world, normalise=None)
+    return Model(world=world, weights=EMPTY, form=VOTE, origin=origin, members=tuple(Member(*each) for each in members))
 
 
 @dataclass(frozen=True)
@@ -99,19 +123,28 @@ class About:
 
 def packed(model: Model) -> bytes:
     """The bytes of a model's file."""
+    # A single key: the order of several would not be the same each time.
+    return save(tensors_of(model), {KEY: json.dumps(plain(about_of(model)), sort_keys=True, ensure_ascii=False)})
+
+
+def tensors_of(model: Model) -> dict[str, Tensor]:
+    """All tensors of a model's file."""
+    return {name: w.detach().cpu().contiguous().clone() for name, w in (model.own | inside(model.statistics)).items()}
+
+
+def about_of(model: Model) -> About:
+    """The metadata. Those of a vote's members stand in its options."""
     normalises = model.scaling.kind is not Scaling.NONE
-    tensors = {name: w.detach().cpu().contiguous().clone() for name, w in (model.own | inside(model.statistics)).items()}
-    about = About(
-        format=FORMAT if normalises else PLAIN,
+    members: list[Plain] = [{"share": each.share, "about": plain(about_of(each.model))} for each in model.members]
+    return About(
+        format=FORMAT if members else NORMALISED if normalises else PLAIN,
         world=plain_world(model.world),
         form=model.form,
-        options=model.options,
+        options={"members": members} if members else model.options,
         normalisation=normalisation_of(model) if normalises else None,
-        digest=digest_of(tensors),
+        digest=digest_of(tensors_of(model)),
         origin=model.origin,
     )
-    # A single key: the order of several would not be the same each time.
-    return save(tensors, {KEY: json.dumps(plain(about), sort_keys=True, ensure_ascii=False)})
 
 
 def inside(by: Statistics | None) -> dict[str, Tensor]:
@@ -138,6 +171,10 @@ class Normalisation:
 
 def module_of(model: Model, device: str = "cpu") -> nn.Module:
     """What predicts, in evaluation mode: the form's module, which normalises by itself where it is known by what."""
+    if model.members:
+        return forms.Vote(
+            [module_of(each.model, device) for each in model.members], [each.share for each in model.members]
+        ).eval()
     net = forms.loaded(model.form, model.world, model.weights, model.options, device)
     return net if model.statistics is None else layered(net, model.statistics, model.scaling.at, device)
 
@@ -173,12 +210,18 @@ def read_model(path: Path | str) -> Model:
 
 def unpacked(file: Path) -> Model:
     said, tensors = contents(file)
-    about = about_in(said)
+    return assembled(about_in(said), tensors)
+
+
+def assembled(about: About, tensors: Weights) -> Model:
+    """The model of metadata and tensors. Raises DataRefused, ConfigRefused."""
     world = world_in(about.world)
     for name, w in tensors.items():
         check_tensor(name, w)
     if digest_of(tensors) != about.digest:
         raise DataRefused("the tensors are not those that its metadata name", AGAIN)
+    if about.form == VOTE:
+        return replace(vote_of(members_in(about, tensors), about.origin), world=world)
     scaling, by = normalisation_in(about, world, tensors)
     names = {own: name for name, own in nets.own_names(world).items()} if about.form == NETWORK else {}
     weights = {names.get(own, own): w for own, w in tensors.items() if by is None or not own.startswith(INSIDE)}
@@ -193,6 +236,35 @@ def unpacked(file: Path) -> Model:
     )
     forms.check(model.form, world, weights, model.options)
     return model
+
+
+@dataclass(frozen=True)
+class Voter:
+    """A member as it is read."""
+
+    share: float = setting(low=0.0, high=1.0, doc="of the vote")
+    about: Mapping[str, Plain] = setting(doc="its own metadata")
+
+
+@dataclass(frozen=True)
+class Voters:
+    members: tuple[Voter, ...] = setting(doc="the models that vote")
+
+
+def members_in(about: About, tensors: Weights) -> list[tuple[float, Model]]:
+    """The members of a vote. Raises DataRefused where there is none, or where one votes on others' votes."""
+    voters = parse(Voters, about.options, "options").members
+    made = []
+    for i, voter in enumerate(voters):
+        own = parse(About, voter.about, f"options.members[{i}].about")
+        if own.form == VOTE:
+            raise DataRefused("a member of its vote is a vote itself", AGAIN)
+        prefix = f"{i}."
+        mine = {name.removeprefix(prefix): w for name, w in tensors.items() if name.startswith(prefix)}
+        made.append((voter.share, assembled(own, mine)))
+    if not made:
+        raise DataRefused("it is a vote without members", AGAIN)
+    return made
 
 
 def normalisation_in(about: About, world: World, tensors: Weights) -> tuple[Normalise, Statistics | None]:
@@ -235,9 +307,7 @@ def about_in(said: str) -> About:
         raise DataRefused("its metadata are damaged: they are no JSON", AGAIN) from error
     version = given.get("format") if isinstance(given, dict) else None
     if isinstance(version, int) and version > FORMAT:
-        raise DataRefused(
-            f"it is of format {version}, and this version reads up to {FORMAT}", "Install the version that wrote it"
-        )
+        raise DataRefused(f"it is of format {version}, and this version reads up to {FORMAT}", "Install the version that wrote it")
     try:
         about = parse(About, given, "")
     except ConfigRefused as error:

@@ -41,7 +41,7 @@ def save_onnx(model: Model, path: Path) -> None:
     Raises ConfigRefused without the extra; Refused for an operator that cannot be exported, or a file that predicts otherwise.
     """
     if model.by_given:
-        what = f"The model normalises by the rows that it is given ({model.scaling.kind}), which an ONNX file cannot"
+        what = "The model normalises by the rows that it is given, which an ONNX file cannot"
         raise Refused(what, "Export a site's own model at the site: it has that site's statistics inside; or use safetensors")
     check_installed()
     net = Both(module_of(model)).eval()

@@ -18,7 +18,7 @@ from tideline.core.run import Place
 from tideline.core.settings import Plain
 from tideline.learning.formats.scan import Part, scan
 from tideline.learning.formats.transforms import times
-from tideline.learning.model_file import Model, module_of, read_model
+from tideline.learning.model_file import Member, Model, module_of, read_model
 from tideline.learning.normalising import encoder_in, own_statistics
 from tideline.learning.sites.named import place_in
 from tideline.learning.sites.scan import check_no_part, scan_python
@@ -99,11 +99,22 @@ class Classifier(nn.Module):
 
         Raises DataRefused for fewer than two rows.
         """
+        if self.model.members:
+            return self.voting_by(list(parts))
         scaling, k = self.model.scaling, self.world.inputs[0]
         if scaling.at is Place.FEATURES:
             encoder, k = encoder_in(self.network), width(self.world)
             parts = (features(encoder, part, self.device) for part in parts)
         return Classifier(replace(self.model, statistics=own_statistics(parts, scaling.kind, k)), self.device)
+
+    def voting_by(self, parts: Sequence[Tensor]) -> Classifier:
+        """The same of a vote, whose members normalise each by itself."""
+
+        def member(each: Member) -> Member:
+            own = each.model
+            return replace(each, model=Classifier(own, self.device).normalising_by(parts).model) if own.by_given else each
+
+        return Classifier(replace(self.model, members=tuple(map(member, self.model.members))), self.device)
 
     def none(self) -> Tensor:
         """Probabilities of no rows (0, classes)."""

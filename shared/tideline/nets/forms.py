@@ -6,7 +6,7 @@ model file holds. A form is built to hold given tensors: their names and shapes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +60,18 @@ class Committee(nn.Module):
         weight, bias, share = (self.get_buffer(f"{of}_{part}") for part in ("weight", "bias", "share"))
         p = (torch.einsum("nd,mkd->mnk", z, weight) + bias[:, None]).softmax(-1)
         return (share[:, None, None] * p).sum(0)
+
+
+class Vote(nn.Module):
+    """The mean of the probabilities of modules, by shares of sum 1. x (n, *inputs) -> log of probabilities (n, classes)."""
+
+    def __init__(self, modules: Sequence[nn.Module], shares: Sequence[float]) -> None:
+        super().__init__()
+        self.voters, self.shares = nn.ModuleList(modules), tuple(shares)
+
+    def forward(self, x: Tensor) -> Tensor:
+        each = [share * module(x).softmax(1) for share, module in zip(self.shares, self.voters, strict=True)]
+        return torch.stack(each).sum(0).clamp_min(LEAST).log()
 
 
 class Prototypes(nn.Module):
