@@ -104,3 +104,22 @@ def test_a_rehearsal_writes_what_it_chose(tmp_path: Path) -> None:
     right = float((model.predict(held.x.all()).classes == held.y).float().mean())
     (dora,) = [each for each in result["clients"] if each["name"] == "dora"]
     assert right == pytest.approx(dora["accuracy"]) and "A vote of" in model.model.origin.note
+
+
+def test_from_python() -> None:
+    """The usual candidates of features, the verdict, and the model of the target, by its name or without."""
+    rng = torch.Generator().manual_seed(0)
+
+    def rows() -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.arange(90) % CLASSES
+        x = 2.5 * torch.eye(CLASSES, 6)[y] + torch.randn(90, 6, generator=rng)
+        return x * torch.exp(torch.randn(6, generator=rng)) + 3 * torch.randn(6, generator=rng), y
+
+    sites = {name: tideline.Site(train=rows(), role=ROSTER[name]) for name in ROSTER}
+    given = {"config": {"rounds": 3, "rate": 0.1}, "world": {"model": "linear"}, "rehearse": {"on": 2}, "then": "run"}
+    run = tideline.simulate(given, sites=sites, progress=False)
+    verdict = run.result.verdict
+    assert run.status == "completed" and verdict is not None, run.cause
+    assert verdict["candidates"][0] == "no adaptation" and len(verdict["candidates"]) == 6
+    x, _ = rows()
+    assert torch.equal(run.model().predict(x).classes, run.model(site="dora").predict(x).classes)

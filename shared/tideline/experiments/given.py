@@ -18,7 +18,7 @@ from tideline.engine.model.experiment import read_experiment
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.experiments.files import ExperimentText
-from tideline.experiments.simulation import HERE, best_models, check_best_names, home_in, models_of, play
+from tideline.experiments.simulation import HERE, all_models, check_best_names, home_in, play
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.model_file import Model
 from tideline.learning.sites.site import Site, holdings_of
@@ -51,7 +51,7 @@ class GivenSite:
 def simulate_given(
     text: ExperimentText, methods: Methods, sites: Mapping[str, Site], out: Path | None, progress: bool
 ) -> tuple[RunResult, dict[str, Model]]:
-    """Run an experiment with sites that a program gives; its result, and its models as `models_of` and `best_models` name them.
+    """Run an experiment with sites that a program gives; its result, and its models as `all_models` names them.
 
     `out` takes result.json, the state and the models. Such a simulation does not go on after it was killed.
     """
@@ -76,8 +76,7 @@ def simulate_given(
         with contextlib.closing(Federation(methods=methods, sites=own, home=home)) as federation:
             result = play(federation, placed, {}, out, methods, quiet=not progress)
             if result["status"] == Status.COMPLETED:
-                for found in (models_of, best_models):
-                    models |= dict(found(federation, RunId(result["run"]), result, methods))
+                models |= dict(all_models(federation, RunId(result["run"]), result, methods))
                 models = {name: in_memory(model) for name, model in models.items()}
     return result, models
 
@@ -93,4 +92,5 @@ def check_given(text: ExperimentText, sites: Mapping[str, Site]) -> None:
 
 def in_memory(model: Model) -> Model:
     """A model whose tensors are no maps of files."""
-    return replace(model, weights={name: w.clone() for name, w in model.weights.items()})
+    members = tuple(replace(each, model=in_memory(each.model)) for each in model.members)
+    return replace(model, weights={name: w.clone() for name, w in model.weights.items()}, members=members)

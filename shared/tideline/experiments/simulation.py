@@ -357,14 +357,17 @@ def write(federation: Federation, run: RunId, result: RunResult, out: Path, meth
     if federation.run_service.find(run).status is Status.COMPLETED:
         root, size = federation.journal.rounds(run)[-1].state[0]
         export(lambda digest, _: contextlib.nullcontext(federation.parts.view(digest)), root, size, out / "state.safetensors")
-        found = chosen_models if result.get("verdict") else last_and_best
-        for name, model in found(federation, run, result, methods):
+        for name, model in all_models(federation, run, result, methods):
             replace_bytes(out / f"{name}.safetensors", packed_model(model))
     # Last, and whole or not at all: with it everything is there.
     replace_file(out / "result.json", json.dumps(result, indent=2) + "\n")
 
 
-def last_and_best(federation: Federation, run: RunId, result: RunResult, methods: Methods) -> Iterator[tuple[str, Model]]:
+def all_models(federation: Federation, run: RunId, result: RunResult, methods: Methods) -> Iterator[tuple[str, Model]]:
+    """Of a completed run by name: what a rehearsal chose, or else the last models and those of the best round."""
+    if result.get("verdict"):
+        yield from chosen_models(federation, run, result, methods)
+        return
     yield from models_of(federation, run, result, methods)
     yield from best_models(federation, run, result, methods)
 

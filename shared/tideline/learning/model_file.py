@@ -307,7 +307,8 @@ def about_in(said: str) -> About:
         raise DataRefused("its metadata are damaged: they are no JSON", AGAIN) from error
     version = given.get("format") if isinstance(given, dict) else None
     if isinstance(version, int) and version > FORMAT:
-        raise DataRefused(f"it is of format {version}, and this version reads up to {FORMAT}", "Install the version that wrote it")
+        what = f"it is of format {version}, and this version reads up to {FORMAT}"
+        raise DataRefused(what, "Install the version that wrote it")
     try:
         about = parse(About, given, "")
     except ConfigRefused as error:

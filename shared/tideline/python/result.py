@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tideline.client.answers import RunResult
+from tideline.client.answers import RunResult, Verdict
 
 ENDS = ("low", "high")  # of an interval, after the name of a metric
 
@@ -99,6 +99,11 @@ class Result:
             notes=tuple(data.get("notes", ())),
             data=data,
         )
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What a rehearsal came to, by the keys of docs/rehearsal.md; None of other runs."""
+        return self.data.get("verdict")
 
     def accuracy(self, role: str | None = None) -> float | None:
         """The mean accuracy of the sites that were scored, of one role or of all; None where none was."""

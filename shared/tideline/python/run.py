@@ -119,6 +119,8 @@ class SimulatedRun(Run):
     def _model(self, site: str | None, which: str) -> Model:
         kind = "model" if which == FINAL else f"model-{which}"
         found = self._models.get(kind if site is None else f"{kind}-{site}")
+        if found is None and site is not None and self._result.get("verdict"):
+            found = self._models.get(kind)  # of the only target
         if found is not None:
             return found
         if self._result["status"] != Status.COMPLETED:
