@@ -33,7 +33,7 @@ pytestmark = pytest.mark.processes
 SITES = {"anna": "source", "bert": "source", "carl": "target"}
 TRAIN, HELD = {"anna": 211, "bert": 223, "carl": 227}, 30  # primes, so that no axis of a network is as long by chance
 PIXELS = 64
-WORLD = {"inputs": [PIXELS], "classes": 10, "model": "mlp"}
+WORLD = {"inputs": [PIXELS], "classes": 10, "model": "mlp", "normalise": "none"}
 RATE = 0.5
 # Every half is of all rows of its site: then whoever has the rows knows the gradient.
 WHOLE = {"source_rounds": 0, "rounds": 1, "identify_steps": 1, "identify_batch": 256, "identify_rate": 64 * RATE, "batch": 17}
