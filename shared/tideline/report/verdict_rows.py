@@ -79,7 +79,8 @@ def sentences_of(result: RunResult) -> Iterator[str]:
 
 
 def expected(target: ExpectedAt) -> Iterator[str]:
-    yield f"take {' and '.join(target['chosen'])}"
+    *others, last = target["chosen"]
+    yield f"let {', '.join(others)} and {last} vote" if others else f"take {last}"
     if target["gain"]:
         yield f"expect {signed(target['gain']['value'])} points ({ends(target['gain'])})"
     if sure := target["accuracy"]:
