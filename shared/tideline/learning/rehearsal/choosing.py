@@ -190,8 +190,8 @@ def agreed(state: State, replies: Replies[Agreed], turn: Turn[Rehearsing]) -> St
 
 def foretold(state: State, replies: Replies[Foretold], turn: Turn[Rehearsing]) -> Folded[State]:
     """What to expect at each target that told of its rows."""
-    told = {name: within_rows(reply) for name, reply in replies.items() if reply.rows}
-    found = {name: at_target(state, turn, name, reply) for name, reply in told.items()}
+    likely = {name: within_rows(reply) for name, reply in replies.items() if reply.rows}
+    found = {name: at_target(state, turn, name, reply) for name, reply in likely.items()}
     return Folded(state, tables=report.expectations(found, turn))
 
 
