@@ -10,6 +10,7 @@ from tests.rehearsal.stage import SHORT, WORLD, experiment, federation
 from tideline.core.errors import Refused
 
 TWO = {"anna": "source", "bert": "source", "dora": "target"}
+MANY = {"anna": "source", "bert": "source", **{f"site-{i}": "target" for i in range(834)}}
 IMAGES = {"inputs": [1, 8, 8], "classes": 3, "model": "lenet"}
 BAD: list[tuple[dict[str, Any], str, str]] = [
     (experiment("fedavgg"), "rehearse.candidates[0].method", "fedavg"),
@@ -32,6 +33,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
         "there is one",
     ),
     (experiment(SHORT, world={**WORLD, "normalise": "shared"}, roster=TWO), "world.normalise", "there is one"),
+    (experiment(SHORT, roster=MANY), "roster", "room for 833"),
     (experiment(SHORT, reference={"method": "local"}), "reference", "no adaptation"),
     ({**experiment(SHORT), "rehearse": None, "method": "fedavg", "then": "run"}, "then", "rehearse"),
     ({**experiment(SHORT), "rehearse": None, "method": "rehearsal", "config": {}}, "method", "no method"),

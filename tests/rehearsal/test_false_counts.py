@@ -11,11 +11,16 @@ from torch import Generator
 
 from tests.rehearsal.stage import WORLD
 from tideline.core.phase import EXPECTED, GAINS, Folded, Replies, Turn
+from tideline.core.record import Nothing
+from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, Member, Role, world_in
+from tideline.core.step import Data, Site, View
 from tideline.learning.rehearsal import begin, choosing
+from tideline.learning.rehearsal.client import counting, prepare
 from tideline.learning.rehearsal.messages import Counts, Foretold, Voted
 from tideline.learning.rehearsal.settings import Rehearsing
 from tideline.learning.rehearsal.state import State
+from tideline.learning.scoring.kept_outputs import Outputs
 
 G = TypeVar("G")
 ANNA, BERT, DORA = map(ClientId, ("anna", "bert", "dora"))
@@ -44,6 +49,18 @@ def came(replies: Mapping[ClientId, G]) -> Replies[G]:
 def counted(**of: Counts) -> Folded[State]:
     state = begin(CONFIG, WORLD_IN, ROSTER, Generator())
     return choosing.counted(state, came({ClientId(name): each for name, each in of.items()}), turn())
+
+
+def test_a_prediction_that_is_no_number_is_none() -> None:
+    """A candidate with such ones at a site counts as one that predicts nothing there, of training rows and held-out ones."""
+    fine = torch.zeros(2, 3)
+    kept = {"a0": Outputs(fine, fine), "a1": Outputs(torch.full((2, 3), torch.nan), fine)}
+    rows = Data(MemoryRows(torch.zeros(2, 6)), torch.tensor([0, 1]), torch.zeros(2, dtype=torch.int64), ("here",))
+    site = Site(config=CONFIG, world=WORLD_IN, me=ANNA, role=Role.SOURCE, data=rows, round=1, rng=Generator(), outputs=kept.get)
+    none = prepare(CONFIG, site)
+    for view in (View.TRAIN, View.HELD_OUT):
+        made = counting(view).run(Nothing(), none, site)
+        assert made.message.rows.tolist() == [2.0, 0.0]
 
 
 def test_a_gain_is_a_share_of_the_rows() -> None:

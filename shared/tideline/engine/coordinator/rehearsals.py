@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tideline.core.algorithm import REHEARSAL, candidates_of
 from tideline.core.errors import ConfigRefused, Refused, RosterRefused, StepFailed
+from tideline.core.phase import EXPECTED_COLUMNS, MOST_VALUES
 from tideline.core.run import EMPTY, NO_SCALING, ClientId, Member, Role, RunId, Scoring, Selection, World, plain_world, world_in
 from tideline.core.settings import Plain, nearest, parse
 from tideline.engine.model.experiment import Candidate, Experiment, Rehearse
@@ -70,6 +71,8 @@ def laid_out(run: RunId, experiment: Experiment, roster: Roles, compute: Compute
         what = f"{len(made)} candidates at {len(players)} sites are more than {MOST_RUNS} runs"
         raise ConfigRefused(what, "Name fewer candidates, or say at how many sites: on: 5", path="rehearse.on")
 
+    check_told(len(made), len(roster) - len(labelled))
+
     def child(i: int, name: str, who: Roles, of: str, rehearses: ClientId | None = None) -> Child:
         return Child(
             id=RunId(f"{run}-{name}{i}"),
@@ -115,6 +118,14 @@ def check_roster(players: list[ClientId], labelled: list[ClientId], targets: boo
         raise RosterRefused(what, todo, path="roster")
     if then == "run" and not targets:
         raise RosterRefused("then is run, and the roster has no target", "Add a target, or leave then out", path="then")
+
+
+def check_told(candidates: int, targets: int) -> None:
+    """Raises RosterRefused for more targets than the tables of one round have room for."""
+    most = MOST_VALUES // (candidates + len(EXPECTED_COLUMNS))
+    if targets > most:
+        what = f"The roster has {targets:,} targets; with {candidates} candidates a verdict has room for {most:,}"
+        raise RosterRefused(what, "Rehearse for some of the targets at a time, or name fewer candidates", path="roster")
 
 
 def check_mode(rehearse: Rehearse, world: World) -> None:
