@@ -71,7 +71,7 @@ def laid_out(run: RunId, experiment: Experiment, roster: Roles, compute: Compute
         what = f"{len(made)} candidates at {len(players)} sites are more than {MOST_RUNS} runs"
         raise ConfigRefused(what, "Name fewer candidates, or say at how many sites: on: 5", path="rehearse.on")
 
-    check_told(len(made), len(roster) - len(labelled))
+    check_room_for(len(made), len(roster) - len(labelled))
 
     def child(i: int, name: str, who: Roles, of: str, rehearses: ClientId | None = None) -> Child:
         return Child(
@@ -120,7 +120,7 @@ def check_roster(players: list[ClientId], labelled: list[ClientId], targets: boo
         raise RosterRefused("then is run, and the roster has no target", "Add a target, or leave then out", path="then")
 
 
-def check_told(candidates: int, targets: int) -> None:
+def check_room_for(candidates: int, targets: int) -> None:
     """Raises RosterRefused for more targets than the tables of one round have room for."""
     most = MOST_VALUES // (candidates + len(EXPECTED_COLUMNS))
     if targets > most:
