@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.rehearsal.stage import SHORT, experiment, federation
+from tests.rehearsal.stage import SHORT, WORLD, experiment, federation
 from tideline.core.errors import Refused
 
+TWO = {"anna": "source", "bert": "source", "dora": "target"}
+MANY = {"anna": "source", "bert": "source", **{f"site-{i}": "target" for i in range(834)}}
 IMAGES = {"inputs": [1, 8, 8], "classes": 3, "model": "lenet"}
 BAD: list[tuple[dict[str, Any], str, str]] = [
     (experiment("fedavgg"), "rehearse.candidates[0].method", "fedavg"),
@@ -23,6 +25,16 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     (experiment(SHORT, roster={"dora": "target"}), "roster", "labels"),
     (experiment(SHORT, roster={"anna": "source", "dora": "target"}), "roster", "then: run"),
     (experiment(SHORT, roster={"anna": "source", "bert": "source"}, then="run"), "then", "target"),
+    (experiment({**SHORT, "label": "a\nb"}), "rehearse.candidates[0].label", "shown on a line"),
+    (experiment({**SHORT, "world": {"normalise": "imagenet"}}), "rehearse.candidates[0].world.normalise", "3 channels"),
+    (
+        experiment({**SHORT, "world": {"normalise": "shared"}}, roster=TWO),
+        "rehearse.candidates[0].world.normalise",
+        "there is one",
+    ),
+    (experiment(SHORT, world={**WORLD, "normalise": "shared"}, roster=TWO), "world.normalise", "there is one"),
+    (experiment(SHORT, roster=MANY), "roster", "room for 833"),
+    (experiment(SHORT, reference={"method": "local"}), "reference", "no adaptation"),
     ({**experiment(SHORT), "rehearse": None, "method": "fedavg", "then": "run"}, "then", "rehearse"),
     ({**experiment(SHORT), "rehearse": None, "method": "rehearsal", "config": {}}, "method", "no method"),
 ]

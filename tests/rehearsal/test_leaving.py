@@ -6,7 +6,7 @@ import pytest
 
 from tests.rehearsal.stage import SHORT, Opener, experiment, federation, played, shown, statuses
 from tideline.core.errors import Refused
-from tideline.core.run import ClientId
+from tideline.core.run import ClientId, RunId
 from tideline.engine.model.orders import Order
 from tideline.engine.simulation.federation import SimSite
 
@@ -78,6 +78,24 @@ def test_it_waits_for_its_runs() -> None:
     assert on.run_service.find(run).cursor == -1
     on.run(run)
     assert shown(on, run)["status"] == "completed"
+
+
+def test_all_sites_forbid_it() -> None:
+    """Nothing is rehearsed, and the note does not say that labels are few."""
+    forbidding = {name: SimSite(Opener(i), rehearses=False) for i, name in enumerate(("anna", "bert", "carl"))}
+    result = played(federation(**forbidding), experiment(SHORT, then="run"))
+    assert result["status"] == "completed" and result["verdict"]["targets"][0]["trust"] == "not rehearsed"
+    assert any(note.startswith("Nothing was rehearsed at any site") for note in result["notes"])
+
+
+def test_what_was_chosen_was_not_run() -> None:
+    """Its run at the targets was cancelled: the verdict names it, for there is no model of it."""
+    on = federation()
+    run = on.start(experiment(SHORT, then="run"))
+    on.run_service.cancel(RunId(f"{run}-t0"))
+    result = on.run(run)
+    assert result["verdict"]["not_run"] == {"no adaptation": "cancelled by a person"}
+    assert any(note.startswith("The run of no adaptation at the targets has no model") for note in result["notes"])
 
 
 def test_a_candidate_that_fails_is_left_out() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.rehearsal.stage import HELD_OUT, SHORT, TRAIN, Opener, experiment, federation, outputs_of, played, statuses
+from tests.rehearsal.stage import HELD_OUT, SHORT, TRAIN, Opener, experiment, federation, holdings, outputs_of, played, statuses
+from tideline.core.run import Role, Scaling, World
+from tideline.engine.ports.site import SiteData
 from tideline.engine.simulation.federation import SimSite
 
 AGAIN = {"label": "again", "method": "fedavg"}
@@ -63,6 +65,15 @@ def test_so_many_sites_play() -> None:
 
 
 @dataclass(frozen=True)
+class Unscored(Opener):
+    """Held-out rows without labels."""
+
+    def __call__(self, world: World, role: Role) -> SiteData:
+        found = holdings(self.site)
+        return replace(found, held_out=replace(found.held_out, y=None))
+
+
+@dataclass(frozen=True)
 class Permuted:
     """Labels that say nothing of the rows."""
 
@@ -91,6 +102,41 @@ def test_labels_of_whoever_plays_change_nothing_that_is_sent() -> None:
         assert kept[0] == kept[1] != ()
     others = [on.run_service.find(f"{run}-s0-0").state_digest for on, run in zip((plain, odd), runs, strict=True)]
     assert others[0] != others[1]
+
+
+def test_the_best_round_is_a_matter_of_its_runs() -> None:
+    """With `selection` the candidates' runs hold rows out to select by; what is compared are all rows all the same."""
+    result = played(federation(), experiment(SHORT, selection="accuracy"))
+    assert result["status"] == "completed", result["cause"]
+    assert result["verdict"]["rehearsed_at"] == ["anna", "bert", "carl"]
+
+
+def test_two_labelled_sites_normalise_at_the_target_as_where_they_rehearse() -> None:
+    """One of them teaches while the other plays, so nothing can be shared there; what was rehearsed is what is run."""
+    on = federation()
+    run = on.start(experiment(SHORT, roster={"anna": "source", "bert": "source", "dora": "target"}, then="run"))
+    kinds = {row.spec.world.scaling.kind for row in on.run_service.family(run)[1:]}
+    assert kinds == {Scaling.SITE}
+
+
+def test_many_alike_vote_together() -> None:
+    """Of more than twenty candidates alike each has less than the least weight that counts."""
+    alike = [{"label": f"same {i}", "method": "fedavg", "config": {"rounds": 1}} for i in range(22)]
+    none = {"method": "fedavg", "config": {"rounds": 1, "rate": 0.1}}
+    roster = {"anna": "source", "bert": "source", "dora": "target"}
+    result = played(federation(), experiment(*alike, roster=roster, **none))
+    assert result["status"] == "completed", result["cause"]
+    assert result["verdict"]["targets"][0]["chosen"]["same 0"] == pytest.approx(1 / 23)
+
+
+def test_held_out_rows_without_labels_are_not_counted() -> None:
+    """The site counts its training rows."""
+    on = federation(bert=SimSite(Unscored(1)))
+    result = played(on, experiment(SHORT))
+    (bert,) = [site for site in result["verdict"]["sites"] if site["name"] == "bert"]
+    assert bert["accuracy"]["no adaptation"] * TRAIN == pytest.approx(round(bert["accuracy"]["no adaptation"] * TRAIN))
+    (held_out,) = [each for each in result["phases"] if each["name"] == "rehearsed_held_out"]
+    assert held_out["replies"] == 3
 
 
 def test_the_same_seed_gives_the_same_verdict() -> None:

@@ -50,6 +50,7 @@ def test_it_averages_probabilities_and_comes_back_from_its_file(tmp_path: Path, 
     (tmp_path / "model.safetensors").write_bytes(packed(model))
     found = tideline.load(tmp_path / "model.safetensors")
     assert torch.allclose(found.predict(X).probabilities, expected(*members), atol=1e-6)
+    assert found.model.size == 2 * linear(0).size == 42
     assert found.model.origin.note == "a vote" and packed(found.model) == packed(model)
 
 

@@ -17,7 +17,7 @@ def show_model(model: Model, out: Path, as_json: bool, hint: str = "") -> None:
     """Print what was written; a note of the model, and what else to know, go to stderr."""
     from tideline.learning.model_file import BEST
 
-    origin, count = model.origin, sum(w.numel() for w in model.weights.values())
+    origin, count = model.origin, model.size
     whose = f"{origin.site}'s own model" if origin.site else "the model"
     if origin.which == BEST:
         scores = "".join(f", {name} {value:.4g}" for name, value in origin.selected.items())

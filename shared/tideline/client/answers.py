@@ -187,6 +187,7 @@ class Verdict(TypedDict):
     gains: dict[str, Interval]
     targets: list[ExpectedAt]
     runs: dict[str, str]
+    not_run: dict[str, str]
     unfinished: int
 
 

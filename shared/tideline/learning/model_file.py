@@ -81,6 +81,11 @@ class Model:
         return self.scaling.kind is not Scaling.NONE and self.statistics is None
 
     @property
+    def size(self) -> int:
+        """How many numbers its weights have, those of all members together."""
+        return sum(w.numel() for w in self.weights.values()) + sum(each.model.size for each in self.members)
+
+    @property
     def own(self) -> dict[str, Tensor]:
         """The weights by the network's own names; a form that has more than the network keeps its names."""
         if self.members:

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tideline.core.algorithm import REHEARSAL, candidates_of
-from tideline.core.errors import ConfigRefused, Refused, RosterRefused
-from tideline.core.run import EMPTY, NO_SCALING, ClientId, Member, Role, RunId, Scoring, World, plain_world, world_in
+from tideline.core.errors import ConfigRefused, Refused, RosterRefused, StepFailed
+from tideline.core.phase import EXPECTED_COLUMNS, MOST_VALUES
+from tideline.core.run import EMPTY, NO_SCALING, ClientId, Member, Role, RunId, Scoring, Selection, World, plain_world, world_in
 from tideline.core.settings import Plain, nearest, parse
 from tideline.engine.model.experiment import Candidate, Experiment, Rehearse
+from tideline.engine.model.fold_report import named
 from tideline.engine.ports.compute import Compute, DraftRequest
 
 Roles = Mapping[ClientId, Role]
@@ -26,13 +28,17 @@ NO_ADAPTATION = "no adaptation"
 
 @dataclass(frozen=True)
 class Child:
-    """One run of a rehearsal. rehearses: the site that plays the target; none: at the targets. path: its candidate's place."""
+    """One run of a rehearsal. rehearses: the site that plays the target; none: at the targets. path: its candidate's place.
+
+    own_world: whether its candidate has something of the world otherwise.
+    """
 
     id: RunId
     experiment: Experiment
     roster: Roles
     path: str
     rehearses: ClientId | None = None
+    own_world: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,9 +71,17 @@ def laid_out(run: RunId, experiment: Experiment, roster: Roles, compute: Compute
         what = f"{len(made)} candidates at {len(players)} sites are more than {MOST_RUNS} runs"
         raise ConfigRefused(what, "Name fewer candidates, or say at how many sites: on: 5", path="rehearse.on")
 
+    check_room_for(len(made), len(roster) - len(labelled))
+
     def child(i: int, name: str, who: Roles, of: str, rehearses: ClientId | None = None) -> Child:
-        named = replace(made[i], name=f"{candidates[i].name} at {of}")
-        return Child(id=RunId(f"{run}-{name}{i}"), experiment=named, roster=who, path=place_of(i), rehearses=rehearses)
+        return Child(
+            id=RunId(f"{run}-{name}{i}"),
+            experiment=replace(made[i], name=f"{candidates[i].name} at {of}"),
+            roster=who,
+            path=place_of(i),
+            rehearses=rehearses,
+            own_world=bool(candidates[i].world),
+        )
 
     everybody = range(len(made))
     by_site = {
@@ -106,6 +120,14 @@ def check_roster(players: list[ClientId], labelled: list[ClientId], targets: boo
         raise RosterRefused("then is run, and the roster has no target", "Add a target, or leave then out", path="then")
 
 
+def check_room_for(candidates: int, targets: int) -> None:
+    """Raises RosterRefused for more targets than the tables of one round have room for."""
+    most = MOST_VALUES // (candidates + len(EXPECTED_COLUMNS))
+    if targets > most:
+        what = f"The roster has {targets:,} targets; with {candidates} candidates a verdict has room for {most:,}"
+        raise RosterRefused(what, "Rehearse for some of the targets at a time, or name fewer candidates", path="roster")
+
+
 def check_mode(rehearse: Rehearse, world: World) -> None:
     """Raises ConfigRefused for heads where an encoder trains that has seen the labels of whoever plays the target."""
     if rehearse.mode == "heads" and not world.frozen and len(world.inputs) > 1:
@@ -115,13 +137,14 @@ def check_mode(rehearse: Rehearse, world: World) -> None:
 
 
 def check_labels(candidates: tuple[Candidate, ...]) -> None:
-    """Raises ConfigRefused unless there are candidates, each under a name of its own."""
+    """Raises ConfigRefused unless there are candidates, each under a name of its own that can be shown."""
     if len(candidates) < 2:
         todo = "Name methods (tideline methods), or {label: ..., method: ..., config: ..., world: {normalise: site}}"
         raise ConfigRefused("rehearse.candidates is empty", todo, path="rehearse.candidates")
     names = Counter(each.name for each in candidates)
     for i, each in enumerate(candidates[1:]):
         path = f"rehearse.candidates[{i}]"
+        check_shown(each.name, f"{path}.label")
         if names[each.name] > 1:
             todo = "Give each a label of its own: {label: ..., method: ...}"
             raise ConfigRefused(f"{path}: there are two candidates of the name {each.name}", todo, path=path)
@@ -129,6 +152,14 @@ def check_labels(candidates: tuple[Candidate, ...]) -> None:
             what = f"{path}.world.{odd[0]} cannot differ between candidates"
             todo = f"Use one of: {', '.join(OF_CANDIDATES)}{nearest(odd[0], OF_CANDIDATES)}"
             raise ConfigRefused(what, todo, path=f"{path}.world.{odd[0]}")
+
+
+def check_shown(name: str, path: str) -> None:
+    """Raises ConfigRefused for a name that no table of a result takes."""
+    try:
+        named(name, path)
+    except StepFailed as error:
+        raise ConfigRefused(error.what, error.todo, path=path) from None
 
 
 def place_of(i: int) -> str:
@@ -216,6 +247,7 @@ def comparing(experiment: Experiment, of: Rehearsal) -> Experiment:
         config=config,
         world=replace(experiment.world, normalise=NO_SCALING),  # rows are compared as they are
         waiting=patient,
+        selection=Selection.NONE,  # it compares all rows, and has no best round
         weights=experiment.weights if experiment.world.frozen else "",
         sample=None,
         rehearse=None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tideline.core.errors import NotFound, Refused, RosterRefused
-from tideline.core.run import ClientId, Digest, Role, RunId, RunSpec
+from tideline.core.run import ClientId, Digest, Role, RunId, RunSpec, World
 from tideline.core.settings import Plain, nearest
 from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
@@ -93,9 +93,19 @@ class RunService:
         """The run that compares, and all runs of the rehearsal."""
         laid = laid_out(run, experiment, roster, self.compute)
         main = self.draft(run, comparing(experiment, laid), roster)
-        children = [self.child(run, each) for each in laid.children]
+        children = self.children(run, laid.children)
         name = experiment.name or "rehearsal"
         return [replace(main, name=name, spec=replace(main.spec, children=tuple(row.id for row in children))), *children]
+
+    def children(self, run: RunId, laid: tuple[Child, ...]) -> list[RunRow]:
+        """All runs of a rehearsal. Rows are normalised at the targets as they are with a labelled site fewer."""
+        made, worlds = list[RunRow](), dict[str, World]()
+        for each in laid:
+            world = worlds.get(each.path, each.experiment.world)
+            row = self.child(run, replace(each, experiment=replace(each.experiment, world=world)))
+            worlds[each.path] = row.spec.world
+            made.append(row)
+        return made
 
     def child(self, run: RunId, of: Child) -> RunRow:
         """One run of a rehearsal. What is wrong with it is named at its candidate's place in the experiment."""
@@ -103,7 +113,7 @@ class RunService:
             row = self.draft(of.id, of.experiment, of.roster, outputs=True)
         except Refused as error:
             own = str(error.context.get("path") or "")
-            top = own.split(".")[0] in ("roster", "weights", "world")
+            top = own.split(".")[0] in ("roster", "weights", *(() if of.own_world else ("world",)))
             path = own if top or not of.path else f"{of.path}.{own}".rstrip(".")
             what = f"{of.experiment.name}: {error.what}"
             raise type(error)(what, error.todo, **{**error.context, "path": path}) from error

@@ -102,7 +102,7 @@ def duration(seconds: float) -> str:
 
 
 MOST_NAMED = 10  # sites in a cause
-LEFT_OUT = "left out, for it had stalled when the rest of the rehearsal had ended: {cause}"
+LEFT_OUT = "it had stalled, and was given up when the rest of the rehearsal had ended: {cause}"
 STORE_SECONDS = 600.0  # that the last exchange of a run that selects waits: who misses it has the best that it knew of before
 HEARD_SECONDS = 90.0  # a client that lives is written down as seen at least twice in this time
 

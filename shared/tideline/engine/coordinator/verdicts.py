@@ -27,10 +27,8 @@ ENDS = ("value", "low", "high")
 ASTRAY = (
     "At {site} every candidate has less than half of the accuracy that is usual elsewhere: look at its labels, or leave it out"
 )
-ALONE = (
-    "Only one site has labels, so nothing was rehearsed: the candidate that agrees most with the mean of all of them is taken."
-    " Nothing tells whether it helps"
-)
+ALONE, NOWHERE = "Only one site has labels, so nothing was rehearsed", "Nothing was rehearsed at any site"
+AGREES = "{why}: the candidate that agrees most with the mean of all of them is taken. Nothing tells whether it helps"
 
 
 def verdict_of(journal: Journal, run: RunRow, rounds: Sequence[RoundRow]) -> dict[str, Any] | None:
@@ -56,6 +54,7 @@ def verdict_of(journal: Journal, run: RunRow, rounds: Sequence[RoundRow]) -> dic
         "gains": {name: numbers(GAIN_COLUMNS, line) for name, line in lines_of(tables.get(GAIN_OF))},
         "targets": targets_in(tables),
         "runs": runs_of(run, candidates),
+        "not_run": not_run(rows, runs_of(run, candidates)),
         "unfinished": sum(row.status in OPEN for row in rows.values()),
     }
 
@@ -129,15 +128,23 @@ def runs_of(run: RunRow, candidates: Sequence[str]) -> dict[str, str]:
     return dict(zip(candidates, there, strict=False))
 
 
+def not_run(rows: Mapping[RunId, RunRow], at_targets: Mapping[str, str]) -> dict[str, str]:
+    """The candidates whose run at the targets came to no end, each with the reason."""
+    found = {name: rows.get(RunId(run)) for name, run in at_targets.items()}
+    return {name: row.cause for name, row in found.items() if row and row.status in (Status.CANCELLED, Status.FAILED)}
+
+
 def verdict_notes(said: Mapping[str, Any] | None, ended: bool) -> tuple[str, ...]:
     """What a user should know of a verdict beside its numbers."""
     if said is None:
         return ()
     left = [f"Not rehearsed at {site}: {cause}" for site, cause in said["left_out"].items()]
     left += [f"The candidate {name} is left out: {cause}" for name, cause in said["candidates_left_out"].items()]
+    left += [f"The run of {name} at the targets has no model: {cause}" for name, cause in said["not_run"].items()]
     odd = [each["name"] for each in said["targets"] if each["trust"] == UNLIKE]
     unlike = [f"{', '.join(odd)}: unlike anything rehearsed, so expect less of the expectation"] if odd else []
-    alone = [ALONE] if ended and any(each["trust"] == AGREED for each in said["targets"]) else []
+    agreed = ended and any(each["trust"] == AGREED for each in said["targets"])
+    alone = [AGREES.format(why=NOWHERE if said["left_out"] else ALONE)] if agreed else []
     return (*left, *astray(said), *unlike, *alone)
 
 

@@ -207,6 +207,9 @@ def read_experiment(given: Mapping[str, Plain]) -> Experiment:
         raise ConfigRefused(
             f"then is {experiment.then}, and nothing is rehearsed before", "Add rehearse, or leave then out", path="then"
         )
+    if experiment.rehearse is not None and experiment.reference is not None:
+        what = "reference stands beside rehearse, whose candidates are compared with no adaptation: method at the top"
+        raise ConfigRefused(what, "Leave reference out, or name its method at the top", path="reference")
     if experiment.sampling is not None:
         check_size(experiment.sampling.sites, "sample.sites" if isinstance(experiment.sample, Sampling) else "sample")
     return experiment

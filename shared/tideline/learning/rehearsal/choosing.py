@@ -49,7 +49,8 @@ class Rehearsed:
         rest = [i for i in range(len(self.sites)) if i != without]
         near = alike[rest] if len(rest) else alike
         chosen = choice.weights(rule, self.gains[rest], near / near.sum().clamp_min(1e-12))
-        chosen = torch.where(chosen >= LEAST_WEIGHT, chosen, torch.zeros_like(chosen))
+        least = min(LEAST_WEIGHT, float(chosen.max()))  # of many alike each weighs less
+        chosen = torch.where(chosen >= least, chosen, torch.zeros_like(chosen))
         made = torch.zeros(m, dtype=torch.float64)
         made[list(self.candidates)] = chosen / chosen.sum()
         return made
@@ -160,16 +161,21 @@ def counted(state: State, replies: Replies[Counts], turn: Turn[Rehearsing]) -> F
     for site, reply in replies.items():
         at = turn.config.sites.index(site)
         for name in COUNTED:
-            made[name][at] += getattr(reply, name).double()
+            made[name][at] += bounded(getattr(reply, name), reply.rows)
     new = replace(state, **made)
     return Folded(new, tables=report.rehearsals(rehearsed_in(new), new, turn))
+
+
+def bounded(counts: Tensor, rows: Tensor) -> Tensor:
+    """Counts of rows are no more than the rows, which are whole: one site's false ones weigh as true ones could."""
+    return torch.minimum(counts.double(), rows.double().round())
 
 
 def voted(state: State, replies: Replies[Voted], turn: Turn[Rehearsing]) -> Folded[State]:
     """The votes' counts add up; what they lead to at the targets, as far as rehearsals tell."""
     made = state.voted.clone()
     for site, reply in replies.items():
-        made[turn.config.sites.index(site)] += reply.counts.double()
+        made[turn.config.sites.index(site)] += bounded(reply.counts, reply.counts[0])
     new = replace(state, voted=made)
     return Folded(new, tables=report.expectations({name: at_target(new, turn, name) for name in targets(turn)}, turn))
 
@@ -184,8 +190,14 @@ def agreed(state: State, replies: Replies[Agreed], turn: Turn[Rehearsing]) -> St
 
 def foretold(state: State, replies: Replies[Foretold], turn: Turn[Rehearsing]) -> Folded[State]:
     """What to expect at each target that told of its rows."""
-    found = {name: at_target(state, turn, name, reply) for name, reply in replies.items() if reply.rows}
+    likely = {name: within_rows(reply) for name, reply in replies.items() if reply.rows}
+    found = {name: at_target(state, turn, name, reply) for name, reply in likely.items()}
     return Folded(state, tables=report.expectations(found, turn))
+
+
+def within_rows(reply: Foretold) -> Foretold:
+    """The same, as far as so many rows allow."""
+    return replace(reply, changed=min(reply.changed, reply.rows), confidence=min(reply.confidence, float(reply.rows)))
 
 
 def at_target(state: State, turn: Turn[Rehearsing], name: ClientId, reply: Foretold | None = None) -> report.AtTarget:
@@ -203,9 +215,9 @@ def at_target(state: State, turn: Turn[Rehearsing], name: ClientId, reply: Foret
 
 
 def of_votes(state: State, of: Rehearsed) -> tuple[Tensor, Tensor]:
-    """Counts (s, 5) of the sites whose rows the votes were tried on, and how many rows were right there without adaptation."""
+    """Counts (s, 5) of the sites whose rows the votes were tried on, and which share was right there without adaptation (s,)."""
     there = [at for at in of.sites if float(state.voted[at, 0]) > 0]
-    return state.voted[there], state.right[there][:, 0]
+    return state.voted[there], (state.right / state.rows.clamp_min(1))[there][:, 0]
 
 
 def gain_of(votes: Tensor, reply: Foretold | None) -> Expectation:
@@ -218,11 +230,11 @@ def gain_of(votes: Tensor, reply: Foretold | None) -> Expectation:
 def accuracy(votes: Tensor, before: Tensor, reply: Foretold) -> Expectation:
     """The accuracy to expect: the mean confidence here, less what confidences exceeded accuracies by where both are known.
 
-    Guillory et al., "Predicting with Confidence on Unseen Distributions", ICCV 2021. votes (s, 5); before (s,): right rows
+    Guillory et al., "Predicting with Confidence on Unseen Distributions", ICCV 2021. votes (s, 5); before (s,): accuracies
     without adaptation. The interval is of 90 %.
     """
     rows, gained, lost, _, confidence = votes.unbind(1)
-    excess = confidence / rows - (before + gained - lost) / rows
+    excess = (confidence - gained + lost) / rows - before
     value = reply.confidence / reply.rows - float(excess.mean())
     spread = float(excess.std()) if len(excess) > 1 else LONE
     off = 1.64 * ((1 + 1 / len(excess)) * spread**2 + 0.25 / reply.rows + FLOOR**2) ** 0.5

@@ -50,13 +50,12 @@ def counting(view: View) -> AnyStep:
     """The step that counts the rows of a view by what each candidate predicts."""
 
     def rehearsed(order: Nothing, memory: Compared, site: Site[Rehearsing]) -> Outcome[Counts, Compared]:
-        found = [None if p is None else p.argmax(1) for p in predicted(site, view)]
-        y, m = labels(site), len(site.config.candidates)
-        made = torch.zeros(6, m, dtype=torch.float64)
-        for i, (guess, p) in enumerate(zip(found, predicted(site, view), strict=True)):
-            if guess is not None and p is not None:
-                none = found[0] if found[0] is not None else guess
-                made[:, i] = torch.stack([*compared(guess, none, y), p.amax(1).sum()])
+        found, y = predicted(site, view), labels(site)
+        made = torch.zeros(6, len(site.config.candidates), dtype=torch.float64)
+        for i, p in enumerate(found):
+            if p is not None and y is not None:
+                none = p if found[0] is None else found[0]
+                made[:, i] = torch.stack([*compared(p.argmax(1), none.argmax(1), y), p.amax(1).sum()])
         rows, gained, lost, changed, right, confidence = made
         counts = Counts(rows=rows, right=right, gained=gained, lost=lost, changed=changed, confidence=confidence)
         return Outcome(counts, memory)
@@ -75,11 +74,11 @@ def voting(view: View) -> AnyStep:
     """The step that counts the rows of a view by the weighed predictions."""
 
     def voted(order: Weights, memory: Compared, site: Site[Rehearsing]) -> Outcome[Voted, Compared]:
-        found = predicted(site, view)
+        found, y = predicted(site, view), labels(site)
         p = weighed(found, order.w)
-        if p is None or found[0] is None:
+        if p is None or found[0] is None or y is None:
             return Outcome(Voted(torch.zeros(5, dtype=torch.float64)), memory)
-        rows, gained, lost, changed, _ = compared(p.argmax(1), found[0].argmax(1), labels(site))
+        rows, gained, lost, changed, _ = compared(p.argmax(1), found[0].argmax(1), y)
         return Outcome(Voted(torch.stack([rows, gained, lost, changed, p.amax(1).sum().double()])), memory)
 
     return Step(name="voted", run=voted, takes=Weights, keeps=Compared, gives=Voted, view=view)
@@ -128,8 +127,8 @@ def predicted(site: Site[Rehearsing], view: View) -> list[Tensor | None]:
 
 def probabilities(site: Site[Rehearsing], run: RunId, view: View, n: int) -> Tensor | None:
     kept = site.outputs(run)
-    if not isinstance(kept, Outputs):
-        return None
+    if not isinstance(kept, Outputs) or any(bool(side.isnan().any()) for side in (kept.training, kept.held_out)):
+        return None  # what predicts no numbers predicts nothing
     p = (kept.held_out if view is View.HELD_OUT else kept.training).double().exp()
     if len(p) != n:
         what = f"The run {run} predicted {len(p)} rows here, and there are {n} now"
@@ -145,8 +144,7 @@ def weighed(found: Sequence[Tensor | None], w: Tensor) -> Tensor | None:
     return torch.stack([each * p for each, p in parts if p is not None]).sum(0)
 
 
-def labels(site: Site[Rehearsing]) -> Tensor:
-    """Of the rows that were chosen."""
+def labels(site: Site[Rehearsing]) -> Tensor | None:
+    """Of the rows that were chosen; None where a site has none, as its held-out rows may have."""
     y = site.data.y
-    assert y is not None, "only labelled sites are asked"
-    return y[choose(len(y), site.world.classes)] if len(y) else y
+    return None if y is None else y[choose(len(y), site.world.classes)]
