@@ -20,9 +20,10 @@ from tideline.client.http import Client
 from tideline.core.algorithm import AnyAlgorithm, Methods, RunModel, SiteModels, resolve
 from tideline.core.errors import NotFound, Refused
 from tideline.core.record import Weights
-from tideline.core.run import ALL, Digest, World, world_in
+from tideline.core.run import ALL, Digest, Prior, Role, World, world_in
 from tideline.core.settings import nearest
 from tideline.engine.model.runs import Status
+from tideline.learning.around.class_shares import correction_in, shares_in
 from tideline.learning.frozen import base_of, whole
 from tideline.learning.in_world import in_world, statistics_in
 from tideline.learning.model_file import BEST, FINAL, Model, Origin
@@ -33,6 +34,10 @@ from tideline.nets import played
 AT_SITE = "tideline site export --home HOME --run {run} model{which} --out model.safetensors"
 SHOWN = 5  # sites in a sentence
 BY_GIVEN = "It normalises by the mean and spread of the rows that it is given, as each site did by its own"
+UNCORRECTED = (
+    "A target's predictions were corrected for its own shares of the classes, and this model's are not: predict all rows of the"
+    " target at once with `tideline predict --prior em`"
+)
 WAIT = "Wait for it: tideline run watch {run}"
 NEXT = {
     Status.STALLED: "See why with `tideline run show {run}`, and when that is mended: tideline run resume {run}",
@@ -54,7 +59,8 @@ class Ended:
             what = f"Run {self.run} is {result['status']}, and only a completed run has a final model"
             raise Refused(what, NEXT.get(Status(result["status"]), WAIT).format(run=self.run), path="run")
         self.whole: World = world_in(result["world"])
-        self.method: AnyAlgorithm = in_world(resolve(methods, result["method"]), self.whole.scaling)
+        self.prior = Prior(result.get("prior", Prior.SOURCE))
+        self.method: AnyAlgorithm = in_world(resolve(methods, result["method"]), self.whole.scaling, self.prior)
         self.config = self.method.configure(result["config"])
         self.world = played(self.whole, self.base, str(result["weights"]))
         self.roles = {client["name"]: client["role"] for client in result["clients"]}
@@ -108,7 +114,9 @@ class Ended:
         run = self.method.run_model
         if run is None:
             return None
-        note = " ".join(filter(None, (run.differs(self.config), BY_GIVEN if self.whole.scaling.kind.own else "")))
+        corrects = self.prior is Prior.EM
+        notes = run.differs(self.config), BY_GIVEN if self.whole.scaling.kind.own else "", UNCORRECTED if corrects else ""
+        note = " ".join(filter(None, notes))
         return self.made(run.of(self.config, self.world, state), run, self.origin(None, note), state)
 
     def of_site(self, state: object, site: str) -> Model | None:
@@ -116,7 +124,8 @@ class Ended:
         sites = self.method.site_models
         if sites is None or sites.known is None or self.roles[site] not in sites.roles:
             return None
-        note = BY_GIVEN if self.whole.scaling.kind.own else ""
+        corrects = self.prior is Prior.EM and self.roles[site] == Role.TARGET
+        note = " ".join(filter(None, (BY_GIVEN if self.whole.scaling.kind.own else "", UNCORRECTED if corrects else "")))
         return self.made(sites.known(self.config, self.world, state, site), sites, self.origin(site, note), state)
 
     def of_memory(self, memory: object, site: str) -> Model | None:
@@ -129,7 +138,9 @@ class Ended:
     def made(
         self, weights: Weights, by: RunModel[Any, Any] | SiteModels[Any, Any, Any], origin: Origin, found: object
     ) -> Model | None:
-        """found: the state or memory that the weights are of, which has beside them what rows are normalised by."""
+        """found: the state or memory that the weights are of; beside them are what rows are normalised by, and predictions
+        corrected.
+        """
         if not weights:
             return None
         if self.whole.frozen:
@@ -142,6 +153,8 @@ class Ended:
             origin=origin,
             scaling=self.whole.scaling.named,
             statistics=constants(self.whole.scaling) or statistics_in(found),
+            correction=correction_in(found),
+            source_shares=shares_in(found),
         )
 
     def base(self) -> Weights:
@@ -226,7 +239,9 @@ def remote_model(client: Client, run: str, site: str | None, methods: Methods, w
         root = fetch(client, ended.run, parts, which)
         model = from_state(ended.chosen(decode(ended.method.state, root, parts, LAX), site), root)
         # The tensors are maps of files that go with the folder.
-        made = replace(model, weights={name: w.clone() for name, w in model.weights.items()}, statistics=copied(model.statistics))
+        weights, shares = {name: w.clone() for name, w in model.weights.items()}, model.source_shares
+        made = replace(model, weights=weights, statistics=copied(model.statistics))
+        made = made if shares is None else replace(made, source_shares=shares.clone())
         return made, hint_of(ended.result) if which == FINAL else ""
 
 

@@ -27,8 +27,9 @@ from tideline.learning.weights import SUFFIX, check_tensor
 from tideline.nets import forms
 
 KEY = "tideline.model"  # of the metadata
-FORMAT, PLAIN = 2, 1  # of a model that normalises its rows, and of one that does not
+FORMAT, NORMALISES, PLAIN = 3, 2, 1  # of a model that knows shares of classes, of one that normalises its rows, and of others
 INSIDE = "normalisation."  # before the names of the tensors that it normalises by
+CORRECTION, SHARES = "prior.correction", "prior.shares"  # names of tensors: what is added to logits; shares at the sources
 WHICH = FINAL, BEST = "final", "best"  # models of a run or a site
 AGAIN = "Export the model again, and copy the whole file"
 OURS = "Give a .safetensors file of `tideline run export` or `tideline site export`: it says which network it is of"
@@ -60,6 +61,8 @@ class Model:
 
     form, options   a name in tideline.nets.forms, and what it is given
     scaling         how it normalises rows, if it does, and by what; None: by the statistics of the rows that it is given
+    correction      what it adds to its logits, (classes,) float32, for the shares of the classes where it is used
+    source_shares   (classes,) float64, by which such a correction can be found for the rows that it is given
     """
 
     world: World
@@ -69,6 +72,8 @@ class Model:
     origin: Origin = field(default_factory=Origin)
     scaling: Normalise = NO_SCALING
     statistics: Statistics | None = None
+    correction: Tensor | None = None
+    source_shares: Tensor | None = None
 
     @property
     def by_given(self) -> bool:
@@ -95,28 +100,40 @@ class About:
     )
     digest: str = setting(doc="SHA-256 of the tensors")
     origin: Origin = setting(doc="where the model comes from")
+    prior: bool = setting(False, doc="whether it has tensors of shares of classes, from the third format on")
 
 
 def packed(model: Model) -> bytes:
     """The bytes of a model's file."""
     normalises = model.scaling.kind is not Scaling.NONE
-    tensors = {name: w.detach().cpu().contiguous().clone() for name, w in (model.own | inside(model.statistics)).items()}
+    tensors = {name: w.detach().cpu().contiguous().clone() for name, w in (model.own | inside(model)).items()}
+    shares = bool(of_shares(model))
     about = About(
-        format=FORMAT if normalises else PLAIN,
+        format=FORMAT if shares else NORMALISES if normalises else PLAIN,
         world=plain_world(model.world),
         form=model.form,
         options=model.options,
         normalisation=normalisation_of(model) if normalises else None,
         digest=digest_of(tensors),
         origin=model.origin,
+        prior=shares,
     )
+    said = plain(about)
+    if not shares:
+        del said["prior"]  # what is not there, versions before read as well
     # A single key: the order of several would not be the same each time.
-    return save(tensors, {KEY: json.dumps(plain(about), sort_keys=True, ensure_ascii=False)})
+    return save(tensors, {KEY: json.dumps(said, sort_keys=True, ensure_ascii=False)})
 
 
-def inside(by: Statistics | None) -> dict[str, Tensor]:
+def inside(model: Model) -> dict[str, Tensor]:
     """The tensors of a file beside the weights."""
-    return {} if by is None else {f"{INSIDE}mean": by.mean, f"{INSIDE}scale": by.scale}
+    by = model.statistics
+    return ({} if by is None else {f"{INSIDE}mean": by.mean, f"{INSIDE}scale": by.scale}) | of_shares(model)
+
+
+def of_shares(model: Model) -> dict[str, Tensor]:
+    named = {CORRECTION: model.correction, SHARES: model.source_shares}
+    return {name: w for name, w in named.items() if w is not None}
 
 
 def normalisation_of(model: Model) -> dict[str, Plain]:
@@ -137,9 +154,25 @@ class Normalisation:
 
 
 def module_of(model: Model, device: str = "cpu") -> nn.Module:
-    """What predicts, in evaluation mode: the form's module, which normalises by itself where it is known by what."""
+    """What predicts, in evaluation mode: the form's module, which normalises and corrects by itself where it is known by what."""
     net = forms.loaded(model.form, model.world, model.weights, model.options, device)
-    return net if model.statistics is None else layered(net, model.statistics, model.scaling.at, device)
+    net = net if model.statistics is None else layered(net, model.statistics, model.scaling.at, device)
+    return net if model.correction is None else Correcting(net, model.correction.to(device)).eval()
+
+
+class Correcting(nn.Module):
+    """A network whose logits are corrected: x (n, *inputs) -> (n, classes)."""
+
+    by: Tensor
+
+    def __init__(self, net: nn.Module, by: Tensor) -> None:
+        super().__init__()
+        self.network = net
+        self.register_buffer("by", by)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(x) + self.by
+        return logits
 
 
 def digest_of(tensors: Weights) -> str:
@@ -181,7 +214,10 @@ def unpacked(file: Path) -> Model:
         raise DataRefused("the tensors are not those that its metadata name", AGAIN)
     scaling, by = normalisation_in(about, world, tensors)
     names = {own: name for name, own in nets.own_names(world).items()} if about.form == NETWORK else {}
-    weights = {names.get(own, own): w for own, w in tensors.items() if by is None or not own.startswith(INSIDE)}
+    correction, shares = prior_in(about, world, tensors)
+    beside = {f"{INSIDE}mean", f"{INSIDE}scale"} if by is not None else set()
+    beside |= {CORRECTION, SHARES} if about.prior else set()
+    weights = {names.get(own, own): w for own, w in tensors.items() if own not in beside}
     model = Model(
         world=world,
         weights=weights,
@@ -190,6 +226,8 @@ def unpacked(file: Path) -> Model:
         origin=about.origin,
         scaling=scaling,
         statistics=by,
+        correction=correction,
+        source_shares=shares,
     )
     forms.check(model.form, world, weights, model.options)
     return model
@@ -209,6 +247,19 @@ def normalisation_in(about: About, world: World, tensors: Weights) -> tuple[Norm
     if mean is None or scale is None or not fits or {mean.dtype, scale.dtype} != {torch.float64}:
         raise DataRefused(f"it normalises by tensors that are not there, or not of {k} numbers", AGAIN)
     return scaling, Statistics(mean, scale, said.tails)
+
+
+def prior_in(about: About, world: World, tensors: Weights) -> tuple[Tensor | None, Tensor | None]:
+    """The correction of logits, and the sources' shares. Raises DataRefused where they do not fit."""
+    if not about.prior:
+        return None, None
+    correction, shares = tensors.get(CORRECTION), tensors.get(SHARES)
+    for name, w, kind in ((CORRECTION, correction, torch.float32), (SHARES, shares, torch.float64)):
+        if w is not None and (w.shape != (world.classes,) or w.dtype is not kind):
+            raise DataRefused(f"its tensor {name} is not one of {world.classes} classes", AGAIN)
+    if correction is None and shares is None:
+        raise DataRefused("it corrects by shares of classes that are not there", AGAIN)
+    return correction, shares
 
 
 def contents(file: Path) -> tuple[str, dict[str, Tensor]]:
