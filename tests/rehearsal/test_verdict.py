@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.rehearsal.stage import HELD_OUT, SHORT, TRAIN, Opener, experiment, federation, outputs_of, played, statuses
+from tests.rehearsal.stage import HELD_OUT, SHORT, TRAIN, Opener, experiment, federation, outputs_of, played, shown, statuses
+from tideline.core.run import RunId
 from tideline.engine.simulation.federation import SimSite
 
 AGAIN = {"label": "again", "method": "fedavg"}
@@ -34,6 +35,9 @@ def test_all_sites_rehearse_and_the_target_is_scored() -> None:
     assert result["status"] == "completed" and verdict["unfinished"] == 0
     assert verdict["rehearsed_at"] == ["anna", "bert", "carl"] and not verdict["left_out"]
     assert verdict["runs"] == {"no adaptation": f"{run}-t0", "short": f"{run}-t1"}
+    others = [row.id for row in on.run_service.family(RunId(run)) if row.id != run]
+    clients = [client for other in others for client in shown(on, other)["clients"]]
+    assert verdict["bytes"] == sum(client["bytes_up"] + client["bytes_down"] for client in clients) > 0
     assert len(statuses(on, run)) == 1 + 2 * 4 and set(statuses(on, run).values()) == {"completed"}
     assert verdict["gains"]["short"]["value"] < 0
     assert verdict["targets"][0]["accuracy"]["low"] <= verdict["targets"][0]["accuracy"]["value"]

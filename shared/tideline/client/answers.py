@@ -188,6 +188,7 @@ class Verdict(TypedDict):
     targets: list[ExpectedAt]
     runs: dict[str, str]
     unfinished: int
+    bytes: NotRequired[int | None]
 
 
 class RunResult(TypedDict):
