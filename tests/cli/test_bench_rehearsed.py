@@ -86,8 +86,15 @@ def answered(ood: float, source_only: float, gain: tuple[float, float, float] | 
     made = result([None], ood)
     made["clients"][-1]["source_only"] = source_only
     interval = None if gain is None else dict(zip(("value", "low", "high"), gain, strict=True))
-    target = {"name": "unseen", "chosen": {"site": 0.75, "no adaptation": 0.25}, "gain": interval, "accuracy": None}
-    return {**made, "verdict": {"targets": [target], "bytes": 5_000_000}}
+    target = {
+        "name": "unseen",
+        "chosen": {"site": 0.75, "no adaptation": 0.25},
+        "gain": interval,
+        "accuracy": None,
+        "changed": 0.01,
+    }
+    scores = {"unseen": {"accuracy": {"value": ood, "low": ood, "high": ood, "rows": 100}}}
+    return {**made, "scores": scores, "verdict": {"targets": [target], "bytes": 5_000_000}}
 
 
 def test_what_was_expected_beside_what_was_found(place: Path) -> None:

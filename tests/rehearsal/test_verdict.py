@@ -22,7 +22,7 @@ def test_no_adaptation_against_itself_gains_nothing() -> None:
     assert {gain for site in verdict["sites"] for gain in site["gain"].values()} == {0.0}
     (target,) = verdict["targets"]
     assert target["chosen"] == {"no adaptation": 1.0}
-    assert target["gain"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert target["gain"] == {"value": 0.0, "low": 0.0, "high": 0.0} and target["changed"] == 0
     (dora,) = [each for each in result["clients"] if each["name"] == "dora"]
     assert dora["accuracy"] == dora["source_only"]
 
@@ -40,6 +40,7 @@ def test_all_sites_rehearse_and_the_target_is_scored() -> None:
     assert verdict["bytes"] == sum(client["bytes_up"] + client["bytes_down"] for client in clients) > 0
     assert len(statuses(on, run)) == 1 + 2 * 4 and set(statuses(on, run).values()) == {"completed"}
     assert verdict["gains"]["short"]["value"] < 0
+    assert 0 < verdict["targets"][0]["changed"] < 1 or verdict["targets"][0]["chosen"] == {"no adaptation": 1.0}
     assert verdict["targets"][0]["accuracy"]["low"] <= verdict["targets"][0]["accuracy"]["value"]
 
 

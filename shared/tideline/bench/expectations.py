@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +12,7 @@ from tideline.bench.grid import Cell
 from tideline.client.answers import Interval, RunResult
 
 Lines = tuple[list[str], list[list[str]]]  # a header, and the lines below it
+BOTH_SIDES = 1.645  # standard deviations that 90 % lie within
 SHOWN = 0.005  # of the weights: what rounds to nothing is left out
 HEADER = ["row", "d", "target", "chosen", "expected gain", "found", "holds"]
 
@@ -19,18 +21,27 @@ HEADER = ["row", "d", "target", "chosen", "expected gain", "found", "holds"]
 class Expected:
     """Of one target: the candidates' weights by name, and the gain expected over no adaptation, each with 90 % intervals.
 
-    found: the gain on held-out rows, in -1..1. gain, accuracy: None where nothing could be rehearsed.
+    found: the gain on so many held-out rows, in -1..1. gain, accuracy: None where nothing could be rehearsed. changed: the share
+    of rows predicted otherwise than without adaptation, as far as it is known.
     """
 
     chosen: Mapping[str, float]
     gain: Interval | None
     accuracy: Interval | None
     found: float
+    rows: int
+    changed: float
 
     @property
     def holds(self) -> bool:
-        """Whether the expected gain's interval holds what was found."""
-        return self.gain is not None and self.gain["low"] <= self.found <= self.gain["high"]
+        """Whether the expected gain's interval holds what was found, give or take what chance makes of so few rows."""
+        return self.gain is not None and within(self.gain, self.found, self.changed / max(self.rows, 1))
+
+
+def within(expected: Interval, found: float, variance: float) -> bool:
+    """Whether an interval of 90 % holds what was found, which chance has moved with this variance."""
+    off = (expected["value"] - expected["low"]) if found < expected["value"] else (expected["high"] - expected["value"])
+    return abs(found - expected["value"]) <= math.hypot(off, BOTH_SIDES * math.sqrt(variance))
 
 
 def expected_in(result: RunResult) -> Expected | None:
@@ -39,9 +50,17 @@ def expected_in(result: RunResult) -> Expected | None:
     target = next((c for c in result["clients"] if c["role"] == "target"), None)
     if not verdict or target is None or target["accuracy"] is None or target["source_only"] is None:
         return None
-    found = target["accuracy"] - target["source_only"]
-    here = (each for each in verdict["targets"] if each["name"] == target["name"])
-    return next((Expected(each["chosen"], each["gain"], each["accuracy"], found) for each in here), None)
+    said = next((each for each in verdict["targets"] if each["name"] == target["name"]), None)
+    if said is None:
+        return None
+    return Expected(
+        chosen=said["chosen"],
+        gain=said["gain"],
+        accuracy=said["accuracy"],
+        found=target["accuracy"] - target["source_only"],
+        rows=result["scores"][target["name"]]["accuracy"]["rows"],
+        changed=said.get("changed") or 0.0,
+    )
 
 
 def expected_and_found(cells: Sequence[tuple[Cell, Expected]]) -> Lines:

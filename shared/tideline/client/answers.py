@@ -173,6 +173,7 @@ class ExpectedAt(TypedDict):
     accuracy: Interval | None
     trust: str
     distance: float
+    changed: NotRequired[float | None]
 
 
 class Verdict(TypedDict):

@@ -127,6 +127,7 @@ def target(name: str, line: Sequence[float], weights: Mapping[str, float]) -> di
         "accuracy": numbers(EXPECTED_COLUMNS, line, ACCURACY_COLUMNS) if said["accuracy is known"] else None,
         "trust": (UNLIKE if said["unlike"] else REHEARSED) if rehearsed else AGREED,
         "distance": said["distance"],
+        "changed": said["changed"] if rehearsed else None,
     }
 
 
