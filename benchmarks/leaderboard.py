@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -26,15 +26,17 @@ import yaml
 
 from benchmarks import leaderboard_pooled as pooled
 from benchmarks.leaderboard_data import convert
+from tideline.bench.cells import CELLS
 from tideline.bench.choices import choices, with_choices
 from tideline.bench.estimates import accuracy, by, gain, mean_of, strongest
+from tideline.bench.expectations import expected_and_found
 from tideline.bench.grid import Cell, read_grid, variants
-from tideline.bench.scores import Score, Status
-from tideline.bench.tables import estimated, picked, piped, targets
+from tideline.bench.scores import RESULT, Score, Status, json_of, scored
+from tideline.bench.tables import RESULTS, estimated, picked, piped, targets
+from tideline.client.answers import RunResult
 from tideline.core.settings import Plain, parse, setting
 from tideline.experiments.files import read_file
 from tideline.learning.partition.deals import Deal
-from tideline.numerics.labels.scores import wilson
 
 ROOT = Path(__file__).resolve().parents[1]
 CORES = 2  # that hours are said of
@@ -161,18 +163,17 @@ def run_group(asked: Asked, name: str, group: Group, width: int, domains: Sequen
         command = [sys.executable, "-m", "tideline", "bench", str(file), "--out", str(out), "--jobs", str(asked.jobs)]
         if subprocess.run(command, stdout=subprocess.DEVNULL).returncode not in (0, 1):  # 1: a cell has failed
             raise SystemExit(f"{' '.join(command)} could not run")
-    return list(scores_of(file, out / "results.csv"))
+    return list(scores_of(file, out))
 
 
-def scores_of(file: Path, results: Path) -> Iterator[Score]:
-    """The done cells of a bench's results.csv, for a grid's rows."""
-    grid = read_grid(read_file(file))
+def scores_of(file: Path, out: Path) -> Iterator[Score]:
+    """The done cells of a bench, for a grid's rows: those that its results.csv lists."""
+    grid, results = read_grid(read_file(file)), out / RESULTS
     rows = {row.label: row for row in variants(grid)}
     baselines = grid.baselines or tuple(rows)[:1]
     for line in csv.DictReader(results.open(encoding="utf-8", newline="")) if results.exists() else ():
-        row = rows.get(line["label"])
-        if row is not None and line["status"] == Status.DONE and line["ood"]:
-            ood, n = float(line["ood"]), int(line["rows"] or 0)
+        row, result = rows.get(line["label"]), json_of(out / CELLS / line["folder"] / RESULT)
+        if row is not None and line["status"] == Status.DONE and line["ood"] and result is not None:
             cell = Cell(
                 label=row.label,
                 method=line["method"],
@@ -186,10 +187,7 @@ def scores_of(file: Path, results: Path) -> Iterator[Score]:
                 baseline=row.label in baselines,
                 adapts=True,
             )
-            low, high = wilson(ood * n, n) if n else (None, None)
-            own = float(line["id"]) if line["id"] else None
-            seconds, sent = float(line["seconds"]), int(line["bytes"])
-            yield Score(cell, Status.DONE, id=own, ood=ood, rows=n, low=low, high=high, seconds=seconds, bytes=sent)
+            yield scored(cell, cast("RunResult", result))
 
 
 def page(board: Board, found: Mapping[str, Found], command: str) -> str:
@@ -203,6 +201,8 @@ def page(board: Board, found: Mapping[str, Found], command: str) -> str:
         parts.append(f"## {name}\n\n{board.sets[name].what[0].upper()}{board.sets[name].what[1:]}.\n\n{piped(header, lines)}")
         if chosen := list(choices(of.runs)):
             parts.append("What was chosen at each target:\n\n" + piped(*picked(chosen)))
+        if rehearsed := [(s.cell, s.expected) for s in of.runs if s.expected is not None]:
+            parts.append("What rehearsals expected, and what was found:\n\n" + piped(*expected_and_found(rehearsed)))
     failed = [s for of in found.values() for s in of.pooled if s.status is Status.FAILED]
     if failed:
         parts.append("## Failed\n\n" + piped(["fit", "cause"], [[s.cell.words(), s.cause] for s in failed]))

@@ -19,10 +19,12 @@ from tideline.core.algorithm import resolve
 from tideline.core.settings import parse
 from tideline.experiments.files import ExperimentText
 
+FEDAVG = {"method": "fedavg", "config": {"rounds": 1}}
+CHOSEN = {"label": "chosen", "method": "gaussian_heads", "rehearse": {"candidates": [FEDAVG]}}
 BOARD = {
     "sets": {"made": {"classes": 3, "what": "three clouds, moved"}},
     "groups": [
-        {"name": "linear", "world": {"model": "linear"}, "methods": ["gaussian_heads"]},
+        {"name": "linear", "world": {"model": "linear"}, "methods": ["gaussian_heads", CHOSEN]},
         {"name": "mlp", "long": True, "world": {"model": "mlp"}, "methods": [{"method": "shot", "preset": "tiny"}]},
     ],
     "pooled": ["logistic regression", "CORAL"],
@@ -64,14 +66,15 @@ def test_a_page_is_made_and_nothing_is_run_twice(tmp_path: Path) -> None:
     page = (tmp_path / "page.md").read_text()
     assert page.startswith("<!-- This file is made by a command: python benchmarks/leaderboard.py")
     rows = [line.split(" | ")[0] for line in page.split("## made")[1].splitlines() if line.startswith("| ")]
-    assert rows[:6] == [
-        *("| method", "| ---", "| gaussian_heads", "| oracle (has seen the targets' labels)"),
+    assert rows[:7] == [
+        *("| method", "| ---", "| gaussian_heads", "| chosen", "| oracle (has seen the targets' labels)"),
         *("| logistic regression, pooled data", "| CORAL, pooled data"),
     ]
+    assert "| row | d | target | chosen | expected gain | found | holds |" in page.split("What rehearsals expected")[1]
     assert "## Not run here" in page and "| shot | " in page.split("## Not run here")[1] and "## Failed" not in page
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*.json") if file.name != "data.json"}
     again = made(tmp_path)
-    assert "3 cells, 3 done, 0 to run" in again and (tmp_path / "page.md").read_text() == page.replace(" --estimate", "", 1)
+    assert "6 cells, 6 done, 0 to run" in again and (tmp_path / "page.md").read_text() == page.replace(" --estimate", "", 1)
     assert before == {file: file.stat().st_mtime_ns for file in (tmp_path / "out").rglob("*.json") if file.name != "data.json"}
 
 

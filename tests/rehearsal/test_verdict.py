@@ -8,8 +8,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.rehearsal.stage import HELD_OUT, SHORT, TRAIN, Opener, experiment, federation, holdings, outputs_of, played, statuses
-from tideline.core.run import Role, Scaling, World
+from tests.rehearsal.stage import (
+    HELD_OUT,
+    SHORT,
+    TRAIN,
+    Opener,
+    experiment,
+    federation,
+    holdings,
+    outputs_of,
+    played,
+    shown,
+    statuses,
+)
+from tideline.core.run import Role, RunId, Scaling, World
 from tideline.engine.ports.site import SiteData
 from tideline.engine.simulation.federation import SimSite
 
@@ -23,7 +35,7 @@ def test_no_adaptation_against_itself_gains_nothing() -> None:
     assert {gain for site in verdict["sites"] for gain in site["gain"].values()} == {0.0}
     (target,) = verdict["targets"]
     assert target["chosen"] == {"no adaptation": 1.0}
-    assert target["gain"] == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert target["gain"] == {"value": 0.0, "low": 0.0, "high": 0.0} and target["changed"] == 0
     (dora,) = [each for each in result["clients"] if each["name"] == "dora"]
     assert dora["accuracy"] == dora["source_only"]
 
@@ -36,8 +48,12 @@ def test_all_sites_rehearse_and_the_target_is_scored() -> None:
     assert result["status"] == "completed" and verdict["unfinished"] == 0
     assert verdict["rehearsed_at"] == ["anna", "bert", "carl"] and not verdict["left_out"]
     assert verdict["runs"] == {"no adaptation": f"{run}-t0", "short": f"{run}-t1"}
+    others = [row.id for row in on.run_service.family(RunId(run)) if row.id != run]
+    clients = [client for other in others for client in shown(on, other)["clients"]]
+    assert verdict["bytes"] == sum(client["bytes_up"] + client["bytes_down"] for client in clients) > 0
     assert len(statuses(on, run)) == 1 + 2 * 4 and set(statuses(on, run).values()) == {"completed"}
     assert verdict["gains"]["short"]["value"] < 0
+    assert 0 < verdict["targets"][0]["changed"] < 1 or verdict["targets"][0]["chosen"] == {"no adaptation": 1.0}
     assert verdict["targets"][0]["accuracy"]["low"] <= verdict["targets"][0]["accuracy"]["value"]
 
 

@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any, cast
 
 from tideline.archive.parts import MemoryParts
-from tideline.bench.grid import Grid, Variant, base_config, clients, config_of, deal_of, variants, world_of
+from tideline.bench.grid import Grid, Variant, base_config, clients, deal_of, experiment_of, variants
 from tideline.client.output import replace_file
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, Refused
-from tideline.core.run import ClientId, Member, Role
-from tideline.core.settings import plain
+from tideline.core.run import ClientId, RunId
 from tideline.engine.compute.inline import InlineCompute
-from tideline.engine.model.experiment import read_experiment
-from tideline.engine.ports.compute import DraftRequest
+from tideline.engine.coordinator.rehearsals import Roles, laid_out, placed, request_of
+from tideline.engine.model.experiment import Experiment, read_experiment
+from tideline.engine.ports.compute import Compute
 from tideline.experiments.files import ExperimentText
 from tideline.learning.formats import images
 from tideline.learning.formats.classes import CLASSES
 from tideline.learning.formats.folder import TRANSFORMS, find
-from tideline.learning.partition.deals import Deal, deal
+from tideline.learning.partition.deals import UNSEEN, Deal, deal
 from tideline.learning.partition.folders import role_of, sizes_of
 
 
@@ -59,22 +59,20 @@ def check_methods(grid: Grid, n: int, methods: Methods) -> None:
         )
         raise ConfigRefused(what, "Write trains: all, or run each experiment with tideline simulate", path="world.trains")
     compute = InlineCompute(MemoryParts(), methods)
-    roles = {name: role_of(name) for name in (*(f"client-{i + 1}" for i in range(n)), "unseen")}
-    roster = tuple(Member(ClientId(name), role, labelled=role is Role.SOURCE) for name, role in sorted(roles.items()))
+    roster = {ClientId(name): role_of(name) for name in (*(f"client-{i + 1}" for i in range(n)), UNSEEN)}
     for row in variants(grid):
         with located_in(grid, row):
-            config = config_of(grid, row.method, row.swept)
-            base = {key: value for key, value in grid.base.items() if key != "config"}
-            sampling = read_experiment({"method": row.method.method, "config": config, **plain(base)}).sampling
-            request = DraftRequest(
-                method=row.method.method,
-                preset=row.method.preset,
-                config=config,
-                world=world_of(grid, row.method),
-                roster=roster,
-                sampling=sampling,
-            )
-            compute.draft(request)
+            check_experiment(read_experiment(experiment_of(grid, row, {"folder": grid.folder, "seed": 0})), roster, compute)
+
+
+def check_experiment(experiment: Experiment, roster: Roles, compute: Compute) -> None:
+    """Raises what the coordinator would raise for it; of one that rehearses, for each run that belongs to it."""
+    if experiment.rehearse is None:
+        compute.draft(request_of(experiment, roster))
+        return
+    for child in laid_out(RunId("rehearsal"), experiment, roster, compute).children:
+        with placed(child):
+            compute.draft(request_of(child.experiment, child.roster))
 
 
 @contextmanager
@@ -95,7 +93,7 @@ def place_of(grid: Grid, row: Variant, path: str) -> str:
         return f"{own}.sweep.{rest[0]}[{method.sweep[rest[0]].index(row.swept[rest[0]])}]"
     if head == "config" and rest and rest[0] not in method.config and rest[0] in base_config(grid):
         return f"base.{path}"
-    if head in ("method", "preset", "config", "roster", "") or (head == "world" and rest and rest[0] in method.world):
+    if head in ("method", "preset", "config", "rehearse", "roster", "") or (head == "world" and rest and rest[0] in method.world):
         return f"{own}.{path}".rstrip(".")
     return path if head in ("world", "base") else f"base.{path}"
 

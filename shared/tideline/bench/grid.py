@@ -19,6 +19,7 @@ from typing import cast
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import EMPTY, Prior, World, plain_world, world_in
 from tideline.core.settings import Plain, nearest, parse, plain, setting
+from tideline.engine.model.experiment import Rehearse
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.yaml_lines import write_yaml
 
@@ -43,6 +44,7 @@ class GridMethod:
     sweep: Mapping[str, tuple[Plain, ...]] = setting(EMPTY, doc="settings with the values to try, a row for each combination")
     world: Mapping[str, Plain] = setting(EMPTY, doc=f"over the grid's world: {', '.join(OF_WORLD)}")
     prior: Prior = setting(Prior.SOURCE, doc="at which shares of the classes targets predict: source or em")
+    rehearse: Rehearse | None = setting(None, doc="adapt: choose by rehearsal, as in an experiment; the method adapts nothing")
 
     @property
     def name(self) -> str:
@@ -55,7 +57,7 @@ class Grid:
     """What to compare, and on which data."""
 
     folder: str = setting(doc="a data folder with all domains, each labelled; seen from the grid's file")
-    methods: tuple[GridMethod, ...] = setting(doc="names, or {label, method, preset, config, sweep, world, prior}")
+    methods: tuple[GridMethod, ...] = setting(doc="names, or {label, method, preset, config, sweep, world, prior, rehearse}")
     protocol: str = setting(GENERALISE, choices=PROTOCOLS, doc="whether the left-out domain has rows to adapt with")
     baselines: tuple[str, ...] = setting((), doc="adapt: labels of the rows that gains are measured from; default the first")
     target_share: float | None = setting(
@@ -198,6 +200,10 @@ def check_protocol(grid: Grid) -> None:
         if getattr(grid, key) not in (None, ()):
             what = f"{key} has no meaning where the left-out domain has no rows to adapt with"
             raise ConfigRefused(what, f"Leave it out, or write protocol: {ADAPT}", path=key)
+    for i, method in enumerate(grid.methods):
+        if method.rehearse is not None and grid.protocol != ADAPT:
+            what = f"methods[{i}].rehearse chooses for a target with rows to adapt with, and here the left-out domain has none"
+            raise ConfigRefused(what, f"Leave it out, or write protocol: {ADAPT}", path=f"methods[{i}].rehearse")
     labels = [row.label for row in variants(grid)]
     for i, name in enumerate(grid.baselines):
         if name not in labels:
@@ -273,6 +279,7 @@ def deal_of(grid: Grid, domain: str, n: int, d: int, seed: int) -> dict[str, Pla
 def experiment_of(grid: Grid, row: Variant, deal: Mapping[str, Plain]) -> dict[str, Plain]:
     """A cell's experiment, as plain data. One thread, unless the base says otherwise: cells run side by side."""
     base = {"threads": 1, **{key: value for key, value in grid.base.items() if key != "config"}}
+    rehearse = row.method.rehearse
     return {
         "name": row.label,
         "method": row.method.method,
@@ -282,6 +289,7 @@ def experiment_of(grid: Grid, row: Variant, deal: Mapping[str, Plain]) -> dict[s
         **({"prior": row.method.prior.value} if row.method.prior is not Prior.SOURCE else {}),
         "deal": deal,
         "seed": deal["seed"],
+        **({} if rehearse is None else {"rehearse": plain(rehearse), "then": "run"}),
         **plain(base),
     }
 

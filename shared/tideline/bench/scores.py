@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import cast
 
+from tideline.bench.expectations import Expected, expected_in
 from tideline.bench.grid import Cell
 from tideline.client.answers import RunResult, SiteResult
 from tideline.core.settings import Plain
@@ -39,7 +40,8 @@ class Point:
 class Score:
     """A cell's result. id, ood in 0..1; cause: why it failed.
 
-    rows: how many the accuracy ood is of, and its Wilson interval by them, low to high. bytes: of all messages.
+    rows: how many the accuracy ood is of, and its Wilson interval by them, low to high. bytes: of all messages, of a rehearsal
+    those of all its runs. expected: of a rehearsal what it expected of the target.
     """
 
     cell: Cell
@@ -55,6 +57,7 @@ class Score:
     low: float | None = None
     high: float | None = None
     bytes: int | None = None
+    expected: Expected | None = None
 
 
 @dataclass(frozen=True)
@@ -121,8 +124,16 @@ def scored(cell: Cell, result: RunResult) -> Score:
         rows=interval and interval["rows"],
         low=interval and interval["low"],
         high=interval and interval["high"],
-        bytes=sum(c["bytes_up"] + c["bytes_down"] for c in result["clients"]),
+        bytes=bytes_of(result),
+        expected=expected_in(result),
     )
+
+
+def bytes_of(result: RunResult) -> int:
+    """Of all messages; of a rehearsal its verdict tells those of the runs that it compares."""
+    verdict = result.get("verdict")
+    compared = verdict.get("bytes") if verdict else None
+    return sum(c["bytes_up"] + c["bytes_down"] for c in result["clients"]) + (compared or 0)
 
 
 def target(client: SiteResult) -> bool:

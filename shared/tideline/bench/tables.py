@@ -10,11 +10,11 @@ from pathlib import Path
 
 from tideline.bench.choices import Choice, choices, with_choices
 from tideline.bench.estimates import Estimate, TargetRow, by, strongest, target_rows
+from tideline.bench.expectations import Lines, expected_and_found, plain_of
 from tideline.bench.scores import METRICS, Row, Score, Spread, Status, rows
 from tideline.client.output import replace_file
 
 Cell = str | float | None
-Lines = tuple[list[str], list[list[str]]]  # a header, and the lines below it
 RESULTS, CURVES, TABLE = "results.csv", "curves.csv", "table.md"
 COLUMNS = (
     *("label", "method", "left_out", "domains", "seed", "status", "id", "ood", "rows", "rounds", "seconds", "bytes"),
@@ -101,6 +101,8 @@ def tables(scores: Sequence[Score]) -> Iterator[tuple[str, Lines]]:
         yield from singles(made)
     if chosen:
         yield "Chosen rows", picked(chosen)
+    if rehearsed := [(s.cell, s.expected) for s in scores if s.expected is not None]:
+        yield "Expected and found", expected_and_found(rehearsed)
 
 
 def targets(scores: Sequence[Score]) -> Iterator[tuple[str, Lines]]:
@@ -172,6 +174,7 @@ def as_plain(scores: Sequence[Score], data: str) -> dict[str, object]:
     every = with_choices(scores, chosen)
     made: dict[str, object] = {"data_digest": data, "cells": list(map(facts, scores)), "rows": list(map(plain_row, rows(every)))}
     made |= {"targets": list(map(asdict, target_rows(every)))} if adapts(scores) else {}
+    made |= {"expected": [plain_of(s.cell, s.expected) for s in scores if s.expected is not None]} if adapts(scores) else {}
     return {**made, "chosen": list(map(asdict, chosen))}
 
 

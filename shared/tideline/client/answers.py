@@ -173,6 +173,7 @@ class ExpectedAt(TypedDict):
     accuracy: Interval | None
     trust: str
     distance: float
+    changed: NotRequired[float | None]
 
 
 class Verdict(TypedDict):
@@ -189,6 +190,7 @@ class Verdict(TypedDict):
     runs: dict[str, str]
     not_run: dict[str, str]
     unfinished: int
+    bytes: NotRequired[int | None]
 
 
 class RunResult(TypedDict):

@@ -33,7 +33,7 @@ SCORE_COLUMNS = ("value", "low", "high", "rows")  # a score, its 95 % interval, 
 ACCURACIES, GAINS, GAIN_OF = "rehearsed accuracy", "rehearsed gain", "rehearsed gain of each candidate"
 EXPECTED, WEIGHT_OF = "expected at targets", "weight of each candidate"
 GAIN_COLUMNS, ACCURACY_COLUMNS = ("gain", "gain low", "gain high"), ("accuracy", "accuracy low", "accuracy high")
-EXPECTED_COLUMNS = ("gain is known", "accuracy is known", *GAIN_COLUMNS, *ACCURACY_COLUMNS, "distance", "unlike")
+EXPECTED_COLUMNS = ("gain is known", "accuracy is known", *GAIN_COLUMNS, *ACCURACY_COLUMNS, "distance", "unlike", "changed")
 SCORE, RECALLS, VALIDATION = "score: ", "recall of each class", "validation"
 
 

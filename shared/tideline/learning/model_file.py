@@ -27,7 +27,7 @@ from tideline.learning.weights import SUFFIX, check_tensor
 from tideline.nets import forms
 
 KEY = "tideline.model"  # of the metadata
-# Versions of the format: of a model that is none of the others; that normalises its rows; that knows shares of classes; of a vote.
+# Versions of the format: of a model that is none of the others; that normalises its rows; knows shares of classes; of a vote.
 PLAIN, NORMALISED, CORRECTED, FORMAT = 1, 2, 3, 4
 VOTE = "vote"  # the form of a model that averages others
 INSIDE = "normalisation."  # before the names of the tensors that it normalises by

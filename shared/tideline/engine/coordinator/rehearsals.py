@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from tideline.core.algorithm import REHEARSAL, candidates_of
@@ -184,6 +185,18 @@ def check_shown(name: str, path: str) -> None:
 def place_of(i: int) -> str:
     """Where in the experiment a candidate stands; the first, no adaptation, is the experiment's own method."""
     return f"rehearse.candidates[{i - 1}]" if i else ""
+
+
+@contextmanager
+def placed(of: Child) -> Iterator[None]:
+    """What one of the runs is refused for is named at its candidate's place in the experiment."""
+    try:
+        yield
+    except Refused as error:
+        own = str(error.context.get("path") or "")
+        top = own.split(".")[0] in ("roster", "weights", *(() if of.own_world else ("world",)))
+        path = own if top or not of.path else f"{of.path}.{own}".rstrip(".")
+        raise type(error)(f"{of.experiment.name}: {error.what}", error.todo, **{**error.context, "path": path}) from error
 
 
 def usual(experiment: Experiment, roster: Roles, compute: Compute) -> tuple[Candidate, ...]:

@@ -10,7 +10,7 @@ from tideline.core.run import ClientId, Digest, Prior, Role, RunId, RunSpec, Wor
 from tideline.core.settings import Plain, nearest
 from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
-from tideline.engine.coordinator.rehearsals import Child, comparing, laid_out, request_of
+from tideline.engine.coordinator.rehearsals import Child, comparing, laid_out, placed, request_of
 from tideline.engine.model.accounts import Client, Keys, Standing
 from tideline.engine.model.brief import check_room
 from tideline.engine.model.experiment import (
@@ -109,14 +109,8 @@ class RunService:
 
     def child(self, run: RunId, of: Child) -> RunRow:
         """One run of a rehearsal. What is wrong with it is named at its candidate's place in the experiment."""
-        try:
+        with placed(of):
             row = self.draft(of.id, of.experiment, of.roster, outputs=True)
-        except Refused as error:
-            own = str(error.context.get("path") or "")
-            top = own.split(".")[0] in ("roster", "weights", *(() if of.own_world else ("world",)))
-            path = own if top or not of.path else f"{of.path}.{own}".rstrip(".")
-            what = f"{of.experiment.name}: {error.what}"
-            raise type(error)(what, error.todo, **{**error.context, "path": path}) from error
         return replace(row, parent=run, spec=replace(row.spec, rehearses=of.rehearses))
 
     def write(self, identity: Identity, rows: list[RunRow], orders: list[OrderRow]) -> None:

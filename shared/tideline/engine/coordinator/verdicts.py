@@ -43,6 +43,7 @@ def verdict_of(journal: Journal, run: RunRow, rounds: Sequence[RoundRow]) -> dic
     rows = {row.id: row for row in map(journal.run, run.spec.children) if row is not None}
     gains = tables.get(GAINS)
     done = () if gains is None else gains.rows
+    unfinished = sum(row.status in OPEN for row in rows.values())
     left = {site: why(rows, of) for site, of in by_site.items() if site not in done} if gains or run.cursor > 1 else {}
     return {
         "rule": run.spec.config["rule"],
@@ -55,8 +56,14 @@ def verdict_of(journal: Journal, run: RunRow, rounds: Sequence[RoundRow]) -> dic
         "targets": targets_in(tables),
         "runs": runs_of(run, candidates),
         "not_run": not_run(rows, runs_of(run, candidates)),
-        "unfinished": sum(row.status in OPEN for row in rows.values()),
+        "unfinished": unfinished,
+        "bytes": None if unfinished else bytes_of(journal, rows),
     }
+
+
+def bytes_of(journal: Journal, runs: Iterable[RunId]) -> int:
+    """Of all messages of some runs."""
+    return sum(each.bytes_up + each.bytes_down for run in runs for each in journal.site_totals(run).values())
 
 
 def why(rows: Mapping[RunId, RunRow], of: Iterable[str]) -> str:
@@ -119,6 +126,7 @@ def target(name: str, line: Sequence[float], weights: Mapping[str, float]) -> di
         "accuracy": numbers(EXPECTED_COLUMNS, line, ACCURACY_COLUMNS) if said["accuracy is known"] else None,
         "trust": (UNLIKE if said["unlike"] else REHEARSED) if rehearsed else AGREED,
         "distance": said["distance"],
+        "changed": said["changed"] if rehearsed else None,
     }
 
 

@@ -210,8 +210,9 @@ def at_target(state: State, turn: Turn[Rehearsing], name: ClientId, reply: Foret
     if not len(votes):
         return report.AtTarget(gain=None, accuracy=None, weights=w, distance=far, unlike=odd)
     sure = None if reply is None else accuracy(votes, before, reply)
-    gain = gain_of(votes, reply) if float(w[0]) < 1 else NO_GAIN
-    return report.AtTarget(gain=gain, accuracy=sure, weights=w, distance=far, unlike=odd)
+    changed, n = changed_here(votes, reply) if float(w[0]) < 1 else (0.0, 0)
+    gain = gain_of(votes, changed, n) if float(w[0]) < 1 else NO_GAIN
+    return report.AtTarget(gain=gain, accuracy=sure, weights=w, distance=far, unlike=odd, changed=changed)
 
 
 def of_votes(state: State, of: Rehearsed) -> tuple[Tensor, Tensor]:
@@ -220,10 +221,15 @@ def of_votes(state: State, of: Rehearsed) -> tuple[Tensor, Tensor]:
     return state.voted[there], (state.right / state.rows.clamp_min(1))[there][:, 0]
 
 
-def gain_of(votes: Tensor, reply: Foretold | None) -> Expectation:
+def changed_here(votes: Tensor, reply: Foretold | None) -> tuple[float, int]:
+    """The share of a target's rows that is predicted otherwise than without adaptation, and of how many."""
+    rows, _, _, changed, _ = votes.unbind(1)
+    return (float((changed / rows).mean()), int(rows.mean())) if reply is None else (reply.changed / reply.rows, reply.rows)
+
+
+def gain_of(votes: Tensor, here: float, n: int) -> Expectation:
     rows, gained, lost, changed, _ = votes.unbind(1)
     alike = torch.full((len(votes),), 1 / len(votes), dtype=torch.float64)
-    here, n = (float((changed / rows).mean()), int(rows.mean())) if reply is None else (reply.changed / reply.rows, reply.rows)
     return expectation((gained - lost) / rows, changed / rows, alike, here, n)
 
 

@@ -22,20 +22,24 @@ UNKNOWN = Expectation(-1.0, -1.0, -1.0)
 
 @dataclass(frozen=True)
 class AtTarget:
-    """What is expected at a target: of the gain and of the accuracy, None where nothing tells; each candidate's weight (m,)."""
+    """What is expected at a target: of the gain and of the accuracy, None where nothing tells; each candidate's weight (m,).
+
+    changed: the share of its rows that is predicted otherwise than without adaptation.
+    """
 
     gain: Expectation | None
     accuracy: Expectation | None
     weights: Tensor
     distance: float
     unlike: bool
+    changed: float = 0.0
 
     @property
     def line(self) -> tuple[float, ...]:
         """In the order of EXPECTED_COLUMNS."""
         gain, accuracy = self.gain or UNKNOWN, self.accuracy or UNKNOWN
         known = float(self.gain is not None), float(self.accuracy is not None)
-        return (*known, *ends(gain), *ends(accuracy), self.distance, float(self.unlike))
+        return (*known, *ends(gain), *ends(accuracy), self.distance, float(self.unlike), self.changed)
 
 
 def ends(of: Expectation) -> tuple[float, float, float]:
