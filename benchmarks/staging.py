@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from tideline.bench.processes import stop_all, terminable, unbroken
-from tideline.cli.local.demo import Children, ended, wait_for
+from tideline.cli.local.demo_processes import Children, ended, wait_for
 from tideline.client.http import Client, Endpoint
 
 ROOT = Path(__file__).resolve().parent.parent

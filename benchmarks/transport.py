@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.measure import PeakMemory, loopback_bytes
 from benchmarks.raw_stream import raw_rounds
 from tideline.bench.processes import stop_all
-from tideline.cli.local.demo import Children, ended, wait_for
+from tideline.cli.local.demo_processes import Children, ended, wait_for
 from tideline.client.http import Client, Endpoint
 
 GRID = ((0.1, 2), (10.0, 8), (100.0, 2), (100.0, 4), (100.0, 8), (500.0, 2))

@@ -42,7 +42,7 @@ def documented(table: int) -> set[str]:
 
 def complete(home: Path, *more: str) -> dict[str, Any]:
     """The result of a demonstration that ran to its end."""
-    assert start(home, "--json", *more).wait(120) == 0
+    assert start(home, "--json", *more).wait(300) == 0
     result: dict[str, Any] = json.loads((home / "out" / "result.json").read_text())
     assert json.loads((home / "said").read_text()) == result
     assert (home / "out" / "report.html").stat().st_size > 0
@@ -54,9 +54,30 @@ LATE = pytest.param(False, marks=pytest.mark.long, id="as its sites work")
 
 
 @pytest.mark.long
+def test_a_demonstration_expects_and_finds(tmp_path: Path) -> None:
+    """What was expected stands beside what was found, in 100 columns; the last sentence has these numbers; the model predicts."""
+    assert start(tmp_path).wait(600) == 0
+    said = (tmp_path / "said").read_text()
+    tables, below = said.split("\nresult  ")
+    assert max(len(line.rstrip()) for line in (*tables.splitlines(), *below.split("in all")[1].splitlines())) <= 100
+    heads = next(line for line in said.splitlines() if "expected (90 % interval)" in line)
+    assert "found (95 % interval)" in heads and "used its rows" in said
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    target = next(client for client in result["clients"] if client["role"] == "target")
+    name, share = target["name"], f"{100 * target['accuracy']:.1f} %"
+    last = " ".join(said.split("\n\n")[-1].split())
+    assert re.search(rf": {share} at {name}, .*baseline shown \(.*95 % interval .* over \d+ held-out rows\)", last)
+    assert re.search(r"no(thing told what)? to expect|the expectation (held|did not hold)", last)
+    assert "<h2>Verdict</h2>" in (tmp_path / "out" / "report.html").read_text()
+    command = next(line for line in said.splitlines() if line.strip().startswith("tideline predict "))
+    predicted = subprocess.run([sys.executable, "-m", *command.split(), "--json"], stdout=subprocess.PIPE, check=True)
+    assert json.loads(predicted.stdout)["rows"] > 0
+
+
+@pytest.mark.long
 def test_a_whole_demonstration(tmp_path: Path) -> None:
     """It exits with 0, and its result has exactly the keys of the manual."""
-    result = complete(tmp_path)
+    result = complete(tmp_path, "--method", "feddadil")
     assert set(result) == documented(0)
     assert [set(client) for client in result["clients"]] == [documented(1)] * 3
     assert (result["status"], result["method"], result["rounds"]) == ("completed", "feddadil", 1)

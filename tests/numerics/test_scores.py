@@ -16,6 +16,7 @@ from tideline.numerics.labels.scores import (
     confusion,
     counted,
     counted_by_class,
+    difference,
     probabilities,
     wilson,
 )
@@ -48,6 +49,13 @@ def test_wilson() -> None:
     """As statsmodels has it: proportion_confint(8, 10, method="wilson")."""
     assert wilson(8, 10) == pytest.approx((0.49016, 0.94332), abs=1e-5)
     assert wilson(0, 0) == (0.0, 1.0) and wilson(0, 4)[0] == 0.0 and wilson(4, 4)[1] == 1.0
+
+
+def test_a_difference_of_shares() -> None:
+    """Newcombe's example, 56 of 70 less 48 of 80, to the digits that he prints."""
+    assert difference(56, 70, 48, 80) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    assert difference(3, 10, 3, 10)[0] == pytest.approx(-difference(3, 10, 3, 10)[1])
+    assert difference(0, 0, 0, 0) == (-1.0, 1.0)
 
 
 def test_edges() -> None:

@@ -159,7 +159,8 @@ def site_pictures(pictures: Mapping[str, Path]) -> str:
 def heading(result: RunResult) -> str:
     """What ran, how it ended, its notes, and the accuracies of targets and of unseen targets."""
     seconds = "" if result["seconds"] is None else f", {result['seconds']:.1f} s"
-    facts = f"{escape(result['method'])}, {result['rounds']} rounds, seed {result['seed']}{seconds}: {escape(result['status'])}"
+    rounds = "no rounds" if result["rounds"] is None else counted(result["rounds"], "round")
+    facts = f"{escape(result['method'])}, {rounds}, seed {result['seed']}{seconds}: {escape(result['status'])}"
     alarms = tuple(notes(result))
     lines = [("bad", result["cause"])] if result["cause"] else []
     lines += [("bad", each) for each in alarms]

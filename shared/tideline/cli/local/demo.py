@@ -5,24 +5,25 @@ It loads no torch, unless you name a network: the children compute.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import subprocess
+import shlex
+import shutil
 import sys
-import tempfile
+import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
-from tideline.bench.processes import start, stop_all, terminable, unbroken
+from tideline.bench.processes import terminable
 from tideline.cli.guard import REFUSED, code_of_run, print_json
+from tideline.cli.local import demo_rehearsed as rehearsed
+from tideline.cli.local.demo_processes import Children, Code, console, federation, folder, tide, waited, watch
 from tideline.cli.local.demo_world import CLASSES, SHAPE, shape_for
-from tideline.cli.options import LEAST, MOST, REGISTRY
+from tideline.cli.options import LEAST, MOST
 from tideline.core.algorithm import casting, load_methods, resolve
-from tideline.core.errors import ConfigRefused, FederationError, Unreachable
+from tideline.core.errors import ConfigRefused
 
 if TYPE_CHECKING:
     from tideline.client.answers import RunResult
@@ -31,29 +32,18 @@ if TYPE_CHECKING:
 
 # The last domain is the last site's. USPS comes from other scanners and other writers than the three before it.
 DOMAINS = ("mnist", "coloured", "optdigits", "usps")
-START_SECONDS = 60.0
-POLL_SECONDS = 0.25
-
-
-@dataclass(frozen=True)
-class Code:
-    """Methods and networks beside the built-in ones, and the network to train; None: the method's own for demonstrations."""
-
-    methods: str = REGISTRY
-    networks: tuple[str, ...] = ()
-    network: str | None = None
-
-    @property
-    def options(self) -> tuple[str, ...]:
-        """The same for each child."""
-        return "--methods", self.methods, *(word for place in self.networks for word in ("--networks", place))
+MODEL = "model.safetensors"
+WIDTH = 100  # of a sentence's lines
 
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What to show. rounds: None: as in the method's preset; policy: a file that says what may leave every site."""
+    """What to show. method: None: a rehearsal of some; rounds: None: as in the method's preset, or the rehearsal's.
 
-    method: str
+    policy: a file that says what may leave every site.
+    """
+
+    method: str | None
     agents: int
     rounds: int | None = None
     seed: int = 0
@@ -76,27 +66,7 @@ class DemoSite:
     role: str
     folder: Path
     samples: int
-
-
-@dataclass
-class Children:
-    """Child processes with their logs in a folder."""
-
-    home: Path
-    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    def start(self, name: str, *args: str) -> None:
-        """Start `tideline ARGS` with its output in a log file."""
-        env = {name: value for name, value in os.environ.items() if not name.startswith("TIDELINE_")}  # not your own database
-        with unbroken():
-            self.running[name] = start(args, self.home / f"{name}.log", env)
-
-    def check(self) -> None:
-        """Raises FederationError with the last lines of a child that ended by itself."""
-        for name, process in self.running.items():
-            if process.poll() is not None:
-                last = (self.home / f"{name}.log").read_text(errors="replace").strip().splitlines()[-12:]
-                raise FederationError(f"The process {name} ended with code {process.returncode}:\n" + "\n".join(last))
+    held_out: int
 
 
 def run_demo(options: DemoOptions, out: Path | None, as_json: bool) -> int:
@@ -110,22 +80,83 @@ def run_demo(options: DemoOptions, out: Path | None, as_json: bool) -> int:
     say: Callable[[str], None] = (lambda line: None) if as_json else console
     with terminable(), folder() as temporary, federation(temporary, say, options.code) as (children, client):
         say(f"coordinator ready at {client.base_url}")
-        facts: MethodFacts = client.get(f"/algorithms/{options.method}")
-        sites = write_sites(temporary, casting(facts["cast"], options.agents))
+        facts: MethodFacts = client.get(f"/algorithms/{options.method or rehearsed.METHOD}")
+        sites = write_sites(temporary, casting(facts["cast"], options.agents), rehearsing=options.method is None)
         start_agents(children, client, sites, temporary, options)
         say(f"{len(sites)} agents started: " + ", ".join(f"{s.name} ({s.domain}, {s.role})" for s in sites))
-        run = client.post("/runs", experiment(options, facts, sites, shape))["run"]
+        posted = experiment(options, facts, sites, shape)
+        run = client.post("/runs", posted)["run"]
+        plain = None if options.method else client.post("/runs", rehearsed.beside(posted, options.rounds))["run"]
         watch(children, client, run, as_json)
         result = client.run(f"{run}?history=true")
         pictures = draw_pictures(temporary, run, sites, where / "figures")
+        done = Ended(client, temporary, result, sites, where, options.code)
+        more = rehearsed_words(done, waited(children, client, plain)) if plain else method_words(done)
     samples = {site.name: site.samples for site in sites}
     for line in result["clients"]:
         line["samples"] = samples[line["name"]]
     fill_in(result, {site.name: site.domain for site in sites})
     result["demo_seconds"] = time.monotonic() - began
     write_all(result, where, pictures)
-    print_json(result) if as_json else show_tables(result, where)
+    print_json(result) if as_json else show_all(result, where, more)
     return code_of_run(result)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A demonstration's run that has ended, while its processes are there."""
+
+    client: Client
+    home: Path
+    result: RunResult
+    sites: Sequence[DemoSite]
+    where: Path
+    code: Code
+
+
+@dataclass(frozen=True)
+class More:
+    """What is shown below the tables of every result."""
+
+    found: rehearsed.Found | None
+    lines: tuple[str, ...]
+    command: str = ""
+
+
+def method_words(done: Ended) -> More:
+    """What the method bought, and what it took."""
+    from tideline.report.bought import bought, taken
+
+    result, rows = done.result, {site.name: site.held_out for site in done.sites}
+    beside = done.client.run(result["reference"]) if result["reference"] else None
+    return More(None, tuple(filter(None, (taken(result, beside), bought(result, rows)))))
+
+
+def rehearsed_words(done: Ended, plain: str) -> More:
+    """What was expected and found, and the model that was chosen. plain: the run beside the rehearsal."""
+    found = rehearsed.found_in(done.client, done.result, plain)
+    if found is None:
+        return More(None, ())
+    site = next(each for each in done.sites if each.name == found.at["name"])
+    return More(found, tuple(rehearsed.lines_of(found)), kept(done, found, site))
+
+
+def kept(done: Ended, found: rehearsed.Found, site: DemoSite) -> str:
+    """Keep the model that counts most, the site's own if it has one, and the site's data; the command that uses both."""
+    if found.chosen is None:
+        return ""
+    model, run = done.where / MODEL, found.chosen.run["run"]
+    home, to = done.home / f"home-{site.name}", ("--out", str(model), *done.code.options)
+    wrote = tide("site", "export", "--home", str(home), "--run", run, "model", *to)
+    if wrote.returncode:
+        wrote = tide("run", "export", run, "--home", str(done.home / "coordinator"), *to)
+    if wrote.returncode:
+        console(f"no model is kept: {wrote.stderr.decode(errors='replace').strip()}")
+        return ""
+    data = done.where / site.name
+    shutil.copytree(site.folder, data, dirs_exist_ok=True)
+    words = ("tideline", "predict", "--model", str(model), "--data", str(data), *done.code.added, "--held-out")
+    return shlex.join((*words, "--out", str(done.where / "predictions.csv")))
 
 
 def check(options: DemoOptions) -> tuple[int, ...]:
@@ -135,64 +166,25 @@ def check(options: DemoOptions) -> tuple[int, ...]:
     if not LEAST <= options.agents <= MOST:
         what = f"--agents is {options.agents}; it should be between {LEAST} and {MOST}"
         raise ConfigRefused(what, "Correct the number", path="agents")
-    known = load_methods(options.code.methods)
-    if options.method not in dict(known):
-        resolve(known, options.method)  # refuses; a method that is known is not loaded here
+    known, method = load_methods(options.code.methods), options.method or rehearsed.METHOD
+    if method not in dict(known):
+        resolve(known, method)  # refuses; a method that is known is not loaded here
     read_policy(options.policy)
-    return shape_for(options.code.network, options.code.networks) if options.code.network else SHAPE
+    if options.code.network:
+        return shape_for(options.code.network, options.code.networks)
+    return SHAPE if options.method else rehearsed.SHAPE
 
 
-CODE = Code()
-
-
-@contextlib.contextmanager
-def folder() -> Iterator[Path]:
-    made = tempfile.TemporaryDirectory(prefix="tideline-demo-", ignore_cleanup_errors=True)
-    try:
-        yield Path(made.name)
-    finally:
-        with unbroken():
-            made.cleanup()
-
-
-@contextlib.contextmanager
-def federation(home: Path, say: Callable[[str], None], code: Code = CODE) -> Iterator[tuple[Children, Client]]:
-    """A coordinator on free loopback ports, and a client of its HTTP API."""
-    from tideline.client.http import Client, Endpoint
-
-    children = Children(home)
-    try:
-        say("starting a coordinator")
-        own = home / "coordinator"
-        children.start("coordinator", "coordinator", "--home", str(own), "--grpc-port", "0", "--http-port", "0", *code.options)
-        wait_for(children, own / "coordinator.json")
-        with Client.of(Endpoint(home=own)) as client:
-            yield children, client
-    finally:
-        with unbroken():  # a second Ctrl-C while the children stop must not leave them behind
-            stop_all(children.running.values())
-
-
-def wait_for(children: Children, path: Path) -> None:
-    """Wait for a file that a child writes. Raises Unreachable."""
-    until = time.monotonic() + START_SECONDS
-    while not path.exists():
-        children.check()
-        if time.monotonic() > until:
-            raise Unreachable(f"The coordinator did not start within {START_SECONDS:.0f} s", "Try again on a quieter machine")
-        time.sleep(0.05)
-
-
-def write_sites(home: Path, roles: Sequence[str]) -> list[DemoSite]:
+def write_sites(home: Path, roles: Sequence[str], rehearsing: bool) -> list[DemoSite]:
     """A data folder for each site: a domain each, or a random part of one where there are more sites than domains."""
     from tideline.learning.datasets import digits
     from tideline.learning.partition.deals import by_domain
 
-    domains, sites = by_domain(DOMAINS, len(roles)), []
+    domains, sites = by_domain(rehearsed.DOMAINS if rehearsing else DOMAINS, len(roles)), []
     for i, (domain, role) in enumerate(zip(domains, roles, strict=True)):
-        folder = home / f"data-{i + 1}"
-        written = digits.write_site(folder, domain, domains[:i].count(domain), domains.count(domain))
-        sites.append(DemoSite(name=f"site-{i + 1}", domain=domain, role=role, folder=folder, samples=written["samples"]))
+        folder, rows = home / f"data-{i + 1}", rehearsed.rows_of(role) if rehearsing else None
+        written = digits.write_site(folder, domain, domains[:i].count(domain), domains.count(domain), rows)
+        sites.append(DemoSite(name=f"site-{i + 1}", domain=domain, role=role, folder=folder, **written))
     return sites
 
 
@@ -210,16 +202,23 @@ def start_agents(children: Children, client: Client, sites: list[DemoSite], home
 
 
 def experiment(options: DemoOptions, facts: MethodFacts, sites: list[DemoSite], shape: tuple[int, ...]) -> dict[str, Plain]:
-    """The demo's experiment: the method's own demo preset, with FedAvg over the labelled sites to compare with."""
+    """The demo's experiment: a rehearsal, or the method's own demo preset with FedAvg over the labelled sites to compare with."""
+    network = rehearsed.NETWORK if options.method is None else facts["network"]
     return {
-        "name": f"demo of {options.method}",
-        "method": options.method,
-        "preset": "demo" if "demo" in facts["presets"] else None,
-        "config": {} if options.rounds is None else {"rounds": options.rounds},
-        "world": {"model": options.code.network or facts["network"], "inputs": list(shape), "classes": CLASSES},
+        "name": f"demo of {options.method}" if options.method else "demo: which adaptation, and what to expect of it",
+        **(one_method(options, facts) if options.method else rehearsed.rehearsing(options.rounds)),
+        "world": {"model": options.code.network or network, "inputs": list(shape), "classes": CLASSES},
         "roster": {site.name: site.role for site in sites},
         "seed": options.seed,
         "waiting": {"deadline": 600},
+    }
+
+
+def one_method(options: DemoOptions, facts: MethodFacts) -> dict[str, Plain]:
+    return {
+        "method": options.method,
+        "preset": "demo" if "demo" in facts["presets"] else None,
+        "config": {} if options.rounds is None else {"rounds": options.rounds},
         "reference": {"method": "fedavg"},
     }
 
@@ -227,14 +226,13 @@ def experiment(options: DemoOptions, facts: MethodFacts, sites: list[DemoSite], 
 def draw_pictures(home: Path, run: str, sites: list[DemoSite], folder: Path) -> dict[str, Path]:
     """What the owner of each target may see at that site, if the method stores a picture: caption -> file.
 
-    The owner's own command draws it in a process of its own: it loads torch, and reads that site's disk.
+    The owner's own command draws it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     drawn = {}
     for site in (s for s in sites if s.role == "target"):
         file = folder / f"points-{site.name}.png"
-        command = ("site", "picture", "--home", str(home / f"home-{site.name}"), "--run", run, "--out", str(file))
-        done = subprocess.run([sys.executable, "-m", "tideline", *command], capture_output=True, check=False)
+        done = tide("site", "picture", "--home", str(home / f"home-{site.name}"), "--run", run, "--out", str(file))
         if done.returncode == 0:
             drawn[f"{site.name} ({site.domain}): its own points, and the points that stand for them"] = file
         elif done.returncode != REFUSED:  # refused: the method stores no picture
@@ -242,37 +240,20 @@ def draw_pictures(home: Path, run: str, sites: list[DemoSite], folder: Path) -> 
     return drawn
 
 
-def watch(children: Children, client: Client, run: str, as_json: bool) -> None:
-    """Show the run until it and its reference have ended."""
-    from tideline.client.watching import Watcher
-
-    with Watcher(quiet=as_json) as watcher:
-        while True:
-            result = client.run(run)
-            watcher.show(result)
-            if ended(result):
-                return
-            children.check()
-            time.sleep(POLL_SECONDS)
-
-
-def ended(result: RunResult) -> bool:
-    """Whether a run and its reference will not move by themselves any more."""
-    return not {result["status"], result["reference_status"]} & {"waiting", "running"}
-
-
-def show_tables(result: RunResult, where: Path) -> None:
+def show_all(result: RunResult, where: Path, more: More) -> None:
     from tideline.cli.tables import groups_table, result_table, scores_table, show
+    from tideline.cli.verdicts import verdict_table
     from tideline.client.output import clean
 
     show(result_table(result))
-    for more in filter(None, (scores_table(result), groups_table(result))):
+    scores = None if more.found else scores_table(result)  # of a rehearsal the same two as above
+    below = (scores, groups_table(result), verdict_table(result), *(rehearsed.tables_of(more.found) if more.found else ()))
+    for each in filter(None, below):
         sys.stdout.write("\n")
-        show(more)
+        show(each)
     cause = f"{result['status']}: {clean(result['cause'])}\n" if result["cause"] else ""
     files = f"result  {where / 'result.json'}\nreport  {where / 'report.html'}\n"
-    sys.stdout.write(f"\n{cause}{files}{result['demo_seconds']:.0f} s in all\n")
-
-
-def console(line: str) -> None:
-    sys.stderr.write(f"==> {line}\n")
+    model = f"model   {where / MODEL}; to use it:\n  {more.command}\n" if more.command else ""
+    sys.stdout.write(f"\n{cause}{files}{model}{result['demo_seconds']:.0f} s in all\n")
+    for line in more.lines:
+        sys.stdout.write(f"\n{textwrap.fill(clean(line), WIDTH)}\n")

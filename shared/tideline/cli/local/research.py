@@ -156,9 +156,11 @@ def simulate_here(
 
 
 def demo(
-    method: Annotated[str, typer.Option(help="The method, see `tideline methods`.")] = "feddadil",
+    method: Annotated[
+        str | None, typer.Option(help="One method alone, see `tideline methods`. [default: a rehearsal chooses among some]")
+    ] = None,
     agents: Annotated[int, typer.Option(min=LEAST, max=MOST, help="How many agents to start.")] = 4,
-    rounds: Annotated[int | None, typer.Option(min=0, help="Rounds. [default: as in the method's preset for demos]")] = None,
+    rounds: Annotated[int | None, typer.Option(min=0, help="Rounds. [default: as many as make a good demo]")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed. The same seed gives the same bytes.")] = 0,
     policy: SitePolicyFile = None,
     network: Annotated[str | None, typer.Option(metavar="NAME", help="Network. [default: the method's own for demos]")] = None,
@@ -169,9 +171,11 @@ def demo(
 ) -> None:
     """Train on real digits, with a coordinator and agents on this machine.
 
-    The demo starts a coordinator and agents, learns digits of four styles, and shows the result.
+    The demo starts a coordinator and agents. Three have labelled digits of a style each. It rehearses adaptations there, chooses
+    one for the fourth, which has no labels, and holds what it expected to what it finds.
     """
-    from tideline.cli.local.demo import Code, DemoOptions, run_demo
+    from tideline.cli.local.demo import DemoOptions, run_demo
+    from tideline.cli.local.demo_processes import Code
 
     code = Code(methods, tuple(networks or ()), network)
     options = DemoOptions(method=method, agents=agents, rounds=rounds, seed=seed, policy=policy, code=code)
