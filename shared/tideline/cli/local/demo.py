@@ -90,7 +90,7 @@ def run_demo(options: DemoOptions, out: Path | None, as_json: bool) -> int:
         watch(children, client, run, as_json)
         result = client.run(f"{run}?history=true")
         pictures = draw_pictures(temporary, run, sites, where / "figures")
-        done = Ended(client, temporary, result, sites, where, options.code)
+        done = Ended(client=client, home=temporary, result=result, sites=sites, where=where, code=options.code)
         more = rehearsed_words(done, waited(children, client, plain)) if plain else method_words(done)
     samples = {site.name: site.samples for site in sites}
     for line in result["clients"]:
@@ -125,7 +125,7 @@ class More:
 
 def method_words(done: Ended) -> More:
     """What the method bought, and what it took."""
-    from tideline.report.bought import bought, taken
+    from tideline.cli.local.demo_gains import bought, taken
 
     result, rows = done.result, {site.name: site.held_out for site in done.sites}
     beside = done.client.run(result["reference"]) if result["reference"] else None

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tideline.cli.local.demo_gains import At, Gain, against, gain_of, taken
 from tideline.cli.tables import table
 from tideline.client.answers import ExpectedAt, Interval, RunResult, ScoreData
 from tideline.core.run import Role
 from tideline.core.settings import Plain
-from tideline.report.bought import At, Gain, against, gain_of, taken
 from tideline.report.score_rows import in_words
 from tideline.report.verdict_rows import REHEARSED, ends, percent, signed
 

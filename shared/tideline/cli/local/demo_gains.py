@@ -54,7 +54,8 @@ def gain_of(targets: Sequence[At]) -> Gain:
     above = math.hypot(*(high - gain for gain, (_, high) in zip(gains, ends, strict=True))) / k
     accuracy, baseline = sum(t.accuracy for t in targets) / k, sum(t.baseline for t in targets) / k
     value = accuracy - baseline
-    return Gain(accuracy, baseline, value - below, value + above, sum(t.rows for t in targets))
+    rows = sum(t.rows for t in targets)
+    return Gain(accuracy=accuracy, baseline=baseline, low=value - below, high=value + above, rows=rows)
 
 
 def bought(result: RunResult, rows: Mapping[str, int]) -> str:

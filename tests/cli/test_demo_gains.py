@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tideline.report.bought import At, bought, gain_of, taken
+from tideline.cli.local.demo_gains import At, bought, gain_of, taken
 from tideline.report.graphs import JOULES, LINKS
 
 
