@@ -33,7 +33,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
         "there is one",
     ),
     (experiment(SHORT, world={**WORLD, "normalise": "shared"}, roster=TWO), "world.normalise", "there is one"),
-    (experiment(SHORT, roster=MANY), "roster", "room for 833"),
+    (experiment(SHORT, roster=MANY), "roster", "room for 769"),
     (experiment(SHORT, reference={"method": "local"}), "reference", "no adaptation"),
     ({**experiment(SHORT), "rehearse": None, "method": "fedavg", "then": "run"}, "then", "rehearse"),
     ({**experiment(SHORT), "rehearse": None, "method": "rehearsal", "config": {}}, "method", "no method"),
