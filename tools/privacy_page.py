@@ -84,6 +84,8 @@ These are not part of a contract, because they are not part of a method:
 
 - When a site enrols: its name, its public keys, the roles that its owner allows, the version of Tideline.
 - When it joins a run: whether its training rows have labels, yes or no.
+- In a rehearsal, sites learn something of each other: the orders of the run that compares name all sites that play the
+  target, and those of each other run the site that plays in it.
 - While it works: that it is alive and how far its step is; and, unless its owner forbids them,
   [notes about its work](#what-an-agent-reports-about-its-work).
 - When an order fails: the kind of error and its sentence. Of an error that Tideline did not foresee only the type is sent,

@@ -77,7 +77,7 @@ def test_expectations_stay_numbers() -> None:
     state = counted(anna=counts(100, 20), bert=counts(100, 20)).state
     true = torch.tensor([100, 20, 0, 20, 60], dtype=torch.float64)
     false = torch.tensor([1e-300, 1e15, 0, 1e15, 1e15], dtype=torch.float64)
-    made = choosing.voted(state, came({ANNA: Voted(true), BERT: Voted(false)}), turn())
+    made = choosing.voted(state, came({ANNA: Voted(true[:4], true[4]), BERT: Voted(false[:4], false[4])}), turn())
     told = choosing.foretold(made.state, came({DORA: Foretold(10, 1 << 40, 1e15)}), turn())
     ends = [value for found in (made, told) for line in found.tables[EXPECTED].values for value in line]
     assert max(map(abs, ends)) <= 1.0

@@ -75,11 +75,11 @@ def why(rows: Mapping[RunId, RunRow], of: Iterable[str]) -> str:
 def without(
     candidates: Sequence[str], gains: Table | None, rows: Mapping[RunId, RunRow], by_site: Mapping[str, Sequence[str]]
 ) -> dict[str, str]:
-    """The candidates that were not rehearsed at every site, each with the reason."""
+    """The candidates that too few sites have rehearsed, each with the reason."""
     if gains is None:
         return {}
     gone = [(i, name) for i, name in enumerate(candidates) if name not in gains.columns]
-    return {name: why(rows, [by_site[site][i] for site in gains.rows]) for i, name in gone}
+    return {name: why(rows, [of[i] for of in by_site.values()]) for i, name in gone}
 
 
 def lines_of(table: Table | None) -> Iterable[tuple[str, Sequence[float]]]:

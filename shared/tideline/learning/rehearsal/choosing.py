@@ -57,13 +57,25 @@ class Rehearsed:
 
 
 def rehearsed_in(state: State) -> Rehearsed:
-    there = state.rows > 0
-    sites = [i for i in range(len(there)) if bool(there[i, 0])]
-    m = there.shape[1]
-    candidates = [c for c in range(m) if all(bool(there[i, c]) for i in sites)] if sites else list(range(m))
+    sites, candidates = whole(state.rows > 0)
     rows, gained, lost, changed = (getattr(state, name)[sites][:, candidates] for name in ("rows", "gained", "lost", "changed"))
     gains = (gained - lost) / rows.clamp_min(1)
     return Rehearsed(tuple(sites), tuple(candidates), gains, changed / rows.clamp_min(1))
+
+
+def whole(there: Tensor) -> tuple[list[int], list[int]]:
+    """Sites and candidates, by place, of which each was rehearsed at each. there (s, m): whether it was.
+
+    A candidate that most sites have stays, and those without it go, where at least half of the sites, and two, are left. So no
+    site that fails, or says so, decides which candidates there are.
+    """
+    m = there.shape[1]
+    sites = [i for i in range(len(there)) if bool(there[i, 0])]
+    usual = [c for c in range(m) if not sites or 2 * int(there[sites][:, c].sum()) > len(sites)]
+    have = [i for i in sites if bool(there[i][usual].all())]
+    if len(have) >= 2 and 2 * len(have) >= len(sites):
+        return have, usual
+    return sites, [c for c in range(m) if all(bool(there[i, c]) for i in sites)]
 
 
 # Whom to ask
@@ -175,7 +187,7 @@ def voted(state: State, replies: Replies[Voted], turn: Turn[Rehearsing]) -> Fold
     """The votes' counts add up; what they lead to at the targets, as far as rehearsals tell."""
     made = state.voted.clone()
     for site, reply in replies.items():
-        made[turn.config.sites.index(site)] += bounded(reply.counts, reply.counts[0])
+        made[turn.config.sites.index(site)] += bounded(torch.cat([reply.counts, reply.confidence.view(1)]), reply.counts[0])
     new = replace(state, voted=made)
     return Folded(new, tables=report.expectations({name: at_target(new, turn, name) for name in targets(turn)}, turn))
 

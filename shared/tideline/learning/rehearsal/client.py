@@ -77,9 +77,9 @@ def voting(view: View) -> AnyStep:
         found, y = predicted(site, view), labels(site)
         p = weighed(found, order.w)
         if p is None or found[0] is None or y is None:
-            return Outcome(Voted(torch.zeros(5, dtype=torch.float64)), memory)
+            return Outcome(Voted(torch.zeros(4, dtype=torch.float64), torch.zeros((), dtype=torch.float64)), memory)
         rows, gained, lost, changed, _ = compared(p.argmax(1), found[0].argmax(1), y)
-        return Outcome(Voted(torch.stack([rows, gained, lost, changed, p.amax(1).sum().double()])), memory)
+        return Outcome(Voted(torch.stack([rows, gained, lost, changed]), p.amax(1).sum().double()), memory)
 
     return Step(name="voted", run=voted, takes=Weights, keeps=Compared, gives=Voted, view=view)
 

@@ -71,9 +71,10 @@ class Compared:
 
 @record
 class Voted:
-    """Up: the same counts of the weighed predictions: rows, gained, lost, changed, and the sum of confidences."""
+    """Up: the same of the weighed predictions."""
 
-    counts: Tensor = field("5", Exposure.COUNT, low=0, doc="rows, gained, lost, changed; and the sum of confidences")
+    counts: Tensor = field("4", Exposure.COUNT, low=0, doc="rows, gained, lost, changed")
+    confidence: Tensor = field("", Exposure.STATISTIC, low=0, doc="the sum of the confidences")
 
 
 @record
