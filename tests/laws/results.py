@@ -19,7 +19,8 @@ from tideline.core.phase import SCORE_NAMES
 from tideline.core.run import ClientId, Role, RunId
 from tideline.core.step import View
 from tideline.engine.model.runs import Status
-from tideline.experiments.results import BY_GIVEN, UNCORRECTED, Ended
+from tideline.experiments.results import BY_GIVEN, Ended
+from tideline.learning.around.class_shares import UNCORRECTED
 from tideline.learning.model_file import Model, packed, read_model
 from tideline.learning.prediction import Classifier
 

@@ -18,7 +18,7 @@ from tideline import nets
 from tideline.core.errors import DataRefused
 from tideline.core.run import Normalise, Prior, Scaling, World
 from tideline.learning.exporting import export_model
-from tideline.learning.model_file import CORRECTION, SHARES, Model, packed, read_model, weights_for
+from tideline.learning.model_file import CORRECTION, SHARES, Model, Origin, packed, read_model, vote_of, weights_for
 from tideline.learning.normalising import own_statistics
 from tideline.learning.prediction import Classifier, predict_data
 from tideline.learning.weights import read_weights
@@ -79,6 +79,14 @@ def test_a_runs_model_corrects_by_the_rows_that_it_is_given(tmp_path: Path) -> N
     predict_data(ready, folder, out := tmp_path / "rows.out.csv", prior=Prior.EM)
     said = [float(line.split(",")[3]) for line in out.read_text().splitlines()[1:]]
     assert torch.allclose(torch.tensor(said), expected[:, 0], atol=1e-5)
+
+
+def test_members_of_a_vote_correct_each_by_itself(tmp_path: Path) -> None:
+    """Those that know the sources' shares; the others vote as they are."""
+    (file := tmp_path / "m.safetensors").write_bytes(packed(vote_of([(0.5, of_run()), (0.5, own())], Origin())))
+    expected = 0.5 * Classifier(of_run()).correcting_by([X]).predict(X).probabilities
+    expected = expected + 0.5 * Classifier(own()).predict(X).probabilities
+    assert torch.allclose(tideline.load(file).correcting_by([X]).predict(X).probabilities, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(("made", "words"), [(own(), "corrected for its own site's already"), (model(TABLE), "its run had none")])

@@ -25,7 +25,7 @@ from tideline.core.run import ALL, Digest, Prior, Role, World, world_in
 from tideline.core.settings import nearest
 from tideline.engine.model.runs import Status
 from tideline.experiments.chosen import Chosen, chosen_for, chosen_model
-from tideline.learning.around.class_shares import correction_in, shares_in
+from tideline.learning.around.class_shares import UNCORRECTED, correction_in, shares_in
 from tideline.learning.frozen import base_of, whole
 from tideline.learning.in_world import in_world, statistics_in
 from tideline.learning.model_file import BEST, FINAL, Model, Origin
@@ -36,10 +36,6 @@ from tideline.nets import played
 AT_SITE = "tideline site export --home HOME --run {run} model{which} --out model.safetensors"
 SHOWN = 5  # sites in a sentence
 BY_GIVEN = "It normalises by the mean and spread of the rows that it is given, as each site did by its own"
-UNCORRECTED = (
-    "A target's predictions were corrected for its own shares of the classes, and this model's are not: predict all rows of the"
-    " target at once with `tideline predict --prior em`"
-)
 WAIT = "Wait for it: tideline run watch {run}"
 NEXT = {
     Status.STALLED: "See why with `tideline run show {run}`, and when that is mended: tideline run resume {run}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
@@ -18,7 +18,7 @@ from tideline.core.run import Place, Prior
 from tideline.core.settings import Plain
 from tideline.learning.formats.scan import Part, scan
 from tideline.learning.formats.transforms import times
-from tideline.learning.model_file import Member, Model, module_of, read_model
+from tideline.learning.model_file import Model, module_of, read_model
 from tideline.learning.normalising import encoder_in, own_statistics
 from tideline.learning.scoring.correcting import correction
 from tideline.learning.sites.named import place_in
@@ -110,18 +110,27 @@ class Classifier(nn.Module):
 
     def voting_by(self, parts: Sequence[Tensor]) -> Classifier:
         """The same of a vote, whose members normalise each by itself."""
+        return self.voting(lambda own: Classifier(own, self.device).normalising_by(parts).model if own.by_given else own)
 
-        def member(each: Member) -> Member:
-            own = each.model
-            return replace(each, model=Classifier(own, self.device).normalising_by(parts).model) if own.by_given else each
-
-        return Classifier(replace(self.model, members=tuple(map(member, self.model.members))), self.device)
+    def voting(self, made: Callable[[Model], Model]) -> Classifier:
+        """The same vote of other members."""
+        members = tuple(replace(each, model=made(each.model)) for each in self.model.members)
+        return Classifier(replace(self.model, members=members), self.device)
 
     def correcting_by(self, parts: Iterable[Tensor]) -> Classifier:
         """The same model, corrected for the shares of the classes in rows that come in parts (b, *inputs). Labels have no part.
 
-        Raises DataRefused for a model that does not know the shares of the classes where it learnt.
+        Of a vote, members that know the shares where they learnt. Raises DataRefused for a model that does not know them.
         """
+        members = self.model.members
+        if any(each.model.source_shares is not None for each in members):
+            known = list(parts)
+            return self.voting(
+                lambda own: own if own.source_shares is None else Classifier(own, self.device).correcting_by(known).model
+            )
+        if self.model.by_given:
+            known = list(parts)
+            return self.normalising_by(known).correcting_by(known)
         shares = self.model.source_shares
         if shares is None:
             own = "it is corrected for its own site's already" if self.model.correction is not None else "its run had none"

@@ -24,6 +24,10 @@ from tideline.learning.around.beside import FEWEST, Beside, remembering, sharing
 SHARES = Beside("source_shares", Tensor, "shares of the classes at the labelled sites", dims="classes", scored=True)
 CORRECTION = Beside("corrected_by", Tensor, "what is added to the site's own model's logits", dims="classes")
 ALONE = "prior is em, which needs the classes' shares at labelled sites; what one counts would reach the targets, and there {are}"
+UNCORRECTED = (
+    "A target's predictions were corrected for its own shares of the classes, and this model's are not: predict all rows of the"
+    " target at once with `tideline predict --prior em`"
+)
 INSTEAD = "Name two labelled sites or more, or write prior: source"
 
 
