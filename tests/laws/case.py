@@ -9,9 +9,10 @@ from typing import Any
 
 from tests.laws.stage import Cuts, HoardingParts, Stage
 from tests.synthetic import FEATURES, IMAGES, NAMES, experiment, sites
-from tideline.core.algorithm import Algorithm, Methods, casting, resolve
+from tideline.core.algorithm import Algorithm, Methods, casting, plan_of, resolve
+from tideline.core.phase import AnyPlan
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
-from tideline.core.run import EMPTY, Normalise, RunId, Scaling
+from tideline.core.run import EMPTY, Normalise, Prior, RunId, Scaling, Scoring
 from tideline.engine.simulation.federation import SimSite
 from tideline.learning.in_world import in_world
 
@@ -123,11 +124,15 @@ ALSO_SENT: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One method: three sites in the roles of its own cast, the preset `tiny`, a small world. normalise: a kind, of its rows."""
+    """One method: three sites in the roles of its own cast, the preset `tiny`, a small world.
+
+    normalise: a kind, of its rows. prior: at which its targets predict; with em there are two sources.
+    """
 
     name: str
     methods: Methods
     normalise: str = field(default="none", kw_only=True)
+    prior: str = field(default="source", kw_only=True)
 
     def __str__(self) -> str:
         return self.name
@@ -138,8 +143,8 @@ class Case:
 
     @property
     def in_world(self) -> Algorithm:
-        """As it is played where rows are normalised."""
-        return in_world(self.algorithm, Normalise(Scaling(self.normalise)))
+        """As it is played where rows are normalised and predictions corrected."""
+        return in_world(self.algorithm, Normalise(Scaling(self.normalise)), Prior(self.prior))
 
     @property
     def config(self) -> Any:
@@ -147,8 +152,15 @@ class Case:
         return self.algorithm.configure({}, "tiny")
 
     @property
+    def plan(self) -> AnyPlan:
+        """As it is played."""
+        return plan_of(self.in_world, self.config, Scoring())
+
+    @property
     def roster(self) -> dict[str, str]:
         """Name and role of each site."""
+        if self.prior == "em":
+            return {"anna": "source", "bert": "source", "carl": "target"}
         return {name: role.value for name, role in zip(NAMES, casting(self.algorithm.cast, 3), strict=False)}
 
     def experiment(self, **more: Any) -> dict[str, Any]:
@@ -156,7 +168,7 @@ class Case:
         world = dict(IMAGES if self.name in ON_IMAGES else FEATURES)
         world["model"] = NETWORKS.get(self.name, world["model"])
         world["normalise"] = self.normalise
-        return experiment(self.name, more.pop("roster", self.roster), world=world, **more)
+        return experiment(self.name, more.pop("roster", self.roster), world=world, **{"prior": self.prior, **more})
 
     def sites(self) -> dict[str, SimSite]:
         """Its sites, whose owners agree to what it sends."""

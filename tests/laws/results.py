@@ -20,6 +20,7 @@ from tideline.core.run import ClientId, Role, RunId
 from tideline.core.step import View
 from tideline.engine.model.runs import Status
 from tideline.experiments.results import BY_GIVEN, Ended
+from tideline.learning.around.class_shares import UNCORRECTED
 from tideline.learning.model_file import Model, packed, read_model
 from tideline.learning.prediction import Classifier
 
@@ -52,10 +53,12 @@ def models_are_what_it_says(case: Case) -> None:
 
 
 def without_statistics(model: Model) -> Model:
-    """A site's own statistics are at the site alone."""
-    if not model.scaling.kind.own:
-        return model
-    return replace(model, statistics=None, origin=replace(model.origin, note=""))
+    """A site's own statistics and shares of classes are at the site alone."""
+    plain = replace(model, correction=None, source_shares=None)
+    if plain.scaling.kind.own:
+        plain = replace(plain, statistics=None)
+    note = model.origin.note.replace(BY_GIVEN, "").replace(UNCORRECTED, "").strip()
+    return replace(plain, origin=replace(model.origin, note=note))
 
 
 def memory_model(stage: Stage, run: RunId, ended: Ended, site: str) -> Model | None:
@@ -75,9 +78,11 @@ def check_predictions(case: Case, model: Model, client: Mapping[str, Any]) -> No
     assert packed(read) == packed(model)
     site = case.sites()[client["name"]].open_site_data(model.world, Role(client["role"]))
     data, ready = site.view(View.HELD_OUT, Role.SOURCE), Classifier(read)
-    exact = model.origin.note in ("", BY_GIVEN)
+    exact = model.origin.note.replace(UNCORRECTED, "").strip() in ("", BY_GIVEN)
     if model.by_given:
         ready = ready.normalising_by(site.view(View.LEARN, Role.TARGET).x.parts())
+    if UNCORRECTED in model.origin.note and client["role"] == "target":
+        ready = ready.correcting_by(site.view(View.LEARN, Role.TARGET).x.parts())
     right = int((ready.predict(data.x.all()).classes == data.y).sum())
     assert right == round(client["accuracy"] * len(data)) or not exact, (case.name, client["name"], right)
 

@@ -12,6 +12,7 @@ from tideline.core.errors import NotFound
 from tideline.core.record import Weights
 from tideline.core.run import ALL, RunId, Selection, world_in
 from tideline.engine.ports.site import Head
+from tideline.learning.around.class_shares import correction_in
 from tideline.learning.in_world import statistics_in
 from tideline.learning.model_file import BEST, FINAL, Model, Origin
 from tideline.learning.normalising import constants
@@ -53,7 +54,7 @@ def own_model(home: Path, run: RunId, methods: str, which: str = FINAL) -> Model
         note="" if is_over(vault, run, known) else UNFINISHED,
     )
     own = made_whole(vault, run, world, dict(weights), sites.form)
-    by = constants(world.scaling) or statistics_in(memory_of(vault, run, algorithm.memory, best=which == BEST))
+    memory = memory_of(vault, run, algorithm.memory, best=which == BEST)
     return Model(
         world=replace(world, trains=ALL, normalise=None),
         weights=own,
@@ -61,7 +62,8 @@ def own_model(home: Path, run: RunId, methods: str, which: str = FINAL) -> Model
         options=options,
         origin=origin,
         scaling=world.scaling.named,
-        statistics=by,
+        statistics=constants(world.scaling) or statistics_in(memory),
+        correction=correction_in(memory),
     )
 
 

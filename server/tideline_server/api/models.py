@@ -84,6 +84,7 @@ class RunResult(BaseModel):
     seed: int
     weights: str | None = Field(description="SHA-256 of the file of weights that it began from; null: it had none")
     sample: Facts | None = Field(description="which part of the sites was asked each round; null: all that the method names")
+    prior: str = Field(description="at which shares of the classes targets predict: source or em")
     rounds: int | None
     notes: list[str] = Field(description="what it does otherwise than asked, and whom rounds closed without for want of trust")
     status: str

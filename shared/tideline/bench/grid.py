@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import EMPTY, World, plain_world, world_in
+from tideline.core.run import EMPTY, Prior, World, plain_world, world_in
 from tideline.core.settings import Plain, nearest, parse, plain, setting
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.yaml_lines import write_yaml
@@ -42,6 +42,7 @@ class GridMethod:
     config: Mapping[str, Plain] = setting(EMPTY, doc="the method's settings, over those of base")
     sweep: Mapping[str, tuple[Plain, ...]] = setting(EMPTY, doc="settings with the values to try, a row for each combination")
     world: Mapping[str, Plain] = setting(EMPTY, doc=f"over the grid's world: {', '.join(OF_WORLD)}")
+    prior: Prior = setting(Prior.SOURCE, doc="at which shares of the classes targets predict: source or em")
 
     @property
     def name(self) -> str:
@@ -54,7 +55,7 @@ class Grid:
     """What to compare, and on which data."""
 
     folder: str = setting(doc="a data folder with all domains, each labelled; seen from the grid's file")
-    methods: tuple[GridMethod, ...] = setting(doc="names, or {label, method, preset, config, sweep, world}")
+    methods: tuple[GridMethod, ...] = setting(doc="names, or {label, method, preset, config, sweep, world, prior}")
     protocol: str = setting(GENERALISE, choices=PROTOCOLS, doc="whether the left-out domain has rows to adapt with")
     baselines: tuple[str, ...] = setting((), doc="adapt: labels of the rows that gains are measured from; default the first")
     target_share: float | None = setting(
@@ -278,6 +279,7 @@ def experiment_of(grid: Grid, row: Variant, deal: Mapping[str, Plain]) -> dict[s
         **({"preset": row.method.preset} if row.method.preset else {}),
         "config": config_of(grid, row.method, row.swept),
         "world": plain_world(world_of(grid, row.method)),
+        **({"prior": row.method.prior.value} if row.method.prior is not Prior.SOURCE else {}),
         "deal": deal,
         "seed": deal["seed"],
         **plain(base),

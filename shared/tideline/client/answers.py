@@ -201,6 +201,7 @@ class RunResult(TypedDict):
     seed: int
     weights: NotRequired[str | None]
     sample: NotRequired[dict[str, Plain] | None]
+    prior: NotRequired[str]
     rounds: int | None
     notes: NotRequired[list[str]]
     status: str

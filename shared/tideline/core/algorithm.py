@@ -194,9 +194,9 @@ def plan_of(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE
 
 
 STORE_BEST = "store_best"
-NORMALISE = (
-    "normalise"  # the phase, and its step, that stands before a method's own where rows are normalised by shared statistics
-)
+# Phases, and their steps, that stand before a method's own: where rows are normalised by shared statistics, and where targets'
+# predictions are corrected by shares of the classes.
+NORMALISE, CLASS_COUNTS = "normalise", "class_counts"
 
 
 def storing(algorithm: Algorithm[C, S, M]) -> Plan[C, S]:

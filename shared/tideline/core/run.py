@@ -349,6 +349,17 @@ class Selection(StrEnum):
         return self in (Selection.ECE, Selection.ENTROPY)
 
 
+class Prior(StrEnum):
+    """At which shares of the classes a target's predictions are made.
+
+    SOURCE  those of the rows that the model learnt from: predictions stay as they are
+    EM      its own, which it estimates from predictions for its training rows, without labels
+    """
+
+    SOURCE = "source"
+    EM = "em"
+
+
 @dataclass(frozen=True)
 class Scoring:
     """What a run asks of its scorings.
@@ -356,11 +367,13 @@ class Scoring:
     scores     which of them tell all scores; the others tell an accuracy
     selection  the score of validation rows that each tells beside; such a run does not train on these rows
     outputs    whether targets keep what the last of them predicts, for training rows and held-out ones; it stays where it is
+    prior      at which shares of the classes targets predict
     """
 
     scores: Scores = setting(Scores.LAST, doc="which scorings tell all scores")
     selection: Selection = setting(Selection.NONE, doc="the score of validation rows by which the best round is found")
     outputs: bool = setting(False, doc="whether targets keep what the last of them predicts")
+    prior: Prior = setting(Prior.SOURCE, doc="at which shares of the classes targets predict: source or em")
 
 
 NO_MORE = Scoring(scores=Scores.ACCURACY)  # also of a run that was recorded before there was a choice

@@ -119,13 +119,14 @@ class Site(Generic[C_co]):
     """What a step sees of the place where it runs.
 
     `data` holds the rows of the step's view; on a target its `y` is None while training. `validation` is there for steps that
-    score, in runs that select their best round (a target's has no labels), and for steps that train on labelled rows and stop by
-    these. `training` is there for steps that score at a target, in runs whose targets keep what is predicted: training rows
-    without labels. outputs(run): what another run keeps of its predictions here, if it belongs to this one. `rng` is seeded from
-    the order. `tick(progress in [0, 1])` reports progress; long steps call it. `round` counts this phase's earlier exchanges
-    from 1. `fetch(handle, like)` gives the value of a handle of the order; `like` is the record that its fields declared as
-    `like NAME` are held to. One value is mapped at a time, if the step holds no more. `normalised_by` is what the rows are
-    normalised by where that was found in the run; steps have no use for it.
+    score, in runs that select their best round (a target's has no labels), and for steps that train on labelled rows and stop
+    by these. `training` is there for steps that score at a target, in runs whose targets keep or correct what is predicted:
+    training rows without labels. `source_shares` (classes,) is there for the same steps in runs that correct it: the shares of
+    the classes among the rows that the sources trained on. outputs(run): what another run keeps of its predictions here, if it
+    belongs to this one. `rng` is seeded from the order. `tick(progress in [0, 1])` reports progress; long steps call it.
+    `round` counts this phase's earlier exchanges from 1. `fetch(handle, like)` gives the value of a handle of the order; `like`
+    is the record that its fields declared as `like NAME` are held to. One value is mapped at a time, if the step holds no more.
+    `normalised_by` is what the rows are normalised by where that was found in the run; steps have no use for it.
     """
 
     config: C_co
@@ -143,19 +144,22 @@ class Site(Generic[C_co]):
     training: Rows | None = None
     outputs: Callable[[RunId], Record | None] = no_outputs
     normalised_by: Record | None = None
+    source_shares: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[G, M]):
     """What a step gives: the message that leaves, the memory that stays, and declared metrics.
 
-    outputs: what it predicts, a record that stays beside the memory until another step of the run gives one.
+    outputs: what it predicts, a record that stays beside the memory until another step of the run gives one. correction: what was
+    added to the logits of the model that it scored, (classes,); it stays in the memory, if there is one.
     """
 
     message: G
     memory: M
     metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
     outputs: Record | None = None
+    correction: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tideline.client.answers import RunResult
 from tideline.core.errors import NotFound, Refused
+from tideline.learning.around.class_shares import UNCORRECTED
 from tideline.learning.model_file import Model, Origin, vote_of
 
 SHOWN = 5  # targets in a sentence
@@ -46,7 +47,8 @@ def chosen_model(result: RunResult, of: Chosen, model_in: Callable[[str, str], M
         return models[0][1]
     client = next((each for each in result["clients"] if each["name"] == of.target), None)
     metrics = {} if client is None or client["accuracy"] is None else {"accuracy": client["accuracy"]}
-    note = f"A vote of {', '.join(of.weights)}, chosen by rehearsal"
+    uncorrected = any(model.source_shares is not None for _, model in models)
+    note = f"A vote of {', '.join(of.weights)}, chosen by rehearsal{f'. {UNCORRECTED}' if uncorrected else ''}"
     digest = result["state_digest"] or ""
     origin = Origin(method=result["method"], run=result["run"], site=of.target, state_digest=digest, metrics=metrics, note=note)
     return vote_of(models, origin)

@@ -21,10 +21,11 @@ from tideline.client.http import Client
 from tideline.core.algorithm import AnyAlgorithm, Methods, RunModel, SiteModels, resolve
 from tideline.core.errors import NotFound, Refused
 from tideline.core.record import Weights
-from tideline.core.run import ALL, Digest, Role, World, world_in
+from tideline.core.run import ALL, Digest, Prior, Role, World, world_in
 from tideline.core.settings import nearest
 from tideline.engine.model.runs import Status
 from tideline.experiments.chosen import Chosen, chosen_for, chosen_model
+from tideline.learning.around.class_shares import UNCORRECTED, correction_in, shares_in
 from tideline.learning.frozen import base_of, whole
 from tideline.learning.in_world import in_world, statistics_in
 from tideline.learning.model_file import BEST, FINAL, Model, Origin
@@ -56,7 +57,8 @@ class Ended:
             what = f"Run {self.run} is {result['status']}, and only a completed run has a final model"
             raise Refused(what, NEXT.get(Status(result["status"]), WAIT).format(run=self.run), path="run")
         self.whole: World = world_in(result["world"])
-        self.method: AnyAlgorithm = in_world(resolve(methods, result["method"]), self.whole.scaling)
+        self.prior = Prior(result.get("prior", Prior.SOURCE))
+        self.method: AnyAlgorithm = in_world(resolve(methods, result["method"]), self.whole.scaling, self.prior)
         self.config = self.method.configure(result["config"])
         self.world = played(self.whole, self.base, str(result["weights"]))
         self.roles = {client["name"]: client["role"] for client in result["clients"]}
@@ -110,7 +112,9 @@ class Ended:
         run = self.method.run_model
         if run is None:
             return None
-        note = " ".join(filter(None, (run.differs(self.config), BY_GIVEN if self.whole.scaling.kind.own else "")))
+        corrects = self.prior is Prior.EM
+        notes = run.differs(self.config), BY_GIVEN if self.whole.scaling.kind.own else "", UNCORRECTED if corrects else ""
+        note = " ".join(filter(None, notes))
         return self.made(run.of(self.config, self.world, state), run, self.origin(None, note), state)
 
     def of_site(self, state: object, site: str) -> Model | None:
@@ -118,7 +122,8 @@ class Ended:
         sites = self.method.site_models
         if sites is None or sites.known is None or self.roles[site] not in sites.roles:
             return None
-        note = BY_GIVEN if self.whole.scaling.kind.own else ""
+        corrects = self.prior is Prior.EM and self.roles[site] == Role.TARGET
+        note = " ".join(filter(None, (BY_GIVEN if self.whole.scaling.kind.own else "", UNCORRECTED if corrects else "")))
         return self.made(sites.known(self.config, self.world, state, site), sites, self.origin(site, note), state)
 
     def of_memory(self, memory: object, site: str) -> Model | None:
@@ -131,7 +136,9 @@ class Ended:
     def made(
         self, weights: Weights, by: RunModel[Any, Any] | SiteModels[Any, Any, Any], origin: Origin, found: object
     ) -> Model | None:
-        """found: the state or memory that the weights are of, which has beside them what rows are normalised by."""
+        """found: the state or memory that the weights are of; beside them are what rows are normalised by, and predictions
+        corrected.
+        """
         if not weights:
             return None
         if self.whole.frozen:
@@ -144,6 +151,8 @@ class Ended:
             origin=origin,
             scaling=self.whole.scaling.named,
             statistics=constants(self.whole.scaling) or statistics_in(found),
+            correction=correction_in(found),
+            source_shares=shares_in(found),
         )
 
     def base(self) -> Weights:
@@ -227,7 +236,9 @@ def remote_model(client: Client, run: str, site: str | None, methods: Methods, w
         root = fetch(client, ended.run, parts, which)
         model = from_state(ended.chosen(decode(ended.method.state, root, parts, LAX), site), root)
         # The tensors are maps of files that go with the folder.
-        made = replace(model, weights={name: w.clone() for name, w in model.weights.items()}, statistics=copied(model.statistics))
+        weights, taught = {name: w.clone() for name, w in model.weights.items()}, model.source_shares
+        made = replace(model, weights=weights, statistics=copied(model.statistics))
+        made = made if taught is None else replace(made, source_shares=taught.clone())
         return made, hint_of(ended.result) if which == FINAL else ""
 
 

@@ -20,6 +20,7 @@ from tideline.core.rows import Rows, as_rows
 from tideline.core.run import ClientId, Role, Selection
 from tideline.core.step import AnyStep, Outcome, Site, Step, View
 from tideline.learning.scoring import telling
+from tideline.learning.scoring.correcting import corrected, correction_at
 from tideline.learning.scoring.kept_outputs import kept_outputs, mean_of
 from tideline.learning.scoring.score_tables import CONFUSION_NAME, class_names, confusions
 from tideline.learning.scoring.telling import Asked, Histogram
@@ -35,6 +36,7 @@ Offer: TypeAlias = Callable[[S, Turn[C]], Mapping[ClientId, T]]
 Predict: TypeAlias = Callable[[Q, M, Site[C], Tensor], Tensor]
 Kept: TypeAlias = Callable[[T, M, Site[C]], M]
 Several: TypeAlias = Callable[[T], Sequence[Q]]
+Corrected: TypeAlias = tuple[Q, Tensor | None]  # a model, and what is added to its logits
 ROWS = 512  # rows scored at once
 BIN_NAMES = tuple(f"{b / BINS:.2f} to {(b + 1) / BINS:.2f}" for b in range(BINS))
 SHIFT_NAME = "label_shift"
@@ -64,19 +66,38 @@ def evaluate(
     from logits or logarithms of probabilities. If an order holds several models, `each` gives them, and their mean is reported.
     kept(order, memory, site): the memory that predicts and stays. phase: its name, if not the step's `name`.
     It may be sampled: its fold takes what there is. A run may ask it for all scores, and for one of validation rows
-    (`learning.telling`).
+    (`learning.telling`), and to correct what targets predict (`learning.scoring.correcting`).
     """
+
+    def models(order: T, memory: M, site: Site[C]) -> tuple[Corrected[Q], ...]:
+        """A baseline that is scored under another name stays as it is."""
+        corrects = "accuracy" in metrics
+        return tuple((one, correction_of(predict, one, memory, site) if corrects else None) for one in each(order))
 
     def score(order: T, memory: M, site: Site[C]) -> Outcome[Nothing, M]:
         mine = kept(order, memory, site)
-        values = [value for one in each(order) if (value := accuracy(predict, one, mine, site)) is not None]
-        value = sum(values) / len(values) if values else None
-        return Outcome(Nothing(), mine, {} if value is None else dict.fromkeys(metrics, value))
+        ones = models(order, mine, site)
+        values = [value for one in ones if (value := accuracy(by_shares, one, mine, site)) is not None]
+        reports = dict.fromkeys(metrics, sum(values) / len(values)) if values else {}
+        return Outcome(Nothing(), mine, reports | as_they_are(ones, mine, site), correction=correction_in(ones))
 
     def score_in_bins(order: T, memory: M, site: Site[C]) -> Outcome[Histogram, M]:
         mine = kept(order, memory, site)
-        found = sum((tallied(predict, one, mine, site) for one in each(order)), nothing())
-        return Outcome(Histogram(found.right, found.wrong), mine, metrics_of(found, metrics))
+        ones = models(order, mine, site)
+        found = sum((tallied(by_shares, one, mine, site) for one in ones), nothing())
+        reports = metrics_of(found, metrics) | as_they_are(ones, mine, site)
+        return Outcome(Histogram(found.right, found.wrong), mine, reports, correction=correction_in(ones))
+
+    def by_shares(one: Corrected[Q], memory: M, site: Site[C], x: Tensor) -> Tensor:
+        return corrected(predict(one[0], memory, site, x).cpu(), one[1])
+
+    def as_they_are(ones: Sequence[Corrected[Q]], memory: M, site: Site[C]) -> dict[str, float]:
+        """Accuracies of models that are corrected, without it, under the names of baselines."""
+        others = [name for name in metrics if name != "accuracy"]
+        if not others or correction_in(ones) is None:
+            return {}
+        values = [value for one, _ in ones if (value := accuracy(predict, one, memory, site)) is not None]
+        return dict.fromkeys(others, sum(values) / len(values)) if values else {}
 
     def report(scoring: Phase[C, S], tells: Tells) -> Phase[C, S]:
         whole, selection = tells.whole, tells.selection
@@ -84,13 +105,20 @@ def evaluate(
 
         def score_all(order: T, memory: M, site: Site[C]) -> Outcome[Record, M]:
             mine = kept(order, memory, site)
-            found = [together(predict, one, mine, site) for one in each(order)]
+            ones = models(order, mine, site)
+            found = [together(by_shares, one, mine, site) for one in ones]
             bins = telling.bins_of(found) if whole or confidence else nothing()
-            reports = telling.metrics_of(asked, found, bins, telling.seeds(site))
+            reports = telling.metrics_of(asked, found, bins, telling.seeds(site)) | as_they_are(ones, mine, site)
             if selection is not Selection.NONE and site.validation is not None:
-                reports |= validated(selection, predict, each(order), mine, telling.on(site, site.validation))
-            stays = kept_outputs(site, lambda of: averaged(predict, each(order), mine, of)) if tells.outputs else None
-            return Outcome(telling.message(asked, found, bins), mine, reports, stays)
+                reports |= validated(selection, by_shares, ones, mine, telling.on(site, site.validation))
+            stays = kept_outputs(site, lambda of: averaged(by_shares, ones, mine, of)) if tells.outputs else None
+            return Outcome(
+                message=telling.message(asked, found, bins),
+                memory=mine,
+                metrics=reports,
+                outputs=stays,
+                correction=correction_in(ones),
+            )
 
         return telling.telling(scoring, score_all, asked)
 
@@ -107,6 +135,16 @@ def evaluate(
     fold = histograms if confidence else unchanged
     # A baseline that is scored under another name is no result to select by, or to tell more of.
     return Phase(phase or name, step, ask=offer, fold=fold, sampled=True, report=report if "accuracy" in metrics else None)
+
+
+def correction_of(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> Tensor | None:
+    """What a model's logits are corrected by here; None where they stay as they are."""
+    return correction_at(site, lambda of: averaged(predict, (order,), memory, of))
+
+
+def correction_in(ones: Sequence[Corrected[Q]]) -> Tensor | None:
+    """That of the one model that is scored; of several none is the site's own."""
+    return ones[0][1] if len(ones) == 1 else None
 
 
 def metrics_of(found: Tally, metrics: tuple[str, ...]) -> dict[str, float]:
@@ -142,14 +180,23 @@ def accuracy(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> f
 
 def predicted(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> Iterator[tuple[Tensor, Tensor]]:
     """Outputs (b, classes) on the CPU and labels (b,) of held-out rows, ROWS at a time; none without labels."""
-    data, done = site.data, 0
-    for x in data.x.parts(ROWS) if data.y is not None and len(data) else ():
-        assert data.y is not None
+    if site.data.y is None or not len(site.data):
+        return
+    done = 0
+    for out in shown(predict, order, memory, site):
+        yield out, site.data.y[done : done + len(out)]
+        done += len(out)
+
+
+def shown(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> Iterator[Tensor]:
+    """Outputs (b, classes) of the site's rows on the CPU, ROWS at a time."""
+    done = 0
+    for x in site.data.x.parts(ROWS):
         with torch.no_grad():
             out = predict(order, memory, site, x).cpu()
-        y, done = data.y[done : done + len(x)], done + len(x)
-        site.tick(done / len(data))
-        yield out, y
+        done += len(x)
+        site.tick(done / len(site.data))
+        yield out
 
 
 def together(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> tuple[Tensor, Tensor | None]:
@@ -175,9 +222,7 @@ def averaged(predict: Predict[Q, M, C], orders: Sequence[Q], memory: M, site: Si
     """The mean probabilities over the models, as logarithms (n, classes); None without a row."""
     if not len(site.data):
         return None
-    with torch.no_grad():
-        outs = [torch.cat([predict(one, memory, site, x).cpu() for x in site.data.x.parts(ROWS)]) for one in orders]
-    return mean_of(outs)
+    return mean_of([torch.cat(list(shown(predict, one, memory, site))) for one in orders])
 
 
 def outputs(net: nn.Module, x: Tensor | Rows, device: str) -> Tensor:
@@ -206,7 +251,9 @@ def confused(
     def count(order: T, memory: M, site: Site[C]) -> Outcome[Confusion, M]:
         K = site.world.classes
         counts = torch.zeros(K * K, dtype=torch.int64)
+        by = correction_of(predict, order, memory, site)
         for out, y in predicted(predict, order, memory, site):
+            out = corrected(out, by)
             counts += torch.bincount(y * K + out.argmax(1), minlength=K * K)
         return Outcome(Confusion(counts.view(K, K)), memory)
 

@@ -17,7 +17,7 @@ def written_torch(model: Model, path: Path) -> None:
     if model.by_given:
         what = "The model normalises by the rows that it is given, which a state dict has no place for"
         raise Refused(what, "Use --format safetensors; or export a site's own model at the site: it has its statistics inside")
-    save_torch(model.own | inside(model.statistics), path)
+    save_torch(model.own | inside(model), path)
 
 
 # By the name of a format: its suffixes, the first the usual one, and what writes it.

@@ -27,9 +27,11 @@ from tideline.learning.weights import SUFFIX, check_tensor
 from tideline.nets import forms
 
 KEY = "tideline.model"  # of the metadata
-PLAIN, NORMALISED, FORMAT = 1, 2, 3  # of a model that does neither of these, of one that normalises its rows, of a vote
+# Of a model that has neither of these, of one that normalises its rows, of a vote and of one that knows shares of classes.
+PLAIN, NORMALISED, FORMAT = 1, 2, 3
 VOTE = "vote"  # the form of a model that averages others
 INSIDE = "normalisation."  # before the names of the tensors that it normalises by
+CORRECTION, SHARES = "prior.correction", "prior.shares"  # names of tensors: what is added to logits; shares at the sources
 WHICH = FINAL, BEST = "final", "best"  # models of a run or a site
 AGAIN = "Export the model again, and copy the whole file"
 OURS = "Give a .safetensors file of `tideline run export` or `tideline site export`: it says which network it is of"
@@ -62,6 +64,8 @@ class Model:
     form, options   a name in tideline.nets.forms, and what it is given
     scaling         how it normalises rows, if it does, and by what; None: by the statistics of the rows that it is given
     members         of a vote: models whose probabilities are averaged; it has no weights of its own
+    correction      what it adds to its logits, (classes,) float32, for the shares of the classes where it is used
+    source_shares   (classes,) float64, by which such a correction can be found for the rows that it is given
     """
 
     world: World
@@ -72,6 +76,8 @@ class Model:
     scaling: Normalise = NO_SCALING
     statistics: Statistics | None = None
     members: tuple[Member, ...] = ()
+    correction: Tensor | None = None
+    source_shares: Tensor | None = None
 
     @property
     def by_given(self) -> bool:
@@ -119,37 +125,52 @@ class About:
     )
     digest: str = setting(doc="SHA-256 of the tensors")
     origin: Origin = setting(doc="where the model comes from")
+    prior: bool = setting(False, doc="whether it has tensors of shares of classes, from the third format on")
 
 
 def packed(model: Model) -> bytes:
     """The bytes of a model's file."""
     # A single key: the order of several would not be the same each time.
-    return save(tensors_of(model), {KEY: json.dumps(plain(about_of(model)), sort_keys=True, ensure_ascii=False)})
+    return save(tensors_of(model), {KEY: json.dumps(plain_about(model), sort_keys=True, ensure_ascii=False)})
 
 
 def tensors_of(model: Model) -> dict[str, Tensor]:
     """All tensors of a model's file."""
-    return {name: w.detach().cpu().contiguous().clone() for name, w in (model.own | inside(model.statistics)).items()}
+    return {name: w.detach().cpu().contiguous().clone() for name, w in (model.own | inside(model)).items()}
+
+
+def plain_about(model: Model) -> dict[str, Plain]:
+    """The metadata as plain data, without what versions before did not know and is not there."""
+    about = about_of(model)
+    return {name: value for name, value in plain(about).items() if name != "prior" or about.prior}
 
 
 def about_of(model: Model) -> About:
     """The metadata. Those of a vote's members stand in its options."""
     normalises = model.scaling.kind is not Scaling.NONE
-    members: list[Plain] = [{"share": each.share, "about": plain(about_of(each.model))} for each in model.members]
+    members: list[Plain] = [{"share": each.share, "about": plain_about(each.model)} for each in model.members]
+    shares = bool(of_shares(model))
     return About(
-        format=FORMAT if members else NORMALISED if normalises else PLAIN,
+        format=FORMAT if members or shares else NORMALISED if normalises else PLAIN,
         world=plain_world(model.world),
         form=model.form,
         options={"members": members} if members else model.options,
         normalisation=normalisation_of(model) if normalises else None,
         digest=digest_of(tensors_of(model)),
         origin=model.origin,
+        prior=shares,
     )
 
 
-def inside(by: Statistics | None) -> dict[str, Tensor]:
+def inside(model: Model) -> dict[str, Tensor]:
     """The tensors of a file beside the weights."""
-    return {} if by is None else {f"{INSIDE}mean": by.mean, f"{INSIDE}scale": by.scale}
+    by = model.statistics
+    return ({} if by is None else {f"{INSIDE}mean": by.mean, f"{INSIDE}scale": by.scale}) | of_shares(model)
+
+
+def of_shares(model: Model) -> dict[str, Tensor]:
+    named = {CORRECTION: model.correction, SHARES: model.source_shares}
+    return {name: w for name, w in named.items() if w is not None}
 
 
 def normalisation_of(model: Model) -> dict[str, Plain]:
@@ -170,13 +191,29 @@ class Normalisation:
 
 
 def module_of(model: Model, device: str = "cpu") -> nn.Module:
-    """What predicts, in evaluation mode: the form's module, which normalises by itself where it is known by what."""
+    """What predicts, in evaluation mode: the form's module, which normalises and corrects by itself where it is known by what."""
     if model.members:
         return forms.Vote(
             [module_of(each.model, device) for each in model.members], [each.share for each in model.members]
         ).eval()
     net = forms.loaded(model.form, model.world, model.weights, model.options, device)
-    return net if model.statistics is None else layered(net, model.statistics, model.scaling.at, device)
+    net = net if model.statistics is None else layered(net, model.statistics, model.scaling.at, device)
+    return net if model.correction is None else Correcting(net, model.correction.to(device)).eval()
+
+
+class Correcting(nn.Module):
+    """A network whose logits are corrected: x (n, *inputs) -> (n, classes)."""
+
+    by: Tensor
+
+    def __init__(self, net: nn.Module, by: Tensor) -> None:
+        super().__init__()
+        self.network = net
+        self.register_buffer("by", by)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(x) + self.by
+        return logits
 
 
 def digest_of(tensors: Weights) -> str:
@@ -224,7 +261,10 @@ def assembled(about: About, tensors: Weights) -> Model:
         return replace(vote_of(members_in(about, tensors), about.origin), world=world)
     scaling, by = normalisation_in(about, world, tensors)
     names = {own: name for name, own in nets.own_names(world).items()} if about.form == NETWORK else {}
-    weights = {names.get(own, own): w for own, w in tensors.items() if by is None or not own.startswith(INSIDE)}
+    correction, shares = prior_in(about, world, tensors)
+    beside = {f"{INSIDE}mean", f"{INSIDE}scale"} if by is not None else set()
+    beside |= {CORRECTION, SHARES} if about.prior else set()
+    weights = {names.get(own, own): w for own, w in tensors.items() if own not in beside}
     model = Model(
         world=world,
         weights=weights,
@@ -233,6 +273,8 @@ def assembled(about: About, tensors: Weights) -> Model:
         origin=about.origin,
         scaling=scaling,
         statistics=by,
+        correction=correction,
+        source_shares=shares,
     )
     forms.check(model.form, world, weights, model.options)
     return model
@@ -281,6 +323,19 @@ def normalisation_in(about: About, world: World, tensors: Weights) -> tuple[Norm
     if mean is None or scale is None or not fits or {mean.dtype, scale.dtype} != {torch.float64}:
         raise DataRefused(f"it normalises by tensors that are not there, or not of {k} numbers", AGAIN)
     return scaling, Statistics(mean, scale, said.tails)
+
+
+def prior_in(about: About, world: World, tensors: Weights) -> tuple[Tensor | None, Tensor | None]:
+    """The correction of logits, and the sources' shares. Raises DataRefused where they do not fit."""
+    if not about.prior:
+        return None, None
+    correction, shares = tensors.get(CORRECTION), tensors.get(SHARES)
+    for name, w, kind in ((CORRECTION, correction, torch.float32), (SHARES, shares, torch.float64)):
+        if w is not None and (w.shape != (world.classes,) or w.dtype is not kind):
+            raise DataRefused(f"its tensor {name} is not one of {world.classes} classes", AGAIN)
+    if correction is None and shares is None:
+        raise DataRefused("it corrects by shares of classes that are not there", AGAIN)
+    return correction, shares
 
 
 def contents(file: Path) -> tuple[str, dict[str, Tensor]]:

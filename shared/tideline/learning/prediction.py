@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.run import Place
+from tideline.core.run import Place, Prior
 from tideline.core.settings import Plain
 from tideline.learning.formats.scan import Part, scan
 from tideline.learning.formats.transforms import times
-from tideline.learning.model_file import Member, Model, module_of, read_model
+from tideline.learning.model_file import Model, module_of, read_model
 from tideline.learning.normalising import encoder_in, own_statistics
+from tideline.learning.scoring.correcting import correction
 from tideline.learning.sites.named import place_in
 from tideline.learning.sites.scan import check_no_part, scan_python
 from tideline.nets import features, registry, rows_of, width
@@ -109,12 +110,36 @@ class Classifier(nn.Module):
 
     def voting_by(self, parts: Sequence[Tensor]) -> Classifier:
         """The same of a vote, whose members normalise each by itself."""
+        return self.voting(lambda own: Classifier(own, self.device).normalising_by(parts).model if own.by_given else own)
 
-        def member(each: Member) -> Member:
-            own = each.model
-            return replace(each, model=Classifier(own, self.device).normalising_by(parts).model) if own.by_given else each
+    def voting(self, made: Callable[[Model], Model]) -> Classifier:
+        """The same vote of other members."""
+        members = tuple(replace(each, model=made(each.model)) for each in self.model.members)
+        return Classifier(replace(self.model, members=members), self.device)
 
-        return Classifier(replace(self.model, members=tuple(map(member, self.model.members))), self.device)
+    def correcting_by(self, parts: Iterable[Tensor]) -> Classifier:
+        """The same model, corrected for the shares of the classes in rows that come in parts (b, *inputs). Labels have no part.
+
+        Of a vote, members that know the shares where they learnt. Raises DataRefused for a model that does not know them.
+        """
+        members = self.model.members
+        if any(each.model.source_shares is not None for each in members):
+            known = list(parts)
+            return self.voting(
+                lambda own: own if own.source_shares is None else Classifier(own, self.device).correcting_by(known).model
+            )
+        if self.model.by_given:
+            known = list(parts)
+            return self.normalising_by(known).correcting_by(known)
+        shares = self.model.source_shares
+        if shares is None:
+            own = "it is corrected for its own site's already" if self.model.correction is not None else "its run had none"
+            what = f"The model does not know the classes' shares where it learnt: {own}"
+            raise DataRefused(what, "Leave --prior out, or give the model of a run with prior: em")
+        plain = Classifier(replace(self.model, correction=None), self.device)
+        p = [plain.outputs(each) for part in parts for each in torch.split(part, rows_of(part))]
+        by = correction(shares, torch.cat(p) if p else self.none())
+        return Classifier(replace(self.model, correction=by), self.device)
 
     def none(self) -> Tensor:
         """Probabilities of no rows (0, classes)."""
@@ -197,10 +222,12 @@ def share(right: int, of: int) -> dict[str, Plain]:
     return {"value": right / of, "rows": of, "low": low, "high": high}
 
 
-def predict_data(model: Classifier, data: Path | str, out: Path, held_out: bool = False, part: str = "") -> dict[str, Plain]:
+def predict_data(
+    model: Classifier, data: Path | str, out: Path, held_out: bool = False, part: str = "", prior: Prior = Prior.SOURCE
+) -> dict[str, Plain]:
     """Predict rows into a CSV file, which appears whole or not at all; the scores, where rows have labels.
 
-    Of a model that normalises by the rows that it is given, all rows of the data are read twice.
+    Of a model that normalises by the rows that it is given, all rows of the data are read twice; with the prior `em` once more.
 
     data: a folder, or python:MODULE:NAME. held_out: only rows that training never sees. part: of what a function gives.
     The columns: domain, row, class, and a probability for each class. Raises DataRefused, ConfigRefused.
@@ -214,6 +241,8 @@ def predict_data(model: Classifier, data: Path | str, out: Path, held_out: bool 
 
     if model.model.by_given:
         model = model.normalising_by(each.x for each in rows())
+    if prior is Prior.EM:
+        model = model.correcting_by(each.x for each in rows())
     temporary = out.with_name(f".{out.name}.tmp")
     tally = Tally(model.world.classes)
     try:

@@ -10,6 +10,7 @@ import typer
 from tideline.cli.guard import output
 from tideline.cli.options import Json, Networks, use_networks
 from tideline.client.output import check_out, clean
+from tideline.core.run import Prior
 
 if TYPE_CHECKING:
     from tideline.core.settings import Plain
@@ -30,6 +31,9 @@ def predict(
             metavar="NAME", help="Of a function's datasets: train, validation or test. [default: the last of them that is there]"
         ),
     ] = "",
+    prior: Annotated[
+        Prior, typer.Option(help="em: corrected for the shares of the classes in these rows, without their labels.")
+    ] = Prior.SOURCE,
     device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, ... auto is a GPU if there is one.")] = "auto",
     networks: Networks = None,
     as_json: Json = False,
@@ -39,7 +43,7 @@ def predict(
     from tideline.learning.prediction import load, predict_data
 
     use_networks(networks)
-    found = predict_data(load(model, device), data, out, held_out, part)
+    found = predict_data(load(model, device), data, out, held_out, part, prior)
     output(found, as_json, "\n".join(map(clean, lines(found))))
 
 

@@ -68,5 +68,5 @@ def configured(
 
 @lru_cache(32)
 def known(methods: Methods, method: str, config: str, scoring: Scoring, scaling: Normalise) -> Configured:
-    algorithm = in_world(resolve(methods, method), scaling)
+    algorithm = in_world(resolve(methods, method), scaling, scoring.prior)
     return Configured(algorithm, algorithm.configure(json.loads(config)), scoring)

@@ -55,8 +55,8 @@ from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Files, Purpose, seed_for
 from tideline.engine.model.runs import PhaseFact
 from tideline.engine.ports import compute
-from tideline.learning.in_world import in_world
-from tideline.learning.in_world import settled as normalised_world
+from tideline.learning.around.class_shares import check_prior
+from tideline.learning.in_world import in_world, normalised_world
 from tideline.nets import DRAWING, played, registry, settled
 from tideline.nets.fingerprint import print_of
 
@@ -276,7 +276,8 @@ class InlineCompute:
         algorithm, whole = resolve(self._methods, asked.method), settled(checked_world(asked.world))
         settings = algorithm.configure(asked.config, asked.preset)
         whole = normalised_world(algorithm, settings, whole, asked.roster, bool(asked.initial_weights))
-        algorithm = in_world(algorithm, whole.scaling)
+        check_prior(asked.scoring, asked.roster)
+        algorithm = in_world(algorithm, whole.scaling, asked.scoring.prior)
         roster, takes, world = asked.roster, algorithm.initial_weights is not None, self.seen(whole, asked.initial_weights)
         if not whole.frozen:
             self.fits(algorithm, bool(asked.initial_weights))(settings, world, roster)
@@ -287,8 +288,7 @@ class InlineCompute:
         notes = (*algorithm.notes(settings, world), *start.notes)
         if start.begins and algorithm.initial_weights:
             notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
-        method = Configured(algorithm, settings, asked.scoring)
-        check_selection(method)
+        check_selection(method := Configured(algorithm, settings, asked.scoring))
         if asked.sampling:
             check_sampling(asked.sampling, method, roster, self.sampled_methods)
             notes = (*notes, *notes_of(asked.sampling, method.plan))

@@ -22,7 +22,7 @@ from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
 from tideline.core.record import Nothing, Record, Weights
 from tideline.core.rows import Rows, check_whole
-from tideline.core.run import Digest, Place, Role, RunId, Scaling, Selection, World
+from tideline.core.run import Digest, Place, Prior, Role, RunId, Scaling, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
 from tideline.engine.compute.configured import Configured, configured
@@ -239,9 +239,10 @@ class StepRunner:
         return self.rows(site_data, View.LEARN if selects or stops else view, role), held if stops else None
 
     def unlabelled(self, site_data: SiteData, step: AnyStep | None, brief: Brief) -> Rows | None:
-        """The training rows of a target that is scored and keeps what is predicted."""
-        scored = step is not None and step.view is View.HELD_OUT
-        if not scored or not brief.scoring.outputs or brief.role is not Role.TARGET:
+        """The training rows of a target that is scored and keeps what is predicted, or corrects it by them."""
+        scored, scoring = step is not None and step.view is View.HELD_OUT, brief.scoring
+        used = scoring.outputs or scoring.prior is Prior.EM
+        if not scored or not used or brief.role is not Role.TARGET:
             return None
         return self.rows(site_data, View.TRAIN, brief.role).x
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tideline.core.algorithm import REHEARSAL, candidates_of
 from tideline.core.errors import ConfigRefused, Refused, RosterRefused
-from tideline.core.run import EMPTY, NO_SCALING, ClientId, Member, Role, RunId, Scoring, World, plain_world, world_in
+from tideline.core.run import EMPTY, NO_SCALING, ClientId, Member, Prior, Role, RunId, Scoring, World, plain_world, world_in
 from tideline.core.settings import Plain, nearest, parse
 from tideline.engine.model.experiment import Candidate, Experiment, Rehearse
 from tideline.engine.ports.compute import Compute, DraftRequest
@@ -53,7 +53,13 @@ def laid_out(run: RunId, experiment: Experiment, roster: Roles, compute: Compute
     rehearse = experiment.rehearse
     assert isinstance(rehearse, Rehearse)
     check_mode(rehearse, experiment.world)
-    reference = Candidate(experiment.method, NO_ADAPTATION, experiment.preset, experiment.config)
+    reference = Candidate(
+        method=experiment.method,
+        label=NO_ADAPTATION,
+        preset=experiment.preset,
+        config=experiment.config,
+        prior=Prior.SOURCE,
+    )
     candidates = (reference, *(rehearse.candidates or usual(experiment, roster, compute)))
     check_labels(candidates)
     labelled = sorted(name for name, role in roster.items() if role is not Role.TARGET)
@@ -189,6 +195,7 @@ def adapted(experiment: Experiment, candidate: Candidate, compute: Compute, plac
         preset=candidate.preset,
         config={**shared, **candidate.config},
         world=world,
+        prior=candidate.prior or experiment.prior,
         weights=experiment.weights if described.weights or world.frozen else "",
         sample=experiment.sample if described.sample else None,
         rehearse=None,
@@ -216,6 +223,7 @@ def comparing(experiment: Experiment, of: Rehearsal) -> Experiment:
         config=config,
         world=replace(experiment.world, normalise=NO_SCALING),  # rows are compared as they are
         waiting=patient,
+        prior=Prior.SOURCE,  # what is compared is corrected already
         weights=experiment.weights if experiment.world.frozen else "",
         sample=None,
         rehearse=None,

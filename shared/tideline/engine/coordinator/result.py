@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tideline.core.algorithm import NORMALISE, STORE_BEST
+from tideline.core.algorithm import CLASS_COUNTS, NORMALISE, STORE_BEST
 from tideline.core.privacy import Clause, Contract, Exposure, to_json
-from tideline.core.run import ClientId, Role, RunId, plain_world
+from tideline.core.run import ClientId, Prior, Role, RunId, plain_world
 from tideline.core.settings import plain
 from tideline.engine.coordinator.scheduler import progress_of, waiting_of, waits_for
 from tideline.engine.coordinator.scores import chance_notes, recalls_in, scores_in, selection_in, selection_notes
@@ -70,6 +70,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "seed": run.spec.seed,
         "weights": run.spec.initial_weights,
         "sample": plain(run.spec.sampling),
+        "prior": run.spec.scoring.prior.value,
         "rounds": run.spec.config.get("rounds"),
         "notes": [*run.spec.notes, *reports],
         "status": run.status.value,
@@ -230,7 +231,8 @@ class Shares:
 
     def __init__(self, run: RunRow, rounds: Sequence[RoundRow], now_open: Sequence[AnyOrder], sites: Sites) -> None:
         last = STORE_BEST, STORE_BEST  # what no site learns from, and tells nothing
-        scorings = scorings_of(run.contract) | {last, (NORMALISE, NORMALISE)}
+        scorings = scorings_of(run.contract) | {last, (NORMALISE, NORMALISE), (CLASS_COUNTS, CLASS_COUNTS)}
+        self.corrects = run.spec.scoring.prior is Prior.EM
         self.asked, self.taught, self.sites = set[ClientId](), set[ClientId](), sites
         answered = [(o.cursor, o.client) for o in now_open if o.status is OrderStatus.ANSWERED]
         answered += [(closed.cursor, client) for closed in rounds for client in closed.folded]
@@ -244,12 +246,12 @@ class Shares:
         self.taught.update(o.client for o in more if o.status is OrderStatus.ANSWERED)
 
     def only_scored(self, target: ClientId) -> bool:
-        """Whether a target was asked for scores alone, and gave some each time.
+        """Whether a target was asked for scores alone, and gave some each time, of predictions that its rows had no part in.
 
         An accuracy needs labels, and a target sees none of its training rows: a step that tells one looked at held-out rows.
         """
         totals = self.sites.get(target, UNASKED)
-        return target not in self.asked and totals.scored == totals.answered - (target in self.stored)
+        return not self.corrects and target not in self.asked and totals.scored == totals.answered - (target in self.stored)
 
 
 def generalization(run: RunRow, clients: Iterable[Mapping[str, Any]], shares: Shares) -> dict[str, Any] | None:

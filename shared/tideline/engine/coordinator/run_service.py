@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tideline.core.errors import NotFound, Refused, RosterRefused
-from tideline.core.run import ClientId, Digest, Role, RunId, RunSpec
+from tideline.core.run import ClientId, Digest, Prior, Role, RunId, RunSpec
 from tideline.core.settings import Plain, nearest
 from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
@@ -280,7 +280,7 @@ def reference_of(experiment: Experiment, main: RunRow, compute: Compute) -> Expe
     """The experiment to compare with: the reference's method, with the settings that both methods have.
 
     It begins from the same weights if its method takes any, or if they are to be frozen; else as it always does. It is sampled
-    alike, if its method may be.
+    alike, if its method may be. It corrects no predictions: that is an adaptation.
     """
     reference = experiment.reference
     assert isinstance(reference, Reference)
@@ -292,6 +292,6 @@ def reference_of(experiment: Experiment, main: RunRow, compute: Compute) -> Expe
     shared = {k: v for k, v in main.spec.config.items() if k in names}
     roles = {"roles": [r.value for r in reference.roles]} if "roles" in names else {}
     config = {**shared, **roles, **reference.config}
-    same = replace(experiment, method=reference.method, preset=None, reference=None, world=main.spec.world)
+    same = replace(experiment, method=reference.method, preset=None, reference=None, world=main.spec.world, prior=Prior.SOURCE)
     sample = experiment.sample if described.sample else None
     return replace(same, name=f"{main.name} reference", config=config, weights=weights, sample=sample)

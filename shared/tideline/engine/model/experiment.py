@@ -16,6 +16,7 @@ from tideline.core.run import (
     MOST_THREADS,
     ClientId,
     Digest,
+    Prior,
     Role,
     RunId,
     RunSpec,
@@ -74,6 +75,7 @@ class Candidate:
     preset: str | None = setting(None, doc="one of the method's presets; `config` overrides it")
     config: Mapping[str, Plain] = setting(EMPTY, doc="settings of its own, over those of the experiment that it has")
     world: Mapping[str, Plain] = setting(EMPTY, doc="what it has otherwise than the experiment's world: normalise")
+    prior: Prior | None = setting(None, doc="at which shares of the classes targets predict; default the experiment's")
 
     @property
     def name(self) -> str:
@@ -84,7 +86,7 @@ class Candidate:
 class Rehearse:
     """Try candidates at labelled sites that play the target, and choose by what they gained there."""
 
-    candidates: tuple[Candidate, ...] = setting((), doc="names of methods, or {label, method, preset, config, world}")
+    candidates: tuple[Candidate, ...] = setting((), doc="names of methods, or {label, method, preset, config, world, prior}")
     on: int | str = setting("all", doc="how many labelled sites play the target in turn: a number, or all")
     mode: str | None = setting(
         None,
@@ -168,6 +170,7 @@ class Experiment:
     sample: float | int | Sampling | None = setting(None, doc="ask a part of the sites each round: how many, or a mapping")
     scores: Scores = setting(Scores.LAST, doc="which scorings tell all scores with intervals: last, every, or accuracy for none")
     selection: Selection = setting(Selection.NONE, doc="the score of validation rows by which the best round is found")
+    prior: Prior = setting(Prior.SOURCE, doc="at which shares of the classes targets predict: source, or em for their own")
     reference: Reference | None = setting(None, doc="a run to compare with")
     rehearse: Rehearse | None = setting(None, doc="adaptations to rehearse at labelled sites, and to choose among")
     then: str = setting(
@@ -179,7 +182,7 @@ class Experiment:
 
     @property
     def scoring(self) -> Scoring:
-        return Scoring(self.scores, self.selection)
+        return Scoring(self.scores, self.selection, prior=self.prior)
 
     @property
     def sampling(self) -> Sampling | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from torch import Tensor
@@ -14,6 +14,7 @@ from tideline.core.run import EMPTY, Selection
 from tideline.core.step import AnyStep, Outcome, Site, Step, View
 from tideline.learning.evaluate import Offer
 from tideline.learning.scoring import telling
+from tideline.learning.scoring.correcting import corrected, correction_at
 from tideline.learning.scoring.kept_outputs import kept_outputs
 from tideline.learning.scoring.telling import Asked
 from tideline.numerics.labels.confidence import nothing
@@ -50,9 +51,9 @@ def judged(
 ) -> Phase[C, S]:
     """A phase that scores each asked client's held-out rows by what `judge` makes of them; others: the metrics that it adds.
 
-    judge(message, memory, site): of all rows in `site.data`, which are held-out rows, or rows for validation that may have no
-    labels. Held-out rows without labels are never given. The accuracy in [0, 1] is reported as `accuracy`. A run may ask for all
-    scores, and for one of validation rows, as in `evaluate`.
+    judge(message, memory, site): of all rows in `site.data`, which are held-out rows, or rows without labels: for validation, and
+    where a run keeps or corrects what is predicted. Held-out rows without labels are given for that alone. The accuracy in [0, 1]
+    is reported as `accuracy`. A run may ask for all scores, and for one of validation rows, as in `evaluate`.
     """
 
     def report(scoring: Phase[C, S], tells: Tells) -> Phase[C, S]:
@@ -73,15 +74,26 @@ def scorer(judge: Judge[T, M, C], asked: Asked, outputs: bool = False) -> Callab
     own_scores = Asked(ACCURACY, confidence=False, whole=asked.whole, selection=asked.selection)
 
     def score(order: T, memory: M, site: Site[C]) -> Outcome[Record, M]:
-        y = site.data.y
-        own = judge(order, memory, site) if y is not None and len(y) else Judged(None)
+        y, by = site.data.y, correction_at(site, lambda of: judge(order, memory, of).out)
+
+        def judged_by_shares(order: T, memory: M, of: Site[C]) -> Judged:
+            made = judge(order, memory, of)
+            return made if made.out is None else replace(made, out=corrected(made.out, by))
+
+        own = judged_by_shares(order, memory, site) if y is not None and len(y) else Judged(None)
         found = [] if own.out is None else [(own.out, y)]
         bins = telling.bins_of(found) if asked.whole else nothing()
         reports = {**telling.metrics_of(own_scores, found, bins, telling.seeds(site)), **own.others}
         if asked.selection is not Selection.NONE and site.validation is not None:
-            reports |= validated(judge, order, memory, telling.on(site, site.validation), asked.selection)
-        stays = kept_outputs(site, lambda of: judge(order, memory, of).out) if outputs else None
-        return Outcome(telling.message(own_scores, found, bins), memory, reports, stays)
+            reports |= validated(judged_by_shares, order, memory, telling.on(site, site.validation), asked.selection)
+        stays = kept_outputs(site, lambda of: judged_by_shares(order, memory, of).out) if outputs else None
+        return Outcome(
+            message=telling.message(own_scores, found, bins),
+            memory=memory,
+            metrics=reports,
+            outputs=stays,
+            correction=by,
+        )
 
     return score
 

@@ -11,8 +11,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tideline.numerics.labels.scores import are_probabilities
+
 PSEUDO = 1.0  # rows of each class, as frequent as at the sources, that stand for what was known before
 STEPS, STILL = 200, 1e-6
+NEVER = -1e4  # in place of -inf: beyond all logits, and a number wherever it is stored and added
 
 
 def shifted_prior(p: Tensor, prior: Tensor, pseudo: float = PSEUDO) -> Tensor:
@@ -40,3 +43,20 @@ def reweighted(p: Tensor, prior: Tensor, target: Tensor) -> Tensor:
     there = target.double() / prior.double().clamp_min(tiny)
     made = p.double() * torch.where(prior > 0, there, torch.zeros_like(there))
     return made / made.sum(1, keepdim=True).clamp_min(tiny)
+
+
+def log_ratios(prior: Tensor, target: Tensor) -> Tensor:
+    """log(target_k / prior_k) (K,) float64: what, added to logits, makes of predictions at `prior` those at `target`.
+
+    NEVER for a class without a share on either side.
+    """
+    there = (prior > 0) & (target > 0)
+    tiny = torch.finfo(torch.float64).tiny
+    made = target.double().clamp_min(tiny).log() - prior.double().clamp_min(tiny).log()
+    return torch.where(there, made, torch.full_like(made, NEVER))
+
+
+def shifted_logits(out: Tensor, ratios: Tensor) -> Tensor:
+    """Logits (n, K), with log-ratios (K,) added. out: logits, logarithms of probabilities, or probabilities."""
+    logits = out.clamp_min(torch.finfo(out.dtype).tiny).log() if are_probabilities(out) else out
+    return logits + ratios.to(logits.dtype)

@@ -54,8 +54,13 @@ def probabilities(out: Tensor) -> Tensor:
     They are taken as probabilities where all are in [0, 1] and each row sums to 1. Rows with outputs that are no numbers: all 0.
     """
     p = out.double()
-    ready = bool(((p >= 0) & (p <= 1)).all()) and bool(((p.sum(1) - 1).abs() < SUM_OFF).all())
-    return (p if ready else p.softmax(1)).nan_to_num(0.0)
+    return (p if are_probabilities(p) else p.softmax(1)).nan_to_num(0.0)
+
+
+def are_probabilities(out: Tensor) -> bool:
+    """Whether outputs (n, K) are probabilities already."""
+    p = out.double()
+    return bool(((p >= 0) & (p <= 1)).all()) and bool(((p.sum(1) - 1).abs() < SUM_OFF).all())
 
 
 def share_right(out: Tensor, y: Tensor) -> float:
