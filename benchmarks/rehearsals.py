@@ -106,11 +106,16 @@ def cases_of(file: Path) -> list[Case]:
             for label in labels
         }
 
+    def whole(target: str) -> set[int]:
+        """The seeds with which every row is done."""
+        return {seed for _, _, seed in plain if all((label, target, seed) in plain for label in labels)}
+
     made = []
     for s in scores:
-        rest = sorted({seed for _, target, seed in plain if target == s.cell.leave_out and seed != s.cell.seed})
-        told = s.expected
-        if told is not None and told.gain is not None and told.accuracy is not None and s.ood is not None and rest:
+        seeds, told = whole(s.cell.leave_out), s.expected
+        if told is None or told.gain is None or told.accuracy is None or s.ood is None or len(seeds | {s.cell.seed}) < 2:
+            continue
+        if s.cell.seed in seeds:
             made.append(
                 Case(
                     family=SETS[file.parent.name],
@@ -118,7 +123,7 @@ def cases_of(file: Path) -> list[Case]:
                     gain=Foretold(told.gain, told.found, told.changed / told.rows),
                     accuracy=Foretold(told.accuracy, s.ood, s.ood * (1 - s.ood) / told.rows),
                     others=gains(s.cell.leave_out, [s.cell.seed]),
-                    elsewhere=gains(s.cell.leave_out, rest),
+                    elsewhere=gains(s.cell.leave_out, sorted(seeds - {s.cell.seed})),
                 )
             )
     return made
