@@ -87,18 +87,18 @@ def test_a_rehearsal_writes_what_it_chose(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         np.savez(tmp_path / name / "rows.npz", x=x, y=y, test_idx=np.arange(80, 120, dtype=np.int32))
         data[name] = {"folder": str(tmp_path / name), "role": ROSTER[name]}
-    again = {"label": "again", "method": "fedavg"}
+    longer = [{"label": name, "method": "fedavg", "config": {"rounds": 6}} for name in ("longer", "as long")]
     given = {
         "world": WORLD,
-        "config": {"rounds": 3, "rate": 0.1},
+        "config": {"rounds": 1, "rate": 0.1},
         "data": data,
-        "rehearse": {"candidates": [again]},
+        "rehearse": {"candidates": longer},
         "then": "run",
     }
     (tmp_path / "experiment.json").write_text(json.dumps(given))
     result = simulate_text(read_file(tmp_path / "experiment.json"), METHODS, tmp_path / "out")
     verdict = result["verdict"]
-    assert verdict is not None and verdict["targets"][0]["chosen"] == {"no adaptation": 0.5, "again": 0.5}
+    assert verdict is not None and {"longer", "as long"} <= verdict["targets"][0]["chosen"].keys()
     model = tideline.load(tmp_path / "out" / "model.safetensors")
     held = drawn(3, 1, 40)
     assert held.y is not None

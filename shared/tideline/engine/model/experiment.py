@@ -54,7 +54,7 @@ class Reference:
 class Rule(StrEnum):
     """How what was rehearsed decides.
 
-    VOTE     all candidates that did not lose on average vote, those that gained more with more weight
+    VOTE     no adaptation and all candidates that gained on average vote, those that gained more with more weight
     MEAN     the candidate of the largest mean gain
     BOUND    the same, less a standard error over sites
     SIMILAR  the largest mean gain, in which sites that are shifted as the target weigh more

@@ -20,11 +20,13 @@ def mean_gains(gains: Tensor, likeness: Tensor) -> Tensor:
 def vote(gains: Tensor, likeness: Tensor, softness: float = SOFTNESS) -> Tensor:
     """The weight of each candidate's predictions (m,), summing to one, from gains (s, m) of rehearsals.
 
-    Candidates that lost on average have none. The others, no adaptation among them, have exp(mean gain / softness): a clear
-    winner decides alone, and where gains are small the vote is a mean of all that did no harm.
+    Candidates that gained nothing on average have none. The others, and no adaptation, have exp(mean gain / softness): a clear
+    winner decides alone, and where gains are small the vote is a mean of all that helped.
     """
     score = mean_gains(gains, likeness)
-    w = torch.where(score >= 0, ((score - score.max()) / softness).exp(), torch.zeros_like(score))
+    helps = score > 0
+    helps[0] = True
+    w = torch.where(helps, ((score - score[helps].max()) / softness).exp(), torch.zeros_like(score))
     return w / w.sum()
 
 
