@@ -253,6 +253,10 @@ and nobody trains an encoder. At most {rows} rows of a domain, {seeds} seeds. [C
 protocol and how to run your own. `benchmarks/leaderboard.yaml` has each row's settings, which are the same for all sets. Only the
 rate of fedavg was chosen, the best of three at one target each of five sets.
 
+Features are on the labelled sites' scale; of methods named *site* each site's are [on its own](normalisation.md). The row *chosen
+by rehearsal* [tries](rehearsal.md) the other methods at the labelled sites, and lets those that gained there vote at the target.
+Its megabytes and seconds are those of all its runs.
+
 Rows marked *pooled data* are what you could have without a federation, if all rows were in one place: estimators of scikit-learn
 and [skada](https://scikit-adaptation.github.io) on the same rows, on the sources' scale and mostly with the defaults of skada,
 which nobody tuned for these data. The oracle takes the best of the other rows at each target by the labels that score: it is what
