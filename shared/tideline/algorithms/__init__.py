@@ -53,7 +53,7 @@ CANDIDATES: Mapping[str, Sequence[Mapping[str, Plain]]] = {
     "images": (
         {"label": "site", "method": "fedavg", "world": {"normalise": "site"}},
         {"label": "adabn", "method": "adabn"},
-        {"label": "fdan", "method": "fdan"},
+        {"label": "shot", "method": "shot"},
         {"label": "self-training", "method": "self_training"},
         {"label": "site + self-training", "method": "self_training", "world": {"normalise": "site"}},
     ),
