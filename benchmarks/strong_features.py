@@ -25,6 +25,7 @@ import torch
 
 from benchmarks.domains import each_target, played_with
 from benchmarks.lines import Row, cell, emit, read_rows, there
+from tideline.learning.formats.holdings import Holdings
 
 SETS = "office_lite0,pacs32_lite0"
 BEFORE = {"rate": 0.01, "rounds": 10}  # of the model that is not adapted, for all that train one
@@ -57,7 +58,7 @@ def main() -> int:
     return 0
 
 
-def arguments() -> Any:
+def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(), help="folder of the sets")
@@ -73,7 +74,7 @@ def arguments() -> Any:
     return args
 
 
-def rows(args: Any) -> Iterator[Row]:
+def rows(args: argparse.Namespace) -> Iterator[Row]:
     """What is not there yet."""
     known = there(args.out, ("set", "target", "method", "seed"))
     for chosen in args.sets.split(","):
@@ -84,7 +85,7 @@ def rows(args: Any) -> Iterator[Row]:
                         yield {"set": chosen, "target": at, "method": name, "seed": seed, **measured(sites, at, name, seed)}
 
 
-def measured(sites: Mapping[str, Any], at: str, name: str, seed: int) -> dict[str, Any]:
+def measured(sites: Mapping[str, Holdings], at: str, name: str, seed: int) -> Row:
     """One run: the target's accuracies in percent, and seconds."""
     method, model, config = METHODS[name]
     classes = 1 + max(int(own.train.y.max()) for own in sites.values() if own.train.y is not None)

@@ -8,6 +8,10 @@ from __future__ import annotations
 from typing import NotRequired, TypedDict
 
 from tideline.core.settings import Plain
+from tideline.engine.model.verdicts import ExpectedAt as ExpectedAt
+from tideline.engine.model.verdicts import Interval as Interval
+from tideline.engine.model.verdicts import RehearsedAt as RehearsedAt
+from tideline.engine.model.verdicts import Verdict as Verdict
 
 
 class Failure(TypedDict):
@@ -146,51 +150,6 @@ class ClauseData(TypedDict):
     exposure: str
     audience: list[str]
     doc: str
-
-
-class Interval(TypedDict):
-    """A number, and the ends of its interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-class RehearsedAt(TypedDict):
-    """A labelled site that played the target: what each candidate had and gained there, over all of its rows."""
-
-    name: str
-    accuracy: dict[str, float]
-    gain: dict[str, float]
-
-
-class ExpectedAt(TypedDict):
-    """A target: the weight of each candidate that was chosen, and what to expect."""
-
-    name: str
-    chosen: dict[str, float]
-    gain: Interval | None
-    accuracy: Interval | None
-    trust: str
-    distance: float
-    changed: NotRequired[float | None]
-
-
-class Verdict(TypedDict):
-    """What a rehearsal comes to."""
-
-    rule: str
-    candidates: list[str]
-    rehearsed_at: list[str]
-    left_out: dict[str, str]
-    candidates_left_out: dict[str, str]
-    sites: list[RehearsedAt]
-    gains: dict[str, Interval]
-    targets: list[ExpectedAt]
-    runs: dict[str, str]
-    not_run: dict[str, str]
-    unfinished: int
-    bytes: NotRequired[int | None]
 
 
 class RunResult(TypedDict):

@@ -27,6 +27,7 @@ from tideline.engine.model.totals import (
     scores,
     with_orders,
 )
+from tideline.engine.model.verdicts import Verdict
 from tideline.engine.peers.relay import notes
 from tideline.engine.ports.journal import Journal
 
@@ -207,7 +208,7 @@ def waits(run: RunRow, now_open: Lines, now: float) -> str:
     return waits_for(progress_of(now_open), waiting_of(run), run.deadline_at - now)
 
 
-def children_wait(verdict: Mapping[str, Any] | None) -> str:
+def children_wait(verdict: Verdict | None) -> str:
     """What a rehearsal waits for before it compares."""
     if verdict is None or not verdict["unfinished"]:
         return ""

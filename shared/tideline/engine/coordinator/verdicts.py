@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 from tideline.core.algorithm import REHEARSAL
 from tideline.core.phase import (
@@ -20,10 +20,10 @@ from tideline.core.phase import (
 )
 from tideline.core.run import RunId
 from tideline.engine.model.runs import OPEN, RoundRow, RunRow, Status
+from tideline.engine.model.verdicts import ExpectedAt, Interval, RehearsedAt, Verdict
 from tideline.engine.ports.journal import Journal
 
 REHEARSED, UNLIKE, AGREED = "rehearsed", "unlike anything rehearsed", "not rehearsed"
-ENDS = ("value", "low", "high")
 ASTRAY = (
     "At {site} every candidate has less than half of the accuracy that is usual elsewhere: look at its labels, or leave it out"
 )
@@ -31,7 +31,7 @@ ALONE, NOWHERE = "Only one site has labels, so nothing was rehearsed", "Nothing 
 AGREES = "{why}: the candidate that agrees most with the mean of all of them is taken. Nothing tells whether it helps"
 
 
-def verdict_of(journal: Journal, run: RunRow, rounds: Sequence[RoundRow]) -> dict[str, Any] | None:
+def verdict_of(journal: Journal, run: RunRow, rounds: Sequence[RoundRow]) -> Verdict | None:
     """A rehearsal's verdict, or as much as there is of it; None of other runs. Keys: docs/rehearsal.md."""
     if run.method != REHEARSAL:
         return None
@@ -46,7 +46,7 @@ def verdict_of(journal: Journal, run: RunRow, rounds: Sequence[RoundRow]) -> dic
     unfinished = sum(row.status in OPEN for row in rows.values())
     left = {site: why(rows, of) for site, of in by_site.items() if site not in done} if gains or run.cursor > 1 else {}
     return {
-        "rule": run.spec.config["rule"],
+        "rule": str(run.spec.config["rule"]),
         "candidates": list(candidates),
         "rehearsed_at": list(done),
         "left_out": left,
@@ -86,13 +86,14 @@ def lines_of(table: Table | None) -> Iterable[tuple[str, Sequence[float]]]:
     return () if table is None else zip(table.rows, table.values, strict=True)
 
 
-def numbers(columns: Sequence[str], line: Sequence[float], of: Sequence[str] = GAIN_COLUMNS) -> dict[str, float]:
+def numbers(columns: Sequence[str], line: Sequence[float], of: Sequence[str] = GAIN_COLUMNS) -> Interval:
     """Value, low and high, by the names of their columns."""
     by_name = dict(zip(columns, line, strict=True))
-    return {end: by_name[name] for end, name in zip(ENDS, of, strict=True)}
+    value, low, high = (by_name[name] for name in of)
+    return {"value": value, "low": low, "high": high}
 
 
-def sites_in(tables: Mapping[str, Table]) -> list[dict[str, Any]]:
+def sites_in(tables: Mapping[str, Table]) -> list[RehearsedAt]:
     """Each site that rehearsed: accuracy and gain of each candidate."""
     accuracies, gains = tables.get(ACCURACIES), tables.get(GAINS)
     if accuracies is None or gains is None:
@@ -108,14 +109,14 @@ def sites_in(tables: Mapping[str, Table]) -> list[dict[str, Any]]:
     ]
 
 
-def targets_in(tables: Mapping[str, Table]) -> list[dict[str, Any]]:
+def targets_in(tables: Mapping[str, Table]) -> list[ExpectedAt]:
     """Each target: what was chosen for it, what to expect there, and how far to trust that."""
     weights = dict(lines_of(tables.get(WEIGHT_OF)))
     named = tables[WEIGHT_OF].columns if WEIGHT_OF in tables else ()
     return [target(name, line, dict(zip(named, weights[name], strict=True))) for name, line in lines_of(tables.get(EXPECTED))]
 
 
-def target(name: str, line: Sequence[float], weights: Mapping[str, float]) -> dict[str, Any]:
+def target(name: str, line: Sequence[float], weights: Mapping[str, float]) -> ExpectedAt:
     said = dict(zip(EXPECTED_COLUMNS, line, strict=True))
     chosen = {candidate: w for candidate, w in sorted(weights.items(), key=lambda each: -each[1]) if w > 0}
     rehearsed = bool(said["gain is known"])
@@ -142,7 +143,7 @@ def not_run(rows: Mapping[RunId, RunRow], at_targets: Mapping[str, str]) -> dict
     return {name: row.cause for name, row in found.items() if row and row.status in (Status.CANCELLED, Status.FAILED)}
 
 
-def verdict_notes(said: Mapping[str, Any] | None, ended: bool) -> tuple[str, ...]:
+def verdict_notes(said: Verdict | None, ended: bool) -> tuple[str, ...]:
     """What a user should know of a verdict beside its numbers."""
     if said is None:
         return ()
@@ -156,7 +157,7 @@ def verdict_notes(said: Mapping[str, Any] | None, ended: bool) -> tuple[str, ...
     return (*left, *astray(said), *unlike, *alone)
 
 
-def astray(said: Mapping[str, Any]) -> list[str]:
+def astray(said: Verdict) -> list[str]:
     """Sites at which every candidate is far below what it has elsewhere: their labels may be wrong."""
     best = {site["name"]: max(site["accuracy"].values()) for site in said["sites"]}
     usual = statistics.median(best.values()) if len(best) > 2 else 0.0
