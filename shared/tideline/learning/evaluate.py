@@ -8,7 +8,9 @@ Representations for Domain Adaptation", ICML 2019).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -69,63 +71,11 @@ def evaluate(
     (`learning.telling`), and to correct what targets predict (`learning.scoring.correcting`).
     """
 
-    def models(order: T, memory: M, site: Site[C]) -> tuple[Corrected[Q], ...]:
-        """A baseline that is scored under another name stays as it is."""
-        corrects = "accuracy" in metrics
-        return tuple((one, correction_of(predict, one, memory, site) if corrects else None) for one in each(order))
-
-    def score(order: T, memory: M, site: Site[C]) -> Outcome[Nothing, M]:
-        mine = kept(order, memory, site)
-        ones = models(order, mine, site)
-        values = [value for one in ones if (value := accuracy(by_shares, one, mine, site)) is not None]
-        reports = dict.fromkeys(metrics, sum(values) / len(values)) if values else {}
-        return Outcome(Nothing(), mine, reports | as_they_are(ones, mine, site), correction=correction_in(ones))
-
-    def score_in_bins(order: T, memory: M, site: Site[C]) -> Outcome[Histogram, M]:
-        mine = kept(order, memory, site)
-        ones = models(order, mine, site)
-        found = sum((tallied(by_shares, one, mine, site) for one in ones), nothing())
-        reports = metrics_of(found, metrics) | as_they_are(ones, mine, site)
-        return Outcome(Histogram(found.right, found.wrong), mine, reports, correction=correction_in(ones))
-
-    def by_shares(one: Corrected[Q], memory: M, site: Site[C], x: Tensor) -> Tensor:
-        return corrected(predict(one[0], memory, site, x).cpu(), one[1])
-
-    def as_they_are(ones: Sequence[Corrected[Q]], memory: M, site: Site[C]) -> dict[str, float]:
-        """Accuracies of models that are corrected, without it, under the names of baselines."""
-        others = [name for name in metrics if name != "accuracy"]
-        if not others or correction_in(ones) is None:
-            return {}
-        values = [value for one, _ in ones if (value := accuracy(predict, one, memory, site)) is not None]
-        return dict.fromkeys(others, sum(values) / len(values)) if values else {}
-
-    def report(scoring: Phase[C, S], tells: Tells) -> Phase[C, S]:
-        whole, selection = tells.whole, tells.selection
-        asked = Asked(metrics, confidence, whole, selection)
-
-        def score_all(order: T, memory: M, site: Site[C]) -> Outcome[Record, M]:
-            mine = kept(order, memory, site)
-            ones = models(order, mine, site)
-            found = [together(by_shares, one, mine, site) for one in ones]
-            bins = telling.bins_of(found) if whole or confidence else nothing()
-            reports = telling.metrics_of(asked, found, bins, telling.seeds(site)) | as_they_are(ones, mine, site)
-            if selection is not Selection.NONE and site.validation is not None:
-                reports |= validated(selection, by_shares, ones, mine, telling.on(site, site.validation))
-            stays = kept_outputs(site, lambda of: averaged(by_shares, ones, mine, of)) if tells.outputs else None
-            return Outcome(
-                message=telling.message(asked, found, bins),
-                memory=mine,
-                metrics=reports,
-                outputs=stays,
-                correction=correction_in(ones),
-            )
-
-        return telling.telling(scoring, score_all, asked)
-
+    scorer = Scorer(predict=predict, each=each, kept=kept, metrics=metrics, confidence=confidence)
     reported = (*metrics, "ece") if confidence else metrics
     step: AnyStep = Step(
         name=name,
-        run=score_in_bins if confidence else score,
+        run=scorer.score_in_bins if confidence else scorer.score,
         takes=takes,
         keeps=keeps,
         gives=Histogram if confidence else Nothing,
@@ -134,7 +84,75 @@ def evaluate(
     )
     fold = histograms if confidence else unchanged
     # A baseline that is scored under another name is no result to select by, or to tell more of.
-    return Phase(phase or name, step, ask=offer, fold=fold, sampled=True, report=report if "accuracy" in metrics else None)
+    report = scorer.report if scorer.corrects else None
+    return Phase(phase or name, step, ask=offer, fold=fold, sampled=True, report=report)
+
+
+@dataclass(frozen=True)
+class Scorer(Generic[T, M, C, Q]):
+    """What a site runs to score what a method predicts; the fields are those of `evaluate`."""
+
+    predict: Predict[Q, M, C]
+    each: Several[T, Q]
+    kept: Kept[T, M, C]
+    metrics: tuple[str, ...]
+    confidence: bool
+
+    @property
+    def corrects(self) -> bool:
+        """A baseline that is scored under another name stays as it is."""
+        return "accuracy" in self.metrics
+
+    def models(self, order: T, memory: M, site: Site[C]) -> tuple[Corrected[Q], ...]:
+        """What is predicted with, each with its correction."""
+        return tuple((one, correction_of(self.predict, one, memory, site) if self.corrects else None) for one in self.each(order))
+
+    def by_shares(self, one: Corrected[Q], memory: M, site: Site[C], x: Tensor) -> Tensor:
+        return corrected(self.predict(one[0], memory, site, x).cpu(), one[1])
+
+    def as_they_are(self, ones: Sequence[Corrected[Q]], memory: M, site: Site[C]) -> dict[str, float]:
+        """Accuracies of models that are corrected, without it, under the names of baselines."""
+        others = [name for name in self.metrics if name != "accuracy"]
+        if not others or correction_in(ones) is None:
+            return {}
+        values = [value for one, _ in ones if (value := accuracy(self.predict, one, memory, site)) is not None]
+        return dict.fromkeys(others, sum(values) / len(values)) if values else {}
+
+    def score(self, order: T, memory: M, site: Site[C]) -> Outcome[Nothing, M]:
+        mine = self.kept(order, memory, site)
+        ones = self.models(order, mine, site)
+        values = [value for one in ones if (value := accuracy(self.by_shares, one, mine, site)) is not None]
+        reports = dict.fromkeys(self.metrics, sum(values) / len(values)) if values else {}
+        return Outcome(Nothing(), mine, reports | self.as_they_are(ones, mine, site), correction=correction_in(ones))
+
+    def score_in_bins(self, order: T, memory: M, site: Site[C]) -> Outcome[Histogram, M]:
+        mine = self.kept(order, memory, site)
+        ones = self.models(order, mine, site)
+        found = sum((tallied(self.by_shares, one, mine, site) for one in ones), nothing())
+        reports = metrics_of(found, self.metrics) | self.as_they_are(ones, mine, site)
+        return Outcome(Histogram(found.right, found.wrong), mine, reports, correction=correction_in(ones))
+
+    def report(self, scoring: Phase[C, S], tells: Tells) -> Phase[C, S]:
+        """The same phase that tells more."""
+        asked = Asked(self.metrics, self.confidence, tells.whole, tells.selection)
+        return telling.telling(scoring, partial(self.score_all, asked, tells), asked)
+
+    def score_all(self, asked: Asked, tells: Tells, order: T, memory: M, site: Site[C]) -> Outcome[Record, M]:
+        mine = self.kept(order, memory, site)
+        ones = self.models(order, mine, site)
+        found = [together(self.by_shares, one, mine, site) for one in ones]
+        bins = telling.bins_of(found) if tells.whole or self.confidence else nothing()
+        reports = telling.metrics_of(asked, found, bins, telling.seeds(site)) | self.as_they_are(ones, mine, site)
+        if tells.selection is not Selection.NONE and site.validation is not None:
+            reports |= validated(tells.selection, self.by_shares, ones, mine, telling.on(site, site.validation))
+        stays = kept_outputs(site, lambda of: averaged(self.by_shares, ones, mine, of)) if tells.outputs else None
+        return Outcome(
+            message=telling.message(asked, found, bins),
+            memory=mine,
+            metrics=reports,
+            outputs=stays,
+            correction=correction_in(ones),
+        )
 
 
 def correction_of(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> Tensor | None:
