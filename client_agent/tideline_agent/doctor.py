@@ -26,7 +26,8 @@ from tideline_agent.home import identity
 from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink, NotSpoken, check_certificate
 from tideline_agent.notes import LOW_DISK_BYTES
-from tideline_agent.settings import AgentSettings, read_policy
+from tideline_agent.policy_file import read_policy
+from tideline_agent.settings import AgentSettings
 
 CONNECT_SECONDS = 5.0
 SKEW_SECONDS = 60.0  # of this machine's clock, beyond which it is told

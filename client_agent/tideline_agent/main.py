@@ -25,17 +25,21 @@ from tideline.engine.peers.peer_keys import PeerKeys
 from tideline.engine.peers.sealing import ciphers, plaintexts
 from tideline.engine.process.resources import retain_freed_memory
 from tideline.engine.site.agent import Agent
+from tideline.engine.site.owner import Owner
 from tideline.learning.sites.named import place_in
 from tideline_agent.discovery import find, introduced, note
 from tideline_agent.home import identity
+from tideline_agent.home.held import HeldOrders
 from tideline_agent.home.identity import Keys, only_one
+from tideline_agent.home.ledger import FileLedger
 from tideline_agent.home.pins import FolderPins
 from tideline_agent.home.runs import at_work
 from tideline_agent.link import EnrolReply, GrpcLink
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool
 from tideline_agent.notes import NoteQueue, Witness
+from tideline_agent.policy_file import policy_digest, read_policy
 from tideline_agent.pool import TrainerPool
-from tideline_agent.settings import AgentSettings, check, read_policy
+from tideline_agent.settings import AgentSettings, check
 from tideline_agent.vault import FolderVault
 
 log = structlog.get_logger()
@@ -85,16 +89,15 @@ def run_agent(settings: AgentSettings) -> None:
         if not admission(link, settings, keys, partial(note, settings, endpoints)):
             return
         notes.start()
-        metrics = AgentMetrics(__version__)
+        metrics, ledger = AgentMetrics(__version__), FileLedger(settings.folder)
+        ledger.record("started", version=__version__, policy=policy_digest(policy))
         agent = Agent(
             name=ClientId(settings.name),
             link=CountedLink(link, metrics),
             vault=vault,
             pool=CountedPool(pool, metrics),
-            policy=policy.allowed,
-            rehearses=policy.rehearse,
+            owner=Owner(policy.allowed, policy.rules, ledger, frozenset(settings.roles)),
             log=order_log(witness, metrics),
-            roles=settings.roles,
             peer_keys=PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met)),
         )
         with metrics.serve(settings.metrics):
@@ -108,6 +111,7 @@ def run_agent(settings: AgentSettings) -> None:
                 witness=witness,
                 heard=metrics.heard,
                 at_work=partial(at_work, settings.folder),
+                held=HeldOrders(agent.holds, settings.folder),
             ).run()
 
 
@@ -233,6 +237,7 @@ class AgentLoop:
     witness: Witness
     heard: Callable[[], None] = lambda: None
     at_work: Callable[[RunId], AbstractContextManager[None]] = lambda run: nullcontext()
+    held: HeldOrders = field(default_factory=HeldOrders)
 
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(self.parallel, "order")
@@ -271,14 +276,19 @@ class AgentLoop:
         """Take orders; the same one may come any number of times."""
         for order in self.link.orders():
             self.heard()
-            with self._lock:
-                if order.id in self._working or self.stop.is_set() or not self.room(order):
-                    continue
-                older = [w for w in self._working.values() if w.order.run == order.run]
-                working = self._working[order.id] = Working(order)
-                for each in older:
-                    self.give_up(each)
-            self._threads.submit(self.live, working, older)
+            if not self.held.holds(order):
+                self.begin(order)
+
+    def begin(self, order: Order) -> None:
+        """Have an order lived, unless it is already, or there is no room."""
+        with self._lock:
+            if order.id in self._working or self.stop.is_set() or not self.room(order):
+                return
+            older = [w for w in self._working.values() if w.order.run == order.run]
+            working = self._working[order.id] = Working(order)
+            for each in older:
+                self.give_up(each)
+        self._threads.submit(self.live, working, older)
 
     def room(self, order: Order) -> bool:
         """Whether one more order may be open here, with the lock held. One for which there is no room is offered again."""
@@ -333,16 +343,19 @@ class AgentLoop:
             with self._lock:
                 working = tuple(self._working.values())
             self.witness.check_progress((w.order, w.progress) for w in working)
-            progress = {w.order.id: w.progress for w in working}
-            idle = 0 if progress else idle + 1
+            for released in self.held.released():
+                self.begin(released)
+            progress, held = {w.order.id: w.progress for w in working}, self.held.reasons()
+            idle = 0 if progress or held else idle + 1
             if idle % IDLE_BEATS:
                 continue
             try:
-                beaten = self.link.beat(progress)
+                beaten = self.link.beat(progress, held)
                 self.heard()
                 self.rotation.turn(beaten.rotate)
             except Unreachable:
                 continue  # the stream of orders tells of the outage
+            self.held.drop(beaten.gone)
             with self._lock:
                 for order in beaten.gone:
                     if order in self._working:

@@ -161,7 +161,7 @@ def kept(done: Ended, found: rehearsed.Found, site: DemoSite) -> str:
 
 def check(options: DemoOptions) -> tuple[int, ...]:
     """Check the options before a process is started; the shape of the images. Raises ConfigRefused, NotFound."""
-    from tideline_agent.settings import read_policy
+    from tideline_agent.policy_file import read_policy
 
     if not LEAST <= options.agents <= MOST:
         what = f"--agents is {options.agents}; it should be between {LEAST} and {MOST}"

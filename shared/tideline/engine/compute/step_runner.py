@@ -30,9 +30,10 @@ from tideline.engine.compute.features import Encoder, encoded_site
 from tideline.engine.compute.initial_weights import read_base
 from tideline.engine.compute.inline import reproducible
 from tideline.engine.compute.kept_data import KeptData, bytes_of
+from tideline.engine.compute.limits import check_rows, clipped
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
-from tideline.engine.ports.site import Done, Job, OpenSiteData, SiteData
+from tideline.engine.ports.site import NO_LIMITS, Done, Job, OpenSiteData, SiteData
 from tideline.learning.in_world import statistics_in
 from tideline.learning.local_training import patience_of
 from tideline.learning.normalising import Normaliser, Statistics, check_place, constants, digest_of, own_statistics
@@ -121,6 +122,8 @@ class StepRunner:
         raw = step is not None and step.name == NORMALISE and scaling.at is Place.INPUTS  # measured before any encoder
         by = None if asked is None else statistics_in(asked[0])
         opened = self.opened(job.brief.world, role, base if of_features(world) and not raw else None, by)
+        if job.limits != NO_LIMITS:
+            check_rows(job.limits, job.brief, self.rows(opened.site_data, View.TRAIN, role).count)
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
             data, validation = self.seen(opened.site_data, step.view if step else View.TRAIN, job.brief, config)
             fetch = self.fetching(algorithm, config, world, job)
@@ -172,6 +175,8 @@ class StepRunner:
         (order, rules), parts = asked, self.parts_of(job.run)
         outcome: Outcome[Record, Record] = guarded(step.name, step.run, order, memory, site)
         metrics = guarded(step.name, declared, step, outcome, algorithm.memory)
+        if job.limits.clip and job.brief.weights is not None:
+            outcome = replace(outcome, message=clipped(outcome.message, order, job.limits.clip))
         message = guarded(step.name, encode, outcome.message, parts, replace(rules, maker=maker))
         if outcome.memory is memory and job.memory is not None:
             kept = files_of(job.memory, parts)

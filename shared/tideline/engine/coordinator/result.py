@@ -197,6 +197,7 @@ def awaited(journal: Journal, run: RunRow, now_open: Lines, now: float) -> list[
             "client": order.client,
             "silent_seconds": max(now - max(heard[order.client], order.beat), 0.0) if order.client in heard else None,
             "progress": order.progress,
+            "held": order.held,
         }
         for order in waiting
     ]

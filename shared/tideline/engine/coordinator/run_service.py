@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tideline.core.errors import NotFound, Refused, RosterRefused
 from tideline.core.run import ClientId, Digest, Prior, Role, RunId, RunSpec, World
-from tideline.core.settings import Plain, nearest
+from tideline.core.settings import Plain, nearest, plain
 from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
 from tideline.engine.coordinator.rehearsals import Child, comparing, laid_out, placed, request_of
@@ -22,7 +22,7 @@ from tideline.engine.model.experiment import (
     read_experiment,
     weights_missing,
 )
-from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, new_order, order_id, seed_for
+from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, hashed, new_order, order_id, seed_for
 from tideline.engine.model.runs import JOIN, OPEN, RunRow, Status
 from tideline.engine.model.totals import newest
 from tideline.engine.model.transitions import revocation
@@ -76,6 +76,8 @@ class RunService:
         self.check_initial_weights(experiment.weights)
         roster = self.roster(experiment)
         rows = self.compared(run, experiment, roster) if experiment.rehearse is None else self.rehearsed(run, experiment, roster)
+        asked = Digest(hashed("experiment", plain(experiment)))
+        rows = [replace(row, spec=replace(row.spec, by=identity.by, experiment=asked)) for row in rows]
         self.write(identity, rows, [order for row in rows for order in joins(row, self.clock.now())])
         return self.started(run)
 

@@ -17,6 +17,25 @@ from tideline.engine.model.orders import Arrivals, Envelope, Files, Order, Recei
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What a site's owner holds each step to.
+
+    rows        training rows that the site must have
+    per_class   labelled rows of a class, below which nothing that is told by class tells of it
+    share       of a mini-batch in the training rows, at most
+    clip        longest update of weights that a user has brought; 0: as long as it is
+    """
+
+    rows: int = 1
+    per_class: int = 1
+    share: float = 1.0
+    clip: float = 0.0
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
 class Job:
     """One step to run at a site. Files lie in the site's parts. outputs: what other runs keep of their predictions here."""
 
@@ -30,6 +49,7 @@ class Job:
     memory: Digest | None
     transfers: Transfers = Transfers()
     outputs: Mapping[RunId, Digest] = field(default_factory=lambda: EMPTY)
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True)
