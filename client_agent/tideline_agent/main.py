@@ -33,6 +33,7 @@ from tideline_agent.home.held import HeldOrders
 from tideline_agent.home.identity import Keys, only_one
 from tideline_agent.home.ledger import FileLedger
 from tideline_agent.home.pins import FolderPins
+from tideline_agent.home.retention import retain
 from tideline_agent.home.runs import at_work
 from tideline_agent.link import EnrolReply, GrpcLink
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool
@@ -100,6 +101,10 @@ def run_agent(settings: AgentSettings) -> None:
             log=order_log(witness, metrics),
             peer_keys=PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met)),
         )
+        if days := policy.rules.retain_days:
+            threading.Thread(
+                target=retain, args=(settings.folder, days, settings.methods, stop), name="retention", daemon=True
+            ).start()
         with metrics.serve(settings.metrics):
             AgentLoop(
                 agent=agent,

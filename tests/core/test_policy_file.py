@@ -123,4 +123,4 @@ def test_the_default_rules() -> None:
     """What a site without a file lets run: brought weights and constants are not, nor answers of a few rows."""
     rules = SitePolicy().rules
     assert (rules.runs.weights, rules.runs.constants, rules.runs.approve) == (InitialWeights.BUILT_IN, False, Approval.NEVER)
-    assert (rules.least, dict(rules.bounds), rules.retain_days) == (Least(20, 1, 1), dict(RATES), 0)
+    assert (rules.least, dict(rules.bounds), rules.retain_days) == (Least(20, 1, 5), dict(RATES), 0)

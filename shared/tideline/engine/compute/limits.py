@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from tideline.core.errors import PolicyRefused
+from tideline.archive.parts import digest_of
+from tideline.archive.writer import file_of
+from tideline.core.errors import ConfigRefused, DataRefused, PolicyRefused
 from tideline.core.record import Record
+from tideline.core.run import Digest, World, plain_world, world_in
 from tideline.engine.model.brief import Brief
 from tideline.engine.ports.site import Limits
 from tideline.engine.site.admission import ASK, numbers_in
+from tideline.learning.frozen import base_in
+from tideline.learning.packages import CARRIED, file_in_package
 
 R = TypeVar("R", bound=Record)
 STEPS = ("batches", "steps")  # settings that say how many mini-batches an answer is made of, in place of epochs
@@ -38,6 +45,30 @@ def too_few(limits: Limits, brief: Brief, rows: int) -> Iterator[tuple[str, str]
         seen = settings.get(name, 0.0) * batch
         if 0 < seen < limits.rows:
             yield f"config.{name} x config.batch is {seen:g} rows an answer, fewer than {limits.rows}", "[least] rows"
+
+
+def check_base(limits: Limits, brief: Brief) -> None:
+    """Raises PolicyRefused for frozen weights that no package brings that is installed here."""
+    if limits.own_base and brief.base not in installed(json.dumps(plain_world(brief.world), sort_keys=True)):
+        what = f"weights that a user brings ({brief.base}), which are those of no package that is installed here"
+        rule = "[runs] weights and digests"
+        raise PolicyRefused(f"The owner of this site does not allow it: {what}", ASK.format(rules=rule), rules=[rule])
+
+
+@lru_cache(maxsize=8)
+def installed(text: str) -> frozenset[Digest]:
+    """The files of frozen weights that a world's network has by packages that are installed here. text: the world, as JSON."""
+    world = world_in(json.loads(text))
+    return frozenset(
+        digest for name, each in CARRIED.items() if each.network == world.model for digest in digests_of(world, name)
+    )
+
+
+def digests_of(world: World, package: str) -> Iterator[Digest]:
+    try:
+        yield digest_of(file_of(base_in(world, file_in_package(package)), {}))
+    except (ConfigRefused, DataRefused):  # it is not installed here, or has not what the world freezes
+        return
 
 
 def clipped(reply: R, message: Record, longest: float) -> R:

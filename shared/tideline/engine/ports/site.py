@@ -24,12 +24,14 @@ class Limits:
     per_class   labelled rows of a class, below which nothing that is told by class tells of it
     share       of a mini-batch in the training rows, at most
     clip        longest update of weights that a user has brought; 0: as long as it is
+    own_base    whether frozen weights must be those of a package that is installed at the site
     """
 
     rows: int = 1
     per_class: int = 1
     share: float = 1.0
     clip: float = 0.0
+    own_base: bool = False
 
 
 NO_LIMITS = Limits()

@@ -11,6 +11,7 @@ from tideline.core.settings import Plain, nearest, plain
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import hashed
 from tideline.engine.site.rules import InitialWeights, SiteRules, bound_of
+from tideline.learning.packages import CARRIED
 
 ASK = "Ask the site's owner, who can allow it in the site's policy file: {rules}"
 
@@ -44,12 +45,18 @@ def objections(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]:
 
 def weights_refused(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]:
     """Weights that a user brings can be made so that an update of them is made of single rows."""
-    if rules.runs.weights is InitialWeights.ANY:
+    found = {each for each in (brief.weights, brief.base) if each is not None}
+    if rules.runs.weights is InitialWeights.ANY or brief.weights in rules.runs.digests or carried(rules, brief):
         return
-    for digest in dict.fromkeys(each for each in (brief.weights, brief.base) if each):
-        known = rules.runs.digests
-        if digest not in known and not (digest == brief.base and brief.weights in known):
-            yield f"weights that a user brings ({digest})", "[runs] weights and digests"
+    for digest in sorted(found.difference(rules.runs.digests)):
+        yield f"weights that a user brings ({digest})", "[runs] weights and digests"
+
+
+def carried(rules: SiteRules, brief: Brief) -> bool:
+    """Whether frozen weights may be those of a package that is installed here: a trainer, which can read them, sees to it."""
+    known = {*rules.runs.digests, brief.base}
+    own = rules.runs.weights is InitialWeights.BUILT_IN and brief.base is not None and brief.base not in rules.runs.digests
+    return own and brief.weights in (None, *known) and any(each.network == brief.world.model for each in CARRIED.values())
 
 
 def numbers_in(config: Mapping[str, Plain], at: str = "") -> Iterator[tuple[str, float]]:

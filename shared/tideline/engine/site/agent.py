@@ -213,7 +213,7 @@ class Agent:
             memory=memory,
             transfers=transfers,
             outputs={run: files[0][0] for run, files in outputs.items()},
-            limits=self.owner.limits,
+            limits=self.owner.limits(brief),
         )
 
     def guard(self, order: Order, done: Done) -> Mapping[str, Plain]:

@@ -15,7 +15,7 @@ from tideline.engine.model.orders import Files, Hold, Order
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.ledger import NO_LEDGER, Ledger
 from tideline.engine.ports.site import Limits
-from tideline.engine.site.admission import check_run, facts_of, intent_digest
+from tideline.engine.site.admission import carried, check_run, facts_of, intent_digest
 from tideline.engine.site.rules import BATCH_SHARE, FREE, Approval, SiteRules, within
 
 REFUSALS = (errors.PolicyRefused, errors.ContractRefused, errors.RosterRefused)
@@ -83,11 +83,10 @@ class Owner:
         if isinstance(error, REFUSALS):
             self.ledger.record("refused", run=order.run, order=order.id, kind_of_error=error.kind, what=error.what[:MOST_WORDS])
 
-    @property
-    def limits(self) -> Limits:
-        """What a trainer holds each step to."""
-        least, bounds = self.rules.least, self.rules.bounds
-        return Limits(least.rows, least.rows_per_class, bounds.get(BATCH_SHARE, 1.0), self.rules.runs.clip)
+    def limits(self, brief: Brief) -> Limits:
+        """What a trainer holds each step of a run to."""
+        least, bounds, own = self.rules.least, self.rules.bounds, carried(self.rules, brief)
+        return Limits(least.rows, least.rows_per_class, bounds.get(BATCH_SHARE, 1.0), self.rules.runs.clip, own)
 
     def allow(self, me: ClientId, brief: Brief) -> None:
         """Hold the run's role to those that the owner allows: the coordinator checks it too, but the labels lie here.

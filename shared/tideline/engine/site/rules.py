@@ -70,7 +70,7 @@ class Least:
 
     rows: int = setting(20, low=1, doc="training rows of which each answer is made at least")
     sites: int = setting(1, low=1, doc="sites that the run must name")
-    rows_per_class: int = setting(1, low=1, doc="labelled rows of a class, below which nothing that is told by class tells of it")
+    rows_per_class: int = setting(5, low=1, doc="labelled rows of a class, below which nothing that is told by class tells of it")
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,9 @@ class SiteRules:
 
 
 # Of whom the data and the federation are one and the same, as in a simulation: only what leaves is held to a policy.
-FREE = SiteRules(RunRules(weights=InitialWeights.ANY, constants=True, clip=0.0), bounds=EMPTY, least=Least(rows=1))
+FREE = SiteRules(
+    RunRules(weights=InitialWeights.ANY, constants=True, clip=0.0), bounds=EMPTY, least=Least(rows=1, rows_per_class=1)
+)
 
 
 def bound_of(bounds: Mapping[str, float], name: str) -> float | None:
