@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student_t
+from scipy.stats import t as student_t  # type: ignore[import-untyped,unused-ignore]
 
 from benchmarks.limits import table
 from benchmarks.spikes.rehearsal_rules import Case, cases_in, kinds_of, voted
@@ -138,7 +138,7 @@ def chosen(cases: Sequence[Tried], among: Sequence[Rule], what: int) -> list[End
 
 def lines_of(name: str, cases: Sequence[Tried], among: Sequence[Rule], what: int) -> list[tuple[str, ...]]:
     """How many intervals hold, their median width, and their score, in points. what: 0 of the gain, 1 of the accuracy."""
-    lines, ends = [], chosen(cases, among, what)
+    lines, ends = list[tuple[str, ...]](), chosen(cases, among, what)
     for kind, rows in itertools.product(kinds_of([each.case for each in cases]), ("", "held-out rows")):
         own = [
             (e, each.found[rows][what])

@@ -67,7 +67,7 @@ def recorded() -> Iterator[Known]:
 
 def labels_in(folder: Path) -> dict[bytes, int]:
     """The label of each row of a set's data files, by the row's bytes."""
-    known = {}
+    known = dict[bytes, int]()
     for path in sorted(folder.glob("*.npz")):
         with np.load(path, allow_pickle=False) as file:
             known |= {x.astype(np.float32).tobytes(): int(y) for x, y in zip(file["x"], file["y"], strict=True)}
@@ -87,7 +87,7 @@ def write(path: Path, target: str, known: Known, labels: Mapping[bytes, int]) ->
     """A target and its rehearsals."""
     places = {name: outcome(name, known, labels) for name in dict.fromkeys(name for name, _ in known)}
     (me,) = {name for (name, _), each in known.items() if each.role is Role.TARGET}
-    made = {}
+    made = dict[str, Any]()
     for name, place in places.items():
         others = [(each["x"], each["y"]) for who, each in places.items() if who not in (me, name)]
         place["far"] = torch.tensor(distance(others, place["x"]))
@@ -111,7 +111,7 @@ def main() -> None:
             if not path.exists():
                 with recorded() as known:
                     simulate_text(text, METHODS)
-                write(path, str(text.value["deal"]["leave_out"]), known, labels)  # type: ignore[index,call-overload]
+                write(path, str(text.value["deal"]["leave_out"]), known, labels)
 
 
 if __name__ == "__main__":
