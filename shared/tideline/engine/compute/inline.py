@@ -262,6 +262,8 @@ class InlineCompute:
             settings=settings_of(algorithm.config),
             presets=algorithm.presets,
             cast=algorithm.cast,
+            unlike=algorithm.unlike,
+            extra_rounds=algorithm.extra_rounds,
             network=algorithm.network,
             contract=clauses,
             sentences=tuple(c.sentence() for c in clauses),
