@@ -23,7 +23,7 @@ def test_rows_are_dealt_once_and_turned(tmp_path: Path) -> None:
     """All rows of the style, each at one site, on one side; of a turned site by half a turn. The same again at each writing."""
     folders = [tmp_path / str(i) for i in range(4)]
     written = write_sites(folders, "mnist", ROLES)
-    raw, sites = load("mnist"), [np.load(folder / "mnist.npz") for folder in folders]
+    raw, sites = load("mnist"), [np.load(folder / "mnist.npz", allow_pickle=False) for folder in folders]
     seen = [site["x"][:, ::-1, ::-1] if half_turn else site["x"] for site, half_turn in zip(sites, turned(ROLES), strict=True)]
     assert sorted(x.tobytes() for own in seen for x in own) == sorted(x.tobytes() for x in raw.x)
     assert [len(site["test_idx"]) for site in sites] == [each["held_out"] for each in written] == [125, 125, 312, 312]
