@@ -262,6 +262,8 @@ class InlineCompute:
             settings=settings_of(algorithm.config),
             presets=algorithm.presets,
             cast=algorithm.cast,
+            unlike=algorithm.unlike,
+            extra_rounds=algorithm.extra_rounds,
             network=algorithm.network,
             contract=clauses,
             sentences=tuple(c.sentence() for c in clauses),
@@ -368,9 +370,7 @@ class InlineCompute:
             resolve(self._methods, spec.method)
             registry.builder(spec.world.model)
         except (NotFound, ConfigRefused) as error:
-            todo = (
-                "Start the coordinator again with the --methods and --networks, and the packages, that it had when the run began"
-            )
+            todo = "Start the coordinator again with the --methods, --networks and packages that it had when the run began"
             raise Unreachable(f"Run {spec.id} cannot go on here: {error.what}", todo) from error
 
     def state_at(self, game: Game, asked: compute.CloseRequest) -> Record:
