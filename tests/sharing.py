@@ -20,6 +20,7 @@ SHARED = {
         "test_rehearsal",
         "test_same_bytes",
         "test_site_commands",
+        "test_stopping",
         "test_survival",
     ),
     "coordinator": ("hostile/test_bytes", "hostile/test_coordinator", "test_link_plans", "test_wire"),

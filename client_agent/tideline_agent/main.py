@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from tideline.engine.model.orders import Order
 from tideline.engine.peers.peer_keys import PeerKeys
 from tideline.engine.peers.sealing import ciphers, plaintexts
 from tideline.engine.process.resources import retain_freed_memory
+from tideline.engine.process.stopping import stopping
 from tideline.engine.site.agent import Agent
 from tideline.learning.sites.named import place_in
 from tideline_agent.discovery import find, introduced, note
@@ -67,9 +67,7 @@ def run_agent(settings: AgentSettings) -> None:
     policy = read_policy(settings.policy)
     retain_freed_memory()
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    with only_one(settings.folder):
+    with stopping(stop.set), only_one(settings.folder):
         found = find(settings)
         keys = identity.keys(settings.folder)
         endpoints = introduced(found, lambda fetch: patiently(fetch, settings.wait, stop))

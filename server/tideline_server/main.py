@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import secrets
-import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
@@ -31,6 +30,7 @@ from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.model.runs import Lease
 from tideline.engine.process.resources import retain_freed_memory
+from tideline.engine.process.stopping import stopping
 from tideline_server.api import ApiSettings, Services, create_app
 from tideline_server.api.server import QuietServer, http_config
 from tideline_server.api.services import Meeting
@@ -120,10 +120,8 @@ def only_one(folder: Path) -> Iterator[None]:
 async def serve(settings: CoordinatorSettings) -> None:
     """Build, open both ports, wait for a signal, and close in the opposite order."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
     grpc_port, http_socket = bound(settings)
-    with contextlib.closing(http_socket):
+    with stopping(partial(loop.call_soon_threadsafe, stop.set)), contextlib.closing(http_socket):
         parts = await unless(stop, build(settings, grpc_port))
         if parts is None:  # the signal came while the database was awaited
             return
