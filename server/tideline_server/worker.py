@@ -62,7 +62,7 @@ class ShuttingDown(BaseException):
 class ProcessCompute:
     """The port Compute, answered by a child process. A call whose process died is made again: calls have no effect but parts.
 
-    `place` is what the store of parts is opened with. Every user of the machine may read it; a bucket's keys are in the environment.
+    `place` is what the store of parts is opened with. Every user of the machine may read it; keys are in the environment.
     silence: without a sign of life, and patience: for a look, in seconds; then the worker is ended.
     """
 

@@ -60,7 +60,7 @@ def test_the_process_of_a_plan_has_none() -> None:
 
 @pytest.mark.parametrize(("python", "left"), [(False, set(BUCKET)), (True, set(BUCKET) | set(DATABASE))])
 def test_a_trainer_has_what_the_owners_function_may_need(tmp_path: Path, python: bool, left: set[str]) -> None:
-    """Where the data come from a function of the owner's, it may open the site's own database; the agent's token is for nobody."""
+    """A function of the owner's may open the site's own database; the agent's token is for nobody."""
     pool = TrainerPool(tmp_path, Path("python:rows:rows") if python else tmp_path, METHODS, "cpu")
     trainer = pool._take(RunId("one"))
     try:

@@ -12,7 +12,8 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 from sqlalchemy.types import NULLTYPE
 
-from tideline.core.errors import FederationError, StorageFull, Unreachable
+from tideline.core.errors import FederationError, StorageFull
+from tideline_server.store.database import incidents
 from tideline_server.store.database.address import StoreRefused
 from tideline_server.store.database.plain_json import to_json
 from tideline_server.store.database.prepared import directly
@@ -92,7 +93,7 @@ def meaning(error: DBAPIError) -> FederationError | None:
     if code == sqlite3.SQLITE_FULL:
         return StorageFull("No room in the store: its disk is full", "Free disk space; nothing was written")
     if code in AWAY:
-        return Unreachable(f"The store does not answer: {error.orig}", "Look at its disk, and whether another process holds it")
+        return incidents.away("The store does not answer", str(error.orig))
     return None
 
 

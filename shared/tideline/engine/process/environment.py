@@ -1,7 +1,7 @@
 """The environment of a process that computes: what it needs, and none of the secrets of the process that starts it.
 
-A worker and a trainer open no database and call nobody, but run code of methods and networks, and read files of others. The options
-that they need come as arguments.
+A worker and a trainer open no database and call nobody, but run code of methods and networks, and read files of others. The
+options that they need come as arguments.
 """
 
 from __future__ import annotations
