@@ -22,6 +22,7 @@ from tideline.core.tokens import read_token
 from tideline.engine.model.orders import Order
 from tideline.engine.peers.peer_keys import PeerKeys
 from tideline.engine.peers.sealing import ciphers, plaintexts
+from tideline.engine.process.private import for_the_owner_alone
 from tideline.engine.process.resources import retain_freed_memory
 from tideline.engine.process.stopping import stopping
 from tideline.engine.site.agent import Agent
@@ -65,6 +66,7 @@ def run_agent(settings: AgentSettings) -> None:
     """Serve until interrupted. Raises Refused for what is wrong with settings or identity, Unreachable for a silent address."""
     check(settings)
     policy = read_policy(settings.policy)
+    for_the_owner_alone()
     retain_freed_memory()
     stop = threading.Event()
     with stopping(stop.set), only_one(settings.folder):

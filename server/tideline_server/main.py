@@ -29,6 +29,7 @@ from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.model.runs import Lease
+from tideline.engine.process.private import close_home, for_the_owner_alone
 from tideline.engine.process.resources import retain_freed_memory
 from tideline.engine.process.stopping import stopping
 from tideline_server.api import ApiSettings, Services, create_app
@@ -88,9 +89,11 @@ class Parts:
 def run_coordinator(settings: CoordinatorSettings) -> None:
     """Serve until interrupted. Raises Refused errors for what is wrong with settings, home or ports."""
     check(settings)
+    for_the_owner_alone()
     retain_freed_memory()
-    settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    settings.folder.mkdir(parents=True, exist_ok=True)
     with only_one(settings.folder):
+        close_home(settings.folder)
         asyncio.run(serve(settings))
 
 
