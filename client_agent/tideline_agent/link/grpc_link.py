@@ -341,7 +341,7 @@ class GrpcLink:
 def pause(state: tenacity.RetryCallState) -> float:
     """Seconds until the next try: drawn, so that agents do not come all at once, from a span that grows.
 
-    Short where nobody listens, which costs nobody anything: an agent is back soon after its coordinator, however long that was away.
+    Short where nobody listens, which costs nobody anything: an agent is back soon, however long its coordinator was away.
     """
     error = state.outcome.exception() if state.outcome else None
     most = ABSENT_SECONDS if isinstance(error, Absent) else TROUBLED_SECONDS
