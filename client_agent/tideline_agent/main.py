@@ -37,6 +37,7 @@ from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool
 from tideline_agent.notes import NoteQueue, Witness
 from tideline_agent.pool import TrainerPool
 from tideline_agent.settings import AgentSettings, check, read_policy
+from tideline_agent.validity import Validity
 from tideline_agent.vault import FolderVault
 
 log = structlog.get_logger()
@@ -76,7 +77,8 @@ def run_agent(settings: AgentSettings) -> None:
         link = GrpcLink(endpoints, settings.name, keys, stop, away)
         vault = FolderVault(settings.folder / "runs")
         notes = NoteQueue(link.send_notes, stop, settings.notes and policy.notes)
-        witness = Witness(notes.put, settings.folder)
+        validity = Validity(endpoints, stop, lambda: link.ahead)
+        witness = Witness(notes.put, settings.folder, warned=validity.notes)
         command = (vault.folder, settings.data, settings.methods, settings.device)
         pool = TrainerPool(*command, settings.trainer_idle, died=witness.died, networks=settings.networks)
         own = settings.networks or settings.methods != REGISTRY or place_in(settings.data)
@@ -85,6 +87,7 @@ def run_agent(settings: AgentSettings) -> None:
         if not admission(link, settings, keys, partial(note, settings, endpoints)):
             return
         notes.start()
+        validity.start()
         metrics = AgentMetrics(__version__)
         agent = Agent(
             name=ClientId(settings.name),

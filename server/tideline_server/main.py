@@ -23,6 +23,7 @@ from tideline import __version__
 from tideline.core.algorithm import REGISTRY
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.tokens import Trust
+from tideline.core.validity import ending
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.part_store import PartStore
@@ -130,6 +131,7 @@ async def serve(settings: CoordinatorSettings) -> None:
             return
         async with running(parts, http_socket) as addresses:
             log.info("coordinator_ready", grpc=addresses["grpc"], http=addresses["http"], home=str(settings.folder))
+            parts.services.warnings()  # which logs them
             await stop.wait()
             log.info("coordinator_stopping")
 
@@ -206,7 +208,8 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
     certified = settings.tls_client_ca is not None
     servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call)
     disks = (folder,) if "://" in settings.place[0] else (folder, Path(settings.place[0]))
-    readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks)
+    warned = partial(warnings_of, servicer, tls, clock)
+    readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
     gauges = gauges_of(servicer, scheduling, compute, bell, journal, disks, tls)
     metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
     services = Services(
@@ -224,6 +227,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
         limits=limits,
         meeting=meeting_of(settings, grpc_port, tls),
         ready=readiness.reasons,
+        warnings=readiness.warnings,
         metrics=metrics.text,
         seen=metrics.http_request,
         plan=planner.plan,
@@ -343,6 +347,12 @@ def gauges_of(
         "tideline_disk_free_bytes": ("free bytes on the fullest disk that is written to", partial(least_free, disks)),
         "tideline_tls_not_after_timestamp_seconds": ("when the coordinator's certificate ends", lambda: ends),
     }
+
+
+def warnings_of(servicer: Servicer, tls: Tls | None, clock: WallClock) -> tuple[str, ...]:
+    """What is not in the way yet."""
+    ends = "" if tls is None else ending(not_after(tls.chain), clock.now())
+    return ((f"the coordinator's certificate {ends}",) if ends else ()) + servicer.clocks.warnings()
 
 
 def least_free(folders: Iterable[Path]) -> float | None:

@@ -123,6 +123,12 @@ class GrpcLink:
         # A slow answer to what nobody waits for is no reason to leave for another coordinator.
         self._ask("SendNotes", notes_out(notes), NOTES_SECONDS, stays=True)
 
+    @property
+    def ahead(self) -> float:
+        """Seconds by which this machine's clock was ahead of the coordinator's when that was asked for the time."""
+        greeting = self._lines.now.greeting
+        return 0.0 if greeting is None else greeting.ahead
+
     def hello(self) -> Greeting:
         """Who the coordinator in use is, and its time. Raises VersionRefused, Unreachable."""
         return self._greet(self._lines.now)
@@ -238,7 +244,8 @@ class GrpcLink:
 
     def beat(self, progress: Mapping[OrderId, float]) -> Beaten:
         """One sign of life, one try. Gives the orders to give up, and whether new keys are asked for."""
-        reply = self._ask("Beat", pb.BeatRequest(progress={str(k): v for k, v in progress.items()}), CALL_SECONDS)
+        told = pb.BeatRequest(progress={str(k): v for k, v in progress.items()}, clock_ms=int(time.time() * 1000))
+        reply = self._ask("Beat", told, CALL_SECONDS)
         return Beaten(tuple(OrderId(gone) for gone in reply.gone), bool(reply.rotate))
 
     def close(self) -> None:
@@ -303,7 +310,8 @@ class GrpcLink:
             raise other_version(line.address, f"(tideline {hello.version}) speaks {speaks}")
         # Told somewhere between question and answer.
         heard = (before + time.monotonic()) / 2
-        line.greeting = Greeting(hello.time_ms, heard, hello.version, (hello.oldest, hello.protocol))
+        ahead = time.time() - (time.monotonic() - heard) - hello.time_ms / 1000
+        line.greeting = Greeting(hello.time_ms, heard, hello.version, (hello.oldest, hello.protocol), ahead)
         return line.greeting
 
     @contextlib.contextmanager

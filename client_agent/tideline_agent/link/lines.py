@@ -155,6 +155,7 @@ class Greeting:
     heard: float
     version: str = ""
     protocols: tuple[int, int] = (0, 0)
+    ahead: float = 0.0  # seconds, of this machine's clock
 
     @property
     def now_ms(self) -> int:
