@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -21,12 +22,15 @@ def plain_log() -> None:
 
 @contextmanager
 def own_log() -> Iterator[None]:
-    """A command that sets up its log and hears signals leaves those of the tests alone."""
+    """A command that sets up its log, its umask and what it does at signals leaves those of the tests alone."""
     handlers, level = logging.root.handlers[:], logging.root.level
     signals = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    mask = os.umask(0o022)
+    os.umask(mask)
     try:
         yield
     finally:
+        os.umask(mask)
         logging.root.handlers, logging.root.level = handlers, level
         plain_log()
         if threading.current_thread() is threading.main_thread():

@@ -20,9 +20,16 @@ SHARED = {
         "test_rehearsal",
         "test_same_bytes",
         "test_site_commands",
+        "test_stopping",
         "test_survival",
     ),
-    "coordinator": ("hostile/test_bytes", "hostile/test_coordinator", "test_link_plans", "test_wire"),
+    "coordinator": (
+        "hostile/test_bytes",
+        "hostile/test_coordinator",
+        "hostile/test_wrong_clocks",
+        "test_link_plans",
+        "test_wire",
+    ),
 }
 GROUPS = {f"{ACCEPTANCE}/{name}.py": group for group, names in SHARED.items() for name in names}
 

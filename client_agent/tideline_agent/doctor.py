@@ -11,14 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
+
+from cryptography import x509
 
 from tideline import __version__
 from tideline.core.errors import FederationError, IdentityRefused, TooMany
 from tideline.core.signing import PROTOCOL
 from tideline.core.tokens import read_token, split_address
+from tideline.core.validity import SKEW_SECONDS, ending
 from tideline.engine.coordinator.scheduler import duration
 from tideline.learning.sites.named import place_in
 from tideline_agent.discovery import Found, find
@@ -30,8 +32,6 @@ from tideline_agent.policy_file import read_policy
 from tideline_agent.settings import AgentSettings
 
 CONNECT_SECONDS = 5.0
-SKEW_SECONDS = 60.0  # of this machine's clock, beyond which it is told
-RENEW_DAYS = 14
 PROBE_BYTES = 64 << 10
 NO_DISK_BYTES = 100_000_000
 Now = Callable[[], float]
@@ -162,11 +162,19 @@ def tls(patient: Patient) -> Iterator[Finding]:
         shown = check_certificate(address, endpoints, pinned, own)
         patient.roots = shown.roots
         summary = f"{shown.subject}, good until {shown.until:%Y-%m-%d}, authority SHA256 {shown.authority[:23]}..."
-        if shown.until - datetime.fromtimestamp(patient.now(), UTC) < timedelta(days=RENEW_DAYS):
-            return Finding("tls", State.WARNING, summary, "Renew it soon, where the coordinator runs: tideline tls init")
+        if ends := ending(shown.until.timestamp(), patient.now()):
+            todo = "Renew it soon, where the coordinator runs: tideline tls init"
+            return Finding("tls", State.WARNING, f"{summary}; it {ends}", todo)
         return Finding("tls", State.OK, summary)
 
-    return patient.each("tls", check)
+    yield from patient.each("tls", check)
+    if own is not None:
+        until = x509.load_pem_x509_certificate(own[0].read_bytes()).not_valid_after_utc.timestamp()
+        if ends := ending(until, patient.now()):
+            todo = f"Renew it, where the authority's key is: tideline tls client {settings.name}"
+            yield Finding(
+                "tls", State.WARNING if until > patient.now() else State.FAILED, f"the agent's own {own[0]} {ends}", todo
+            )
 
 
 def version(patient: Patient) -> Iterator[Finding]:

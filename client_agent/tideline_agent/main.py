@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -23,7 +22,9 @@ from tideline.core.tokens import read_token
 from tideline.engine.model.orders import Order
 from tideline.engine.peers.peer_keys import PeerKeys
 from tideline.engine.peers.sealing import ciphers, plaintexts
+from tideline.engine.process.private import for_the_owner_alone
 from tideline.engine.process.resources import retain_freed_memory
+from tideline.engine.process.stopping import stopping
 from tideline.engine.site.agent import Agent
 from tideline.engine.site.owner import Owner
 from tideline.learning.sites.named import place_in
@@ -41,6 +42,7 @@ from tideline_agent.notes import NoteQueue, Witness
 from tideline_agent.policy_file import policy_digest, read_policy
 from tideline_agent.pool import TrainerPool
 from tideline_agent.settings import AgentSettings, check
+from tideline_agent.validity import Validity
 from tideline_agent.vault import FolderVault
 
 log = structlog.get_logger()
@@ -70,18 +72,18 @@ def run_agent(settings: AgentSettings) -> None:
     """Serve until interrupted. Raises Refused for what is wrong with settings or identity, Unreachable for a silent address."""
     check(settings)
     policy = read_policy(settings.policy)
+    for_the_owner_alone()
     retain_freed_memory()
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    with only_one(settings.folder):
+    with stopping(stop.set), only_one(settings.folder):
         found = find(settings)
         keys = identity.keys(settings.folder)
         endpoints = introduced(found, lambda fetch: patiently(fetch, settings.wait, stop))
         link = GrpcLink(endpoints, settings.name, keys, stop, away)
         vault = FolderVault(settings.folder / "runs")
         notes = NoteQueue(link.send_notes, stop, settings.notes and policy.notes)
-        witness = Witness(notes.put, settings.folder)
+        validity = Validity(endpoints, stop, lambda: link.ahead)
+        witness = Witness(notes.put, settings.folder, warned=validity.notes)
         command = (vault.folder, settings.data, settings.methods, settings.device)
         pool = TrainerPool(*command, settings.trainer_idle, died=witness.died, networks=settings.networks)
         own = settings.networks or settings.methods != REGISTRY or place_in(settings.data)
@@ -90,6 +92,7 @@ def run_agent(settings: AgentSettings) -> None:
         if not admission(link, settings, keys, partial(note, settings, endpoints)):
             return
         notes.start()
+        validity.start()
         metrics, ledger = AgentMetrics(__version__), FileLedger(settings.folder)
         ledger.record("started", version=__version__, policy=policy_digest(policy))
         agent = Agent(

@@ -108,8 +108,15 @@ class Begun:
 class Witness:
     """Makes notes of what the agent and its pool say. Any number of threads."""
 
-    def __init__(self, put: Callable[[OrderId, Note], None], home: Path, now: Callable[[], float] = time.monotonic) -> None:
-        self._put, self._home, self._now = put, home, now
+    def __init__(
+        self,
+        put: Callable[[OrderId, Note], None],
+        home: Path,
+        now: Callable[[], float] = time.monotonic,
+        warned: Callable[[], Iterable[Note]] = tuple,
+    ) -> None:
+        """warned: what is to be told with each step that begins, as long as it is so."""
+        self._put, self._home, self._now, self._warned = put, home, now, warned
         self._began: dict[RunId, Begun] = {}
 
     def saw(self, what: str, order: Order, error: FederationError | None) -> None:
@@ -118,6 +125,8 @@ class Witness:
             self._began[order.run] = Begun(order, self._now())
             self._note(order.id, "order_started")
             self._check_disk(order)
+            for note in self._warned():
+                self._put(order.id, note)
         elif what == "worked":
             self._note(order.id, "trained", {"seconds": self._seconds(order)})
             self._began.pop(order.run, None)

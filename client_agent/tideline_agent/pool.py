@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import structlog
@@ -14,7 +15,9 @@ from tideline.core.errors import Cancelled, StepFailed
 from tideline.core.run import RunId
 from tideline.core.settings import plain
 from tideline.engine.ports.site import Done, Job
+from tideline.engine.process.environment import DATABASE, without_secrets
 from tideline.engine.process.pipe import Child, ChildDied, done_in
+from tideline.learning.sites.named import place_in
 
 log = structlog.get_logger()
 CHECK = "check"  # the call that loads methods and networks, and runs nothing
@@ -27,8 +30,8 @@ PATIENCE_SECONDS = 1800.0  # a step that has ticked and then is silent for so lo
 class Trainer:
     """One process: the run that it works for, if any, when it was last used, and when its step last ticked, if it did."""
 
-    def __init__(self, command: list[str]) -> None:
-        self.child = Child(command)
+    def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
+        self.child = Child(command, environment)
         self.used = time.monotonic()
         self.run: RunId | None = None
         self.ticked: float | None = None
@@ -59,6 +62,8 @@ class TrainerPool:
     ) -> None:
         self._died, self._idle, self._patience = died, idle, patience
         self._command = [sys.executable, "-m", "tideline_agent.trainer", str(vault), str(data), methods, device, *networks]
+        # A function of the owner may open the site's own database: then it needs to know where that is.
+        self._environment = without_secrets(os.environ, *(DATABASE if place_in(data) is None else ()))
         self._trainers: list[Trainer] = []
         self._freed = threading.Condition()
         self._closed = False
@@ -134,7 +139,7 @@ class TrainerPool:
                 raise Cancelled("The agent is stopping")
             trainer = next(iter(self._idle_ones()), None)
             if trainer is None:
-                trainer = Trainer(self._command)
+                trainer = Trainer(self._command, self._environment)
                 self._trainers.append(trainer)
             trainer.run = run
             return trainer

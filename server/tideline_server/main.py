@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import secrets
-import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
@@ -24,13 +23,16 @@ from tideline import __version__
 from tideline.core.algorithm import REGISTRY
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.tokens import Trust
+from tideline.core.validity import ending
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.model.runs import Lease
+from tideline.engine.process.private import close_home, for_the_owner_alone
 from tideline.engine.process.resources import retain_freed_memory
+from tideline.engine.process.stopping import stopping
 from tideline_server.api import ApiSettings, Services, create_app
 from tideline_server.api.server import QuietServer, http_config
 from tideline_server.api.services import Meeting
@@ -88,9 +90,11 @@ class Parts:
 def run_coordinator(settings: CoordinatorSettings) -> None:
     """Serve until interrupted. Raises Refused errors for what is wrong with settings, home or ports."""
     check(settings)
+    for_the_owner_alone()
     retain_freed_memory()
-    settings.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    settings.folder.mkdir(parents=True, exist_ok=True)
     with only_one(settings.folder):
+        close_home(settings.folder)
         asyncio.run(serve(settings))
 
 
@@ -120,15 +124,14 @@ def only_one(folder: Path) -> Iterator[None]:
 async def serve(settings: CoordinatorSettings) -> None:
     """Build, open both ports, wait for a signal, and close in the opposite order."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
     grpc_port, http_socket = bound(settings)
-    with contextlib.closing(http_socket):
+    with stopping(partial(loop.call_soon_threadsafe, stop.set)), contextlib.closing(http_socket):
         parts = await unless(stop, build(settings, grpc_port))
         if parts is None:  # the signal came while the database was awaited
             return
         async with running(parts, http_socket) as addresses:
             log.info("coordinator_ready", grpc=addresses["grpc"], http=addresses["http"], home=str(settings.folder))
+            parts.services.warnings()  # which logs them
             await stop.wait()
             log.info("coordinator_stopping")
 
@@ -205,7 +208,8 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
     certified = settings.tls_client_ca is not None
     servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call)
     disks = (folder,) if "://" in settings.place[0] else (folder, Path(settings.place[0]))
-    readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks)
+    warned = partial(warnings_of, servicer, tls, clock)
+    readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
     gauges = gauges_of(servicer, scheduling, compute, bell, journal, disks, tls)
     metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
     services = Services(
@@ -223,6 +227,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
         limits=limits,
         meeting=meeting_of(settings, grpc_port, tls),
         ready=readiness.reasons,
+        warnings=readiness.warnings,
         metrics=metrics.text,
         seen=metrics.http_request,
         plan=planner.plan,
@@ -342,6 +347,12 @@ def gauges_of(
         "tideline_disk_free_bytes": ("free bytes on the fullest disk that is written to", partial(least_free, disks)),
         "tideline_tls_not_after_timestamp_seconds": ("when the coordinator's certificate ends", lambda: ends),
     }
+
+
+def warnings_of(servicer: Servicer, tls: Tls | None, clock: WallClock) -> tuple[str, ...]:
+    """What is not in the way yet."""
+    ends = "" if tls is None else ending(not_after(tls.chain), clock.now())
+    return ((f"the coordinator's certificate {ends}",) if ends else ()) + servicer.clocks.warnings()
 
 
 def least_free(folders: Iterable[Path]) -> float | None:

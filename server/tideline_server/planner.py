@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tideline.core.errors import Cancelled, ConfigRefused, Unreachable
+from tideline.engine.process.environment import BUCKET, DATABASE, without_secrets
 from tideline.engine.process.pipe import Child, ChildDied, Tick, TookTooLong, serve
 from tideline.planning.request import LinksRequest
 
@@ -57,7 +58,8 @@ class ProcessPlanner:
         if not self._room.acquire(blocking=False):
             what = "As many plans are being made as there is room for"
             raise Unreachable(what, f"Ask again in {AGAIN_SECONDS} s", retry_after=AGAIN_SECONDS)
-        child = Child([sys.executable, "-m", "tideline_server.planner"], {**os.environ, **ONE_THREAD})
+        environment = without_secrets(os.environ, *DATABASE, *BUCKET) | ONE_THREAD
+        child = Child([sys.executable, "-m", "tideline_server.planner"], environment)
         try:
             with self._lock:
                 if self._closed:

@@ -24,6 +24,7 @@ class Readiness:
     worker   whether the numeric worker lives; who is asked starts it again
     ending   whether the coordinator is closing
     folders  those on whose disks it writes
+    warned   what is not in the way yet
     """
 
     def __init__(
@@ -33,12 +34,14 @@ class Readiness:
         ending: Callable[[], bool],
         folders: Iterable[Path],
         least: int = LEAST_FREE,
+        warned: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self._journal, self._worker, self._ending, self._least = journal, worker, ending, least
         self._folders = tuple(folders)
         self._lock = threading.Lock()
         self._until, self._known = float("-inf"), tuple[str, ...]()
         self._details = ""
+        self._warned, self._warnings = warned, tuple[str, ...]()
 
     def reasons(self) -> tuple[str, ...]:
         with self._lock:
@@ -48,6 +51,15 @@ class Readiness:
                 self._known = tuple(found)
                 self._until = time.monotonic() + FRESH_SECONDS
             return self._known
+
+    def warnings(self) -> tuple[str, ...]:
+        """What does not keep the coordinator from work yet, for everybody: clocks, and the end of its certificate."""
+        found = self._warned()
+        with self._lock:
+            if found != self._warnings:
+                self._warnings = found
+                log.warning("soon_in_the_way", warnings="; ".join(found)) if found else log.info("no_more_warnings")
+        return found
 
     def _log_details(self, details: str) -> None:
         """Say in the log what is in the way, when it is another thing than before."""

@@ -127,7 +127,9 @@ class SchedulerLoop:
         except (StorageFull, Unreachable) as error:
             return self.hold(run, error, token)
         except OSError as error:
-            return self.hold(run, StorageFull(f"The coordinator's disk: {error}", "Look at it; it is tried again"), token)
+            return self.hold(
+                run, StorageFull(f"The coordinator's disk: {error.strerror}", "Look at it; it is tried again"), token
+            )
         except Exception as error:
             log.exception("conductor_failed", run=run)
             cause = FederationError(f"the coordinator failed with {type(error).__name__}", "See its log")

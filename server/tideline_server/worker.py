@@ -7,6 +7,7 @@ numbers has a lane of its own beside the turns: a reply is checked, and an exper
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,6 +27,7 @@ from tideline.engine.ports.compute import (
     MethodSummary,
     NextRound,
 )
+from tideline.engine.process.environment import DATABASE, without_secrets
 from tideline.engine.process.pipe import (
     BEGIN,
     CHECK,
@@ -60,7 +62,7 @@ class ShuttingDown(BaseException):
 class ProcessCompute:
     """The port Compute, answered by a child process. A call whose process died is made again: calls have no effect but parts.
 
-    `place` is what the store of parts is opened with. Every user of the machine may read it; secrets are in the environment.
+    `place` is what the store of parts is opened with. Every user of the machine may read it; keys are in the environment.
     silence: without a sign of life, and patience: for a look, in seconds; then the worker is ended.
     """
 
@@ -74,7 +76,7 @@ class ProcessCompute:
     ) -> None:
         self._closed, self._patience = False, patience
         command = [sys.executable, "-m", "tideline_server.worker", *map(str, place), methods, *networks]
-        self._child = Child(command, silence=silence)
+        self._child = Child(command, without_secrets(os.environ, *DATABASE), silence)
 
     @property
     def pid(self) -> int | None:

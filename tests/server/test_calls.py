@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from tests.acceptance.raw import SERVICE, Raw, refused
 from tests.engine.low_order import LOW_ORDER
@@ -384,3 +385,19 @@ def test_an_agent_among_strangers_is_put_off_and_not_refused() -> None:
         assert refused(fresh.beat)[0] == "TooMany"
         federation.clock.advance(FRESH_SECONDS)
         fresh.beat()
+
+
+def test_an_unforeseen_failure_keeps_its_words(there: tuple[Federation, Raw], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller hears a number, and may try again; the log has the rest under that number."""
+    federation, raw = there
+
+    def fail(*args: object, **more: object) -> None:
+        raise RuntimeError("connection to db.internal:5432 failed")
+
+    monkeypatch.setattr(federation.agent_service.part_store, "probe", fail)
+    with capture_logs() as lines, pytest.raises(grpc.RpcError) as caught:
+        raw.ask("Probe", pb.ProbeRequest(data=b"x"), pb.ProbeReply)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    incident = next(line["incident"] for line in lines if line["event"] == "call_failed")
+    assert caught.value.details() == f"the coordinator failed in an unexpected way, incident {incident}"
+    assert "tideline-error-bin" not in dict(caught.value.trailing_metadata())

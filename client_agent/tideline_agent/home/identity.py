@@ -26,6 +26,7 @@ from tideline.archive.folder import sync
 from tideline.core.errors import IdentityRefused, Refused
 from tideline.core.signing import call_bytes, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.peers.peer_keys import MOST_FORMER, Own
+from tideline.engine.process.private import close_home
 
 T = TypeVar("T")
 
@@ -110,6 +111,7 @@ def only_one(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             todo = "Stop it, or choose another --name or --home"
             raise IdentityRefused(f"Another agent runs with the home {folder}", todo) from None
+        close_home(folder)
         yield
 
 

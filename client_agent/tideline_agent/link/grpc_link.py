@@ -48,6 +48,8 @@ SILENCE_SECONDS = 45.0  # the coordinator ticks every 15; three missed ticks mea
 CALL_SECONDS = 30.0
 NOTES_SECONDS = 10.0
 REPORT_SECONDS = 3600.0  # a report may wait while the coordinator crunches another run
+# The longest pause between two tries where nobody listens, and where a coordinator says that it cannot answer now.
+ABSENT_SECONDS, TROUBLED_SECONDS = 0.8, 10.0
 AWAY = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN", "INTERNAL")  # statuses of an end that may come back
 
 
@@ -66,6 +68,15 @@ class NotSpoken(IdentityRefused):
     def kind(self) -> str:
         """Known by its base to whoever is told."""
         return IdentityRefused.__name__
+
+
+class Absent(Unreachable):
+    """Nobody listens at the other end."""
+
+    @property
+    def kind(self) -> str:
+        """Known by its base to whoever is told."""
+        return Unreachable.__name__
 
 
 class FullThere(Unreachable):
@@ -111,6 +122,12 @@ class GrpcLink:
         """Send notes of what happened here. One try. Raises NotSpoken, Unreachable."""
         # A slow answer to what nobody waits for is no reason to leave for another coordinator.
         self._ask("SendNotes", notes_out(notes), NOTES_SECONDS, stays=True)
+
+    @property
+    def ahead(self) -> float:
+        """Seconds by which this machine's clock was ahead of the coordinator's when that was asked for the time."""
+        greeting = self._lines.now.greeting
+        return 0.0 if greeting is None else greeting.ahead
 
     def hello(self) -> Greeting:
         """Who the coordinator in use is, and its time. Raises VersionRefused, Unreachable."""
@@ -230,7 +247,11 @@ class GrpcLink:
 
         held: orders that wait at this site, and why.
         """
-        request = pb.BeatRequest(progress={str(k): v for k, v in progress.items()}, held={k: v.value for k, v in held.items()})
+        request = pb.BeatRequest(
+            progress={str(k): v for k, v in progress.items()},
+            held={k: v.value for k, v in held.items()},
+            clock_ms=int(time.time() * 1000),
+        )
         reply = self._ask("Beat", request, CALL_SECONDS)
         return Beaten(tuple(OrderId(gone) for gone in reply.gone), bool(reply.rotate))
 
@@ -296,7 +317,8 @@ class GrpcLink:
             raise other_version(line.address, f"(tideline {hello.version}) speaks {speaks}")
         # Told somewhere between question and answer.
         heard = (before + time.monotonic()) / 2
-        line.greeting = Greeting(hello.time_ms, heard, hello.version, (hello.oldest, hello.protocol))
+        ahead = time.time() - (time.monotonic() - heard) - hello.time_ms / 1000
+        line.greeting = Greeting(hello.time_ms, heard, hello.version, (hello.oldest, hello.protocol), ahead)
         return line.greeting
 
     @contextlib.contextmanager
@@ -320,15 +342,25 @@ class GrpcLink:
             yield each
 
     def _retrying(self) -> tenacity.Retrying:
-        """Tries while the other end is away, until `stop`; pauses grow to ten seconds and are jittered."""
+        """Tries while the other end is away, until `stop`."""
         return tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(Unreachable),
-            wait=tenacity.wait_random_exponential(multiplier=0.2, max=10.0),
+            wait=pause,
             stop=tenacity.stop_when_event_set(self.stop),
             sleep=tenacity.sleep_using_event(self.stop),
             before_sleep=lambda state: self._away(state.outcome.exception() if state.outcome else None),
             reraise=True,
         )
+
+
+def pause(state: tenacity.RetryCallState) -> float:
+    """Seconds until the next try: drawn, so that agents do not come all at once, from a span that grows.
+
+    Short where nobody listens, which costs nobody anything: an agent is back soon, however long its coordinator was away.
+    """
+    error = state.outcome.exception() if state.outcome else None
+    most = ABSENT_SECONDS if isinstance(error, Absent) else TROUBLED_SECONDS
+    return tenacity.wait_random_exponential(multiplier=0.2, max=most)(state)
 
 
 def hail(line: Line, body: bytes) -> pb.HelloReply:
@@ -364,7 +396,8 @@ def ours(error: grpc.RpcError, address: str) -> FederationError:
         there = from_plain(json.loads(dict(error.trailing_metadata() or ())["tideline-error-bin"]))
         return FullThere(there.what, there.todo) if isinstance(there, StorageFull) else there
     if error.code().name in AWAY:
-        return Unreachable(f"{address} does not answer: {error.details()}", "Check the address and that the coordinator runs")
+        kind = Absent if error.code() is grpc.StatusCode.UNAVAILABLE else Unreachable
+        return kind(f"{address} does not answer: {error.details()}", "Check the address and that the coordinator runs")
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in str(error.details()):
         return TooLarge(f"{address} sends more than {MOST_RECEIVED >> 20} MiB at once", "The coordinator is not to be trusted")
     if error.code() is grpc.StatusCode.UNIMPLEMENTED:

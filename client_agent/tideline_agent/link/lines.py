@@ -111,8 +111,9 @@ OPTIONS = (
     ("grpc.http2.ping_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
+    # Between two tries to connect; calls meanwhile fail at once.
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.max_reconnect_backoff_ms", 800),
     # A fixed window, widened to a chunk when one is awaited: a bound on what a busy agent buffers.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 2 << 20),
@@ -154,6 +155,7 @@ class Greeting:
     heard: float
     version: str = ""
     protocols: tuple[int, int] = (0, 0)
+    ahead: float = 0.0  # seconds, of this machine's clock
 
     @property
     def now_ms(self) -> int:

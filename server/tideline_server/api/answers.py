@@ -67,7 +67,9 @@ async def federation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, FederationError)
     status = code_of(error).http
     if status >= 500:
-        LOG.warning("refused", method=request.method, path=request.url.path, status=status, kind=error.kind, what=error.what)
+        more = {"incident": error.context["incident"]} if "incident" in error.context else {}
+        told = {"status": status, "kind": error.kind, "what": error.what, **more}
+        LOG.warning("refused", method=request.method, path=request.url.path, **told)
     return answer(status, error)
 
 

@@ -17,8 +17,8 @@ from tideline_server.api.requests.access import KeyCheck, check_rows
 from tideline_server.api.requests.bodies import Intake
 from tideline_server.api.requests.conditional import Tags
 from tideline_server.api.requests.idempotency import Once
-from tideline_server.api.requests.wrapping import Counting, Handshake, Numbered, Shield
-from tideline_server.api.routes import admin, clients, files, health, methods, runs
+from tideline_server.api.requests.wrapping import Confined, Counting, Handshake, Numbered, Shield
+from tideline_server.api.routes import admin, clients, files, health, manual, methods, runs
 from tideline_server.api.services import DEFAULTS, ApiSettings, Responses, Services
 from tideline_server.limits import Refusing
 
@@ -72,8 +72,8 @@ def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> FastAPI:
         version=services.version,
         description=ABOUT,
         openapi_tags=TAGS,
+        docs_url=None,
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,  # generated clients call operations by our functions' names
         middleware=guards(services, settings, api_keys),
@@ -81,6 +81,7 @@ def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> FastAPI:
     app.state.services, app.state.settings, app.state.api_keys = services, settings, api_keys
     add_handlers(app)
     app.include_router(health.router)
+    app.include_router(manual.router)
     # The key and its role are checked by KeyCheck, before anything is read; here it is only declared, for the manual.
     declared = [Security(HTTPBearer(auto_error=False, description="The coordinator's API key"))]
     for router in KEYED:
@@ -102,6 +103,7 @@ def guards(services: Services, settings: ApiSettings, api_keys: ApiKeys) -> list
     refusing = Refusing(Refusals(services.journal, services.clock, "http"), run_in_threadpool)
     return [
         Middleware(Numbered),
+        Middleware(Confined),
         Middleware(Counting, seen=services.seen),
         Middleware(Handshake, version=services.version),
         Middleware(Shield),

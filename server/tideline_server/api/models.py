@@ -282,6 +282,9 @@ class Ready(BaseModel):
     """The coordinator can take work."""
 
     status: str = Field(examples=["ready"])
+    warnings: list[str] = Field(
+        default=[], description="what does not keep it from work yet", examples=[["the coordinator's certificate ends in 3 days"]]
+    )
 
 
 class PartsSwept(BaseModel):

@@ -58,6 +58,7 @@ class Services:
     limits        how often a caller is let in
     meeting       what tokens say of where this coordinator is
     ready         why it cannot take work; nothing where it can
+    warnings      what does not keep it from work yet
     metrics       its numbers as Prometheus reads them, and the kind of text that they are
     seen          is told of each request that was answered
     plan          makes a plan of links; the shell hands in one that does so in a process of its own
@@ -78,6 +79,7 @@ class Services:
     meeting: Meeting = Meeting()
     shared_key_hash: str | None = None
     ready: Callable[[], Sequence[str]] = lambda: ()
+    warnings: Callable[[], Sequence[str]] = lambda: ()
     metrics: Callable[[], tuple[bytes, str]] = lambda: (b"", "text/plain")
     seen: Seen = lambda *request: None
     plan: Callable[[Mapping[str, Any]], dict[str, Any]] = planned_here

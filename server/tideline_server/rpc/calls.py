@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
@@ -32,7 +33,7 @@ def served(name: str, call: Callable[[Q, Context], Awaitable[R]], watch: Watch) 
         with watched(name, call.__name__, context, watch):
             try:
                 return await call(request, context)
-            except FederationError as error:
+            except Exception as error:  # noqa: BLE001 - the framework would tell the caller its words
                 await abort(context, error)
             return None
 
@@ -49,7 +50,7 @@ def served_stream(
             try:
                 async for each in call(request, context):
                     yield each
-            except FederationError as error:
+            except Exception as error:  # noqa: BLE001 - the framework would tell the caller its words
                 await abort(context, error)
 
     return serve
@@ -75,10 +76,21 @@ def watched(name: str, function: str, context: Context, watch: Watch) -> Iterato
         watch(name, code, time.monotonic() - began)
 
 
-async def abort(context: Context, error: FederationError) -> None:
-    """End a call with an error that the other end can rebuild."""
+async def abort(context: Context, error: Exception) -> None:
+    """End a call with an error that the other end can rebuild; or, if it is none of ours, with a number to find it by."""
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if isinstance(error, FederationError):
+        await refuse(context, error)
+    incident = secrets.token_hex(4)
+    log.error("call_failed", incident=incident, exc_info=error)
+    await context.abort(grpc.StatusCode.INTERNAL, f"the coordinator failed in an unexpected way, incident {incident}")
+
+
+async def refuse(context: Context, error: FederationError) -> NoReturn:
     if isinstance(error, StorageFull):
         log.warning("no_room", reason=str(error))
     details = json.dumps({k: v[:MAX_WORDS] for k, v in to_plain(error).items() if k != "context"}).encode()
     status = grpc.StatusCode[code_of(error).grpc]
     await context.abort(status, error.kind, trailing_metadata=(("tideline-error-bin", details),))
+    raise AssertionError("an aborted call raises")

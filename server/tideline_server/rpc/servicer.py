@@ -27,6 +27,7 @@ from tideline.engine.model.orders import Arrivals, Hold
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
+from tideline_server.clocks import Clocks
 from tideline_server.limits import UNLIMITED, Limits, Refusing, address_of
 from tideline_server.rpc.callers import Callers, Rekeyed, keys_in, verified
 from tideline_server.rpc.calls import Watch, served, served_stream
@@ -161,6 +162,7 @@ class Servicer:
         self._reporting: defaultdict[ClientId, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(REPORTS))
         self.callers = Callers(enrolment=run_service.enrolment, run=self.run, version=version, certified=certified, limits=limits)
         self.notebook = Notebook(agent_service)
+        self.clocks = Clocks(run_service.clock)
         self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "grpc"), self.run)
         self.closing = asyncio.Event()
         self.living = Heartbeats(agent_service.write_living, self.run, self.closing)
@@ -350,6 +352,7 @@ class Servicer:
         if self.notebook.overdue():
             await self.run(self.notebook.flush)
         request = parsed(pb.BeatRequest, raw)
+        self.clocks.heard(client.name, request.clock_ms)
         # In this order of arguments, what is no number becomes 0.
         progress = {OrderId(order): max(0.0, min(share, 1.0)) for order, share in request.progress.items()}
         if self.agent_service.lives(client.name):

@@ -64,6 +64,19 @@ KINDS: Mapping[str, Kind] = {
         ("megabytes",),
         when="less than 1 GB is free when a step begins",
     ),
+    "clock_off": Kind(
+        Level.WARNING,
+        "has a clock that is {seconds:.0f} s {way} the coordinator's",
+        ("seconds",),
+        {"way": re.compile(r"ahead of|behind")},
+        when="the clocks differed by more than a minute when the agent connected",
+    ),
+    "certificate_ends": Kind(
+        Level.WARNING,
+        "has a certificate of its own that is good for another {hours:.0f} hours",
+        ("hours",),
+        when="the agent's own certificate ends within 14 days",
+    ),
     "step_failed": Kind(Level.ERROR, "failed after {seconds:.1f} s: {error}", ("seconds",), WHY, when="a step failed"),
     "declined": Kind(Level.ERROR, "was not allowed to by its owner: {error}", (), WHY, when="role or policy forbid an order"),
     "data_unreadable": Kind(

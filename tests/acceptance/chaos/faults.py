@@ -16,6 +16,7 @@ from tests.acceptance.chaos.world import COORDINATORS, SITES, World
 Fault = Callable[[World, random.Random], str]
 EVERY: list[Fault] = []
 LONGEST_PAUSE = 2.0  # seconds that something is away
+STOP_SECONDS = 10.0  # in which a process ends that is asked to
 
 
 def fault(done: Fault) -> Fault:
@@ -132,3 +133,16 @@ def cut_the_lines(world: World, dice: random.Random) -> str:
     name, after = dice.choice(COORDINATORS), dice.randrange(200_000)
     world.wires[name].cut(after)
     return f"lines to {name} cut after {after} bytes"
+
+
+@fault
+def stop_a_process(world: World, dice: random.Random) -> str:
+    """SIGTERM at any moment of it: it ends in time and in order, with what it started."""
+    name, away = dice.choice((*COORDINATORS, *sorted(SITES))), some_time(dice)
+    children = world.children(name)
+    world.signal(name, signal.SIGTERM)
+    assert world.running[name].wait(STOP_SECONDS) == 0, f"{name} did not end in order"
+    assert psutil.wait_procs(children, STOP_SECONDS)[1] == [], f"children of {name} have outlived it"
+    pause(world, away)
+    world.again(name)
+    return f"{name} stopped, away for {away:.1f} s"

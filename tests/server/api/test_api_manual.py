@@ -143,9 +143,31 @@ def test_a_schema_of_everything() -> None:
 def test_the_pages_are_served(openapi: dict[str, Any]) -> None:
     """/docs shows the description; there is no second page."""
     coordinator = Coordinator()
-    assert "/openapi.json" in coordinator.get("/docs").text
+    assert "/openapi.json" in coordinator.get("/docs/begin.js").text
     assert coordinator.get("/redoc").status_code == 404
     assert openapi["info"]["version"] == "1.2.3"
+
+
+def test_the_manual_comes_from_the_coordinator_alone() -> None:
+    """All that its page names is there, and its policy lets a browser load nothing else and run no script in the page."""
+    coordinator = Coordinator()
+    page = coordinator.get("/docs")
+    named = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert named == ["data:,", "/docs/swagger-ui.css", "/docs/swagger-ui-bundle.js", "/docs/begin.js"]
+    assert "<script>" not in page.text and "://" not in page.text
+    sizes = {place: len(coordinator.get(place).content) for place in named[1:]}
+    assert sizes["/docs/swagger-ui-bundle.js"] > 1_000_000
+    policy = dict(each.strip().split(" ", 1) for each in page.headers["Content-Security-Policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == policy["form-action"] == policy["base-uri"] == "'none'"
+
+
+def test_a_browser_may_do_nothing_with_other_answers() -> None:
+    """Also with refusals."""
+    for place in ("/health", "/runs", "/nowhere"):
+        policy = Coordinator().get(place).headers["Content-Security-Policy"]
+        assert policy == "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
 def test_plain_data_is_what_json_carries() -> None:

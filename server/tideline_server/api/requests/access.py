@@ -30,7 +30,8 @@ class Need:
 
 VIEW = Need(KeyRole.VIEWER, "viewing")
 # What needs no key.
-OPEN_PATHS = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
+MANUAL_PATHS = frozenset({"/docs", "/docs/begin.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"})
+OPEN_PATHS = frozenset({"/health", "/ready", "/openapi.json"}) | MANUAL_PATHS
 # What a key that was good a while ago opens while the store of keys is away: that it is away is told there.
 WHILE_AWAY = frozenset({"/metrics"})
 OTHER = "other"

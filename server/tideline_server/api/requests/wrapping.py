@@ -1,4 +1,4 @@
-"""What wraps every request: its id, its count, and the versions that both ends speak."""
+"""What wraps every request: its id, its count, what a browser may do with it, and the versions that both ends speak."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tideline.core.errors import FederationError, VersionRefused
 from tideline_server.api.answers import LOG, answer
-from tideline_server.api.requests.access import OPEN_PATHS, route_of
+from tideline_server.api.requests.access import MANUAL_PATHS, OPEN_PATHS, route_of
 
 HEADER = "X-Request-Id"
 SANE = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -81,6 +81,19 @@ class Counting(Wrapping):
         finally:
             if not status:
                 note({"status": CUT})
+
+
+NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+OWN = f"{NOTHING}; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:"
+
+
+class Confined(Wrapping):
+    """Writes on every answer what a browser may do with it: nothing; with the manual, what comes from this coordinator alone."""
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        policy = OWN if scope["path"] in MANUAL_PATHS else NOTHING
+        said = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+        await self.app(scope, receive, at_start(send, lambda head: MutableHeaders(scope=head).update(said)))
 
 
 API, VERSION = "Tideline-Api", "Tideline-Version"

@@ -30,12 +30,13 @@ async def health(services: Given) -> Health:
 def ready(services: Given) -> Ready:
     """Answers 503 with every reason why not: the database, the numeric worker, a disk without room, an end that has begun.
 
-    The log has the details, such as which disk: anybody may ask here.
+    The log has the details, such as which disk: anybody may ask here. `warnings` names what will be in the way: a certificate
+    that ends within 14 days, and clocks that differ by more than a minute.
     """
     reasons = services.ready()
     if reasons:
         raise Unreachable(f"Not ready: {'; '.join(reasons)}", "See what is named; ask again", reasons=list(reasons))
-    return Ready(status="ready")
+    return Ready(status="ready", warnings=list(services.warnings()))
 
 
 @numbers.get("/metrics", summary="Numbers for Prometheus", response_class=Response, responses=TEXT)

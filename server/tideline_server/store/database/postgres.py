@@ -26,7 +26,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 
-from tideline.core.errors import FederationError, StorageFull, Unreachable
+from tideline.core.errors import FederationError, StorageFull
+from tideline_server.store.database import incidents
 from tideline_server.store.database.address import GaveWay, StoreRefused
 from tideline_server.store.database.plain_json import to_json
 
@@ -131,9 +132,9 @@ def meaning(error: DBAPIError) -> FederationError | None:
     if state == FULL:
         return StorageFull("No room in the store: the disk of its database is full", "Free disk space; nothing was written")
     if state in UNDONE:
-        return GaveWay(f"The store gave way to another: {reason(error)}", "Look at what else works in its database")
+        return GaveWay(reason(error))
     if state.startswith(AWAY) or (not state and lost(error)):
-        return Unreachable(f"The store does not answer: {reason(error)}", "Look at its database; it is tried again")
+        return incidents.away("The store does not answer", reason(error))
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, ColumnElement, Connection, Engine, LargeBinary, case, cast, create_engine, event, func, type_coerce
@@ -12,7 +13,9 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 from sqlalchemy.types import NULLTYPE
 
-from tideline.core.errors import FederationError, StorageFull, Unreachable
+from tideline.core.errors import FederationError, StorageFull
+from tideline.engine.process.private import close_database
+from tideline_server.store.database import incidents
 from tideline_server.store.database.address import StoreRefused
 from tideline_server.store.database.plain_json import to_json
 from tideline_server.store.database.prepared import directly
@@ -58,7 +61,11 @@ def check(connection: Connection, name: str) -> None:
 
 
 def configure(engine: Engine) -> None:
-    """Let readers go on beside the writer; the file remembers it. SQLite does not wait for others here, so we do."""
+    """Let readers go on beside the writer; the file remembers it. SQLite does not wait for others here, so we do.
+
+    The file is for its owner alone: it holds names, hashes of keys, and what sites have reported.
+    """
+    close_database(Path(str(engine.url.database)))
     until = time.monotonic() + BUSY_SECONDS
     raw = engine.raw_connection()
     try:
@@ -92,7 +99,7 @@ def meaning(error: DBAPIError) -> FederationError | None:
     if code == sqlite3.SQLITE_FULL:
         return StorageFull("No room in the store: its disk is full", "Free disk space; nothing was written")
     if code in AWAY:
-        return Unreachable(f"The store does not answer: {error.orig}", "Look at its disk, and whether another process holds it")
+        return incidents.away("The store does not answer", str(error.orig))
     return None
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from tideline.core.errors import Unreachable
-from tideline_server.store.database import dialect
+from tideline_server.store.database import dialect, incidents
 from tideline_server.store.database.address import GaveWay, StoreAway, StoreRefused, read_address, shown
 from tideline_server.store.database.dialect import translated
 from tideline_server.store.database.group import Group
@@ -114,7 +114,7 @@ class Store:
                     return work(straight(made))
             except GaveWay as error:
                 if not left:
-                    raise Unreachable(error.what, error.todo) from error
+                    raise incidents.away("The store gave way to another", error.what) from error
         raise AssertionError("the last try returns or raises")
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from tideline.client.output import check_out, clean, counted, day, size
 from tideline.core.errors import ConfigRefused, NotFound, Refused
 from tideline.core.run import RunId
 from tideline.core.settings import Plain, nearest, plain
+from tideline.engine.process.private import for_the_owner_alone
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +31,11 @@ Home = Annotated[Path, typer.Option("--home", metavar="DIR", help="The agent's h
 Run = Annotated[str, typer.Option("--run", metavar="ID", help="The run's id, see `tideline site list`.")]
 MODEL, PICTURE = "model", "picture"
 GO_ON = "Without its memory, a run that continues may stall with MemoryLost; say --unfinished if it is over"
+
+
+@app.callback()
+def begin() -> None:
+    for_the_owner_alone()
 
 
 @app.command("list")

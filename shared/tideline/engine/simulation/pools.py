@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from pickle import PicklingError
-from typing import Protocol, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias
 
 from tideline.archive.folder import FolderParts
 from tideline.archive.layout import parse
@@ -369,15 +369,16 @@ class TaskParts(MemoryParts):
 def work(
     line: Connection, methods: Methods, sources: Sources, device: str, folder: Path, large: int, added: tuple[str, ...]
 ) -> None:
-    """A process of a pool: step after step, until the other end of the line closes. Ctrl-C is for that end to hear."""
+    """A process of a pool: step after step. It ends when the other end of the line closes. Ctrl-C is for that end to hear."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     networks.same_here(added)
     shared, runners = FolderParts(folder, durable=False), Runners(methods, sources, device)
-    tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+    tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
     # What comes is taken up at once: two that wait for each other to read would wait for ever.
     threading.Thread(target=listen, args=(line, tasks), daemon=True).start()
     briefs: dict[int, Brief] = {}
-    while (task := tasks.get()) is not None:
+    while True:
+        task = tasks.get()
         if task.brief is not None:
             briefs[task.like] = read(Brief, task.brief, "brief")
         parts = TaskParts(task.files, shared, large)
@@ -387,11 +388,12 @@ def work(
             line.send(replace(outcome(task.order, came, parts), seconds=time.monotonic() - began))
 
 
-def listen(line: Connection, tasks: queue.SimpleQueue[Task | None]) -> None:
+def listen(line: Connection, tasks: queue.SimpleQueue[Task]) -> NoReturn:
+    """Take tasks in; when the other end is gone, end at once, in the middle of a step if need be."""
     with suppress(EOFError, OSError):
         while True:
             tasks.put(line.recv())
-    tasks.put(None)
+    os._exit(0)
 
 
 def outcome(order: OrderId, came: Done | FederationError, parts: TaskParts) -> Outcome:
