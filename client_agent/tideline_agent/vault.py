@@ -3,6 +3,8 @@
 RUN/head.json   order, cursor, memory, reply: what was last done and must not be done twice
 RUN/run.json    what the run is: method, settings, world, role
 RUN/parts/      files of the order at hand, of memory and of the reply
+
+Both JSON files have a second line, the digest of the first: what was changed since it was written is not believed.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
 
+from tideline.archive.digests import digest_of
 from tideline.archive.folder import FolderParts, room, sync
 from tideline.archive.layout import handle_in, handle_node
 from tideline.core.errors import Malformed, MemoryLost, NotFound
@@ -60,11 +63,14 @@ class FolderVault:
 
     def head(self, run: RunId) -> Head | None:
         try:
-            raw = json.loads((self.path(run) / "head.json").read_text())
+            raw = read_checked(self.path(run) / "head.json")
         except FileNotFoundError:
             return None
         except ValueError:
-            raise MemoryLost(f"The vault's record of run {run} cannot be read", "Restore the agent's home directory") from None
+            what = (
+                f"The vault's record of run {run} is damaged: runs/{run}/head.json in the agent's home is not as it was written"
+            )
+            raise MemoryLost(what, "Restore the agent's home directory, or begin the run again") from None
         files = {
             k: tuple((Digest(d), int(n)) for d, n in raw.get(k) or ()) for k in ("memory", "reply", "asked", "own", "outputs")
         }
@@ -90,7 +96,7 @@ class FolderVault:
             self.sync_memory(run, head)
         sealed = [{**plain(each), "handle": handle_node(each.handle)} for each in head.sealed]
         with room(temporary), temporary.open("w") as file:
-            json.dump({**plain(head), "sealed": sealed}, file)
+            file.write(with_digest(json.dumps({**plain(head), "sealed": sealed})))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -112,8 +118,8 @@ class FolderVault:
         collect(parts, self.head(run), files)
 
     def note(self, run: RunId, brief: Mapping[str, Plain]) -> None:
-        path, text = self.path(run) / "run.json", json.dumps(dict(brief))
-        if path.exists() and path.read_text() == text:
+        path, text = self.path(run) / "run.json", with_digest(json.dumps(dict(brief)))
+        if path.exists() and path.read_bytes() == text.encode():
             return
         temporary = path.with_suffix(".tmp")
         with room(temporary):
@@ -123,12 +129,29 @@ class FolderVault:
     def brief(self, run: RunId) -> RunBrief:
         """What a run is. Raises NotFound for one that this site has not taken part in."""
         try:
-            return cast(RunBrief, json.loads((self.path(run) / "run.json").read_text()))
-        except (FileNotFoundError, ValueError):
+            return cast(RunBrief, read_checked(self.path(run) / "run.json"))
+        except FileNotFoundError:
             raise NotFound(f"This site remembers no run {run}", "See `tideline site list`") from None
+        except ValueError:
+            what = f"What this site remembers of run {run} is damaged: runs/{run}/run.json in the agent's home"
+            raise NotFound(what, "Restore that file; an open run's next order writes it again") from None
 
     def runs(self) -> tuple[RunId, ...]:
         return tuple(RunId(f.parent.name) for f in sorted(self.folder.glob("*/head.json")))
+
+
+def with_digest(text: str) -> str:
+    """A line of JSON, and its digest."""
+    return f"{text}\n{digest_of([text.encode()])}\n"
+
+
+def read_checked(path: Path) -> Any:
+    """What a file of JSON and its digest says. Raises FileNotFoundError, and ValueError where the two do not agree."""
+    content = path.read_bytes()
+    text, _, digest = content.removesuffix(b"\n").rpartition(b"\n")
+    if with_digest(text.decode()).encode() != content or digest_of([text]).encode() != digest:
+        raise ValueError(f"{path.name} is not as it was written")
+    return json.loads(text)
 
 
 def best_in(raw: Mapping[str, Any]) -> Best:

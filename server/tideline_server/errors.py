@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
+from tideline.archive.errors import DigestMismatch, PartDamaged, PartMissing, TooLarge
 from tideline.core import errors
 from tideline.core.errors import FederationError
 
@@ -34,6 +34,7 @@ TABLE: Mapping[type[FederationError], Code] = {
     errors.Malformed: Code(400, "INVALID_ARGUMENT"),
     TooLarge: Code(413, "INVALID_ARGUMENT"),
     PartMissing: Code(404, "NOT_FOUND"),
+    PartDamaged: Code(500, "DATA_LOSS"),
     DigestMismatch: Code(400, "DATA_LOSS"),
     errors.StepFailed: Code(500, "ABORTED"),
     errors.Cancelled: Code(409, "CANCELLED"),
@@ -44,6 +45,7 @@ TABLE: Mapping[type[FederationError], Code] = {
     errors.Stalled: Code(409, "FAILED_PRECONDITION"),
     errors.ChainBroken: Code(500, "DATA_LOSS"),
     errors.Diverged: Code(500, "DATA_LOSS"),
+    errors.PartLost: Code(500, "DATA_LOSS"),
     errors.StorageFull: Code(507, "RESOURCE_EXHAUSTED"),
     errors.Unreachable: Code(503, "UNAVAILABLE"),
     errors.TooMany: Code(429, "RESOURCE_EXHAUSTED"),

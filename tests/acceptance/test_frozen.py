@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from tests.acceptance.test_own_network import WORLD
 from tests.cli.world import tide_process
 from tideline import nets
 from tideline.algorithms import METHODS
+from tideline.archive.digests import digest_of
 from tideline.core.run import world_in
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.formats.folder import read_folder
@@ -42,7 +42,7 @@ def test_the_encoder_is_fetched_once_and_applied_once(tmp_path: Path) -> None:
     torch.manual_seed(4)
     weights = nets.weights_of(nets.build(world_in(NETWORK)))
     base = save(weights)
-    digest = hashlib.sha256(base).hexdigest()
+    digest = digest_of([base])
     with net(tmp_path) as made:
         made.coordinator()
         for i, name in enumerate(NAMES):
@@ -92,7 +92,7 @@ def test_an_agent_without_the_network_is_told(tmp_path: Path) -> None:
             base = save(nets.weights_of(nets.build(world_in(world))))
         finally:
             registry.use([])
-        digest = hashlib.sha256(base).hexdigest()
+        digest = digest_of([base])
         made.client().upload_weights(digest, len(base), lambda: iter([base]))
         asked = {"method": "fedavg", "preset": "tiny", "world": {**world, "trains": "head"}, "weights": digest}
         lacking = made.run({**asked, "roster": {"dora": "source"}, "waiting": {"deadline": 60}})

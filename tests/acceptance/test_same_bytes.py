@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from tests.laws.trace import answered, asked
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
+from tideline.archive.digests import digest_of
 from tideline.archive.reader import decode
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused
@@ -222,9 +222,9 @@ def test_weights_that_do_not_fit_are_refused_by_a_coordinators_own_worker(federa
     """What a person uploads by hand is read in the worker's process before the run is written: there is none."""
     before = federation.client().get("/runs")
     content = save({"classifier.weight": torch.ones(2, 2)})
-    digest = hashlib.sha256(content).hexdigest()
+    digest = digest_of([content])
     federation.client().upload_weights(digest, len(content), lambda: iter([content]))
-    for weights, said in ((digest, "and 1 more"), ("0" * 64, "There are no weights")):
+    for weights, said in ((digest, "and 1 more"), ("b3-" + "0" * 64, "There are no weights")):
         with pytest.raises(ConfigRefused, match=said) as refusal:
             federation.run(experiment("fedavg", weights=weights))
         assert refusal.value.context["path"] == "weights"

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 from tests.acceptance.conftest import SITES, WORLD
 from tests.acceptance.harness import Net
 from tideline.cli.app import app
+from tideline.core.run import RunId
+from tideline_agent.vault import FolderVault
 
 pytestmark = pytest.mark.processes
 
@@ -124,7 +126,7 @@ def test_a_list_of_nothing_is_a_sentence(federation: Net, ended: str, tmp_path: 
 def test_a_run_that_has_just_been_asked(tmp_path: Path) -> None:
     """Before a site's first answer nothing is kept, and that is no error."""
     (tmp_path / "runs" / "new").mkdir(parents=True)
-    (tmp_path / "runs" / "new" / "run.json").write_text(json.dumps({"method": "any", "role": "target"}))
+    FolderVault(tmp_path / "runs").note(RunId("new"), {"method": "any", "role": "target"})
     assert said("list", "--home", tmp_path, "--run", "new") == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
+from tideline.archive.digests import digest_of
 from tideline.archive.parts import MemoryParts
 from tideline.core.errors import Unreachable
-from tideline.core.run import Digest, OrderId, RunId
+from tideline.core.run import OrderId, RunId
 from tideline.engine.model.orders import Order
 from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink, grpc_link
@@ -22,7 +22,7 @@ from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.rpc import SERVICE
 
 CONTENT = bytes(range(256)) * 1024
-DIGEST = Digest(hashlib.sha256(CONTENT).hexdigest())
+DIGEST = digest_of([CONTENT])
 HALF = len(CONTENT) // 2
 FILES = ((DIGEST, len(CONTENT)),)
 ORDER = Order(OrderId("order"), RunId("run"), 0, "train", "train", 1, FILES, 0, -1, 60.0, {})

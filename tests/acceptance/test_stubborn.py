@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import threading
@@ -14,9 +13,10 @@ from typing import Any
 import grpc
 import pytest
 
+from tideline.archive.digests import digest_of
 from tideline.archive.folder import LEFT_SECONDS, FolderParts
 from tideline.core.errors import Cancelled, Malformed, Stale
-from tideline.core.run import Digest, OrderId, RunId
+from tideline.core.run import OrderId, RunId
 from tideline.engine.model.orders import Failure, Reply
 from tideline.engine.process.pipe import Child
 from tideline_agent.home.identity import Keys
@@ -30,7 +30,7 @@ from tideline_server.main import admin_key
 from tideline_server.rpc import SERVICE
 
 BYTES = bytes(range(256)) * 40
-NAME = Digest(hashlib.sha256(BYTES).hexdigest())
+NAME = digest_of([BYTES])
 SECONDS = 10.0
 
 

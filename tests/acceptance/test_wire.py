@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,14 @@ import pytest
 from tests.acceptance.conftest import SITES, WORLD
 from tests.acceptance.harness import Net
 from tests.acceptance.raw import Raw, refused
+from tideline.archive.digests import digest_of, shard_of
 from tideline.core.run import ClientId
 from tideline.engine.model.runs import JOIN
 from tideline_protos.v1 import federation_pb2 as pb
 
 pytestmark = pytest.mark.processes
 PART = bytes(range(256)) * 40
-DIGEST = hashlib.sha256(PART).hexdigest()
+DIGEST = digest_of([PART])
 
 
 class Site(Raw):
@@ -70,7 +70,7 @@ def test_a_push_from_a_wrong_offset(there: Site) -> None:
     here = missing.offset
     assert refused(lambda: there.push([PART[here + 1 :]], offset=here + 1))[0] == "Stale"
     there.push([PART[here : here + 300], PART[here + 300 :]], offset=here)
-    assert (there.federation.folder / "parts" / DIGEST[:2] / DIGEST).read_bytes() == PART
+    assert (there.federation.folder / "parts" / shard_of(DIGEST) / DIGEST).read_bytes() == PART
 
 
 @pytest.mark.parametrize("facts", ["{", "[" * 100_000, "[1]", "7", '"labelled"'])

@@ -182,12 +182,12 @@ def test_only_so_many_orders_are_open(tmp_path: Path, coordinator: FalseCoordina
 
 
 def with_a_part(large: pb.Order) -> None:
-    large.files.append(pb.File(digest="0" * 64, size=1))
+    large.files.append(pb.File(digest="b3-" + "0" * 64, size=1))
 
 
 def with_a_value(large: pb.Order) -> None:
     cipher = pb.File(digest="1" * 64, size=49)
-    large.sealed.append(pb.Sealed(digest="0" * 64, size=1, holder="bert", phase="train", round=1, cipher=cipher))
+    large.sealed.append(pb.Sealed(digest="b3-" + "0" * 64, size=1, holder="bert", phase="train", round=1, cipher=cipher))
 
 
 @pytest.mark.parametrize(("fill", "most"), [(with_a_part, 1), (with_a_value, 3)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tests.archive.values import Chain, Everything, Flags, Point, Sealed, bytes_
 from tests.budgets import examples
 from tideline.archive import errors, layout
 from tideline.archive.checks import DTYPES, LAX, RULES
+from tideline.archive.digests import digest_of
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MemoryParts, Parts
 from tideline.archive.reader import decode, files_of
@@ -92,7 +92,7 @@ class Words:
 
 
 @pytest.mark.parametrize(
-    "texts", [("part", "a", "b", "c", "d"), ("part", "0" * 64, "F32", "[]", "1"), ("[" * 100,), ("]" * 100,)]
+    "texts", [("part", "a", "b", "c", "d"), ("part", "b3-" + "0" * 64, "F32", "[]", "1"), ("[" * 100,), ("]" * 100,)]
 )
 def test_texts_are_only_texts(texts: tuple[str, ...]) -> None:
     """A tuple of texts that spells a part names none, and brackets inside texts are no nesting."""
@@ -180,14 +180,14 @@ def one_of_each() -> Everything:
         deep={"k": (None, x)},
         texts=("part", ""),
         twice=(None, (1, 2)),
-        handle=Handle("0" * 64, 12, ClientId("north"), "train", 3, kind=Sealed),
+        handle=Handle("b3-" + "0" * 64, 12, ClientId("north"), "train", 3, kind=Sealed),
     )
 
 
 GOLDENS: dict[str, tuple[Any, str]] = {
-    "floats": (of(FLOATS), "ccd39cfeb5a740757391eff0ca4c2619eaa0d5e5e05e23c7cdb7b772cc17d550"),
-    "whole": (of(WHOLE), "556dc6b602d78d58e224bd8edf491ef2ea7201dc4d2bad72c77f5bbb571acb7d"),
-    "everything": (one_of_each(), "c9bbce4528edff7a9e5ac82452dbeb9e140dfbe7fdee3296674defeae6f08986"),
+    "floats": (of(FLOATS), "b3-ea611f1dbdd73e709e67b55a2f0ed7c7daf28da5ffa5644b227f36a1b3237a64"),
+    "whole": (of(WHOLE), "b3-9e924a617af8bb9d9650483acefb9d29f6e17b20529622cca7b739f2578e0fac"),
+    "everything": (one_of_each(), "b3-13502a0ee3638c6b36326c4366217c3539004fa94e143569773d99d7adb4cff3"),
 }
 
 
@@ -199,7 +199,7 @@ def test_golden_bytes(name: str) -> None:
     parts = MemoryParts()
     message = encode(value, parts)
     assert bytes(parts.view(message.digest)) == golden
-    assert message.digest == digest == hashlib.sha256(golden).hexdigest()
+    assert message.digest == digest == digest_of([golden])
     assert equal(decode(type(value), message.digest, parts), value)
 
 
@@ -207,8 +207,8 @@ def test_golden_parts() -> None:
     """A fixed record with a part has fixed digests for the root and the part."""
     message = encode(Flags(torch.arange(PART_BYTES // 8), "large"), MemoryParts())
     assert message.files == (
-        ("ccc2c25831a3df50c8df0427abe9bea9b89412782c9c5f70cf8fea7d71d94b65", 256),
-        ("102becec69f150238db5678bddc76d5f9aa0ee5be29e2dead3eadabb67d3dd6f", PART_BYTES + 128),
+        ("b3-b9969e6ba741ec98af5d6c8eaad8fd2c6057f2182dd86b94c622ca8bbcb382fa", 256),
+        ("b3-67229f37746d3f235fe7168d93e2dc0e47a928589b410e059875fbd788c916a4", PART_BYTES + 128),
     )
 
 
@@ -248,7 +248,7 @@ def refuses(data: bytes, digest: str) -> bool:
 
 def test_no_flipped_bit_crashes_the_reader() -> None:
     """Each single flipped bit gives a Malformed error or another record, and never passes as an upload of the file."""
-    data, digest, value = fixed(), hashlib.sha256(fixed()).hexdigest(), one_of_each()
+    data, digest, value = fixed(), digest_of([fixed()]), one_of_each()
     survived = 0
     for at in range(len(data)):
         for bit in range(8):

@@ -14,7 +14,8 @@ from torch import Tensor
 from tests.archive.values import Flags, bytes_of, equal, root, stored
 from tideline.archive import errors, layout
 from tideline.archive.checks import LAX, Rules
-from tideline.archive.parts import Buffer, MemoryParts
+from tideline.archive.digests import Buffer
+from tideline.archive.parts import MemoryParts
 from tideline.archive.reader import decode, decode_order
 from tideline.archive.writer import PART_BYTES, Memo, encode
 from tideline.core.errors import Malformed
@@ -190,11 +191,11 @@ def test_a_tensor_keeps_the_bound_of_its_field(low: Tensor) -> None:
 def test_a_root_names_parts_a_limited_number_of_times() -> None:
     """Each time one is mapped, which takes one of the files that a process may have open, however small or often named it is."""
     few, many = (MANY - 1, MANY)
-    part = ["part", "0" * 64, "F32", [2], 8]
+    part = ["part", "b3-" + "0" * 64, "F32", [2], 8]
     for count in (few, many):
         header = layout.parse(memoryview(root({"each": [part] * count})))
         if count == few:
-            assert header.parts == (("0" * 64, 8),)
+            assert header.parts == (("b3-" + "0" * 64, 8),)
             continue
         with pytest.raises(errors.TooManyTensors, match=f"names parts {MANY} times; the limit is {MANY - 1}"):
             _ = header.parts
@@ -253,7 +254,7 @@ def test_like_ties_names_shapes_and_dtypes(weights: dict[str, Tensor], words: st
 
 def test_names_are_compared_before_a_part_is_opened() -> None:
     """A root that names more than the order's tensors is refused without a look at what it names."""
-    part = ["part", "0" * 64, "F32", [2], 8]
+    part = ["part", "b3-" + "0" * 64, "F32", [2], 8]
     parts, digest = stored(root({"model": {f"t{i}": part for i in range(1000)}}))
     with pytest.raises(errors.WrongDims, match="model lacks 'a'"):
         decode(Update, digest, parts, Rules(like=(TEMPLATE,)))

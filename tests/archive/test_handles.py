@@ -118,13 +118,13 @@ def test_only_a_site_makes_handles() -> None:
 
 NODES = {
     "a digest that is none": ["handle", "Z" * 64, 1, "anna", "train", 1],
-    "a size that is none": ["handle", "0" * 64, -1, "anna", "train", 1],
-    "a size that is true": ["handle", "0" * 64, True, "anna", "train", 1],
-    "a round that is none": ["handle", "0" * 64, 1, "anna", "train", 1.5],
-    "a holder that is none": ["handle", "0" * 64, 1, 7, "train", 1],
-    "a holder with a line's end": ["handle", "0" * 64, 1, "an\nna", "train", 1],
-    "too short": ["handle", "0" * 64, 1, "anna", "train"],
-    "texts": ["handle", "0" * 64, "1", "anna", "train", "1"],
+    "a size that is none": ["handle", "b3-" + "0" * 64, -1, "anna", "train", 1],
+    "a size that is true": ["handle", "b3-" + "0" * 64, True, "anna", "train", 1],
+    "a round that is none": ["handle", "b3-" + "0" * 64, 1, "anna", "train", 1.5],
+    "a holder that is none": ["handle", "b3-" + "0" * 64, 1, 7, "train", 1],
+    "a holder with a line's end": ["handle", "b3-" + "0" * 64, 1, "an\nna", "train", 1],
+    "too short": ["handle", "b3-" + "0" * 64, 1, "anna", "train"],
+    "texts": ["handle", "b3-" + "0" * 64, "1", "anna", "train", "1"],
     "nothing": [],
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -12,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import examples
+from tideline.archive.digests import digest_of
 from tideline.archive.errors import DataTruncated, DigestMismatch, PartMissing, TooLarge
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MAX_CHUNK, MIN_CHUNK, Intake, MemoryParts, chunk_size, chunks, commit
 from tideline.core.run import Digest
 
 CONTENTS = tuple(bytes([i]) * (i * 700 + 1) for i in range(1, 5))
-FILES = tuple((Digest(hashlib.sha256(each).hexdigest()), len(each)) for each in CONTENTS)
+FILES = tuple((digest_of([each]), len(each)) for each in CONTENTS)
 WHOLE = b"".join(CONTENTS)
 
 
@@ -95,7 +95,7 @@ def test_chunks_of_parts_from_offsets() -> None:
     sent = b"".join(bytes(chunk) for chunk in chunks(parts, wanted, 7))
     assert sent == CONTENTS[0] + CONTENTS[1][5:] + CONTENTS[3][1:]
     with pytest.raises(PartMissing):
-        list(chunks(parts, [(Digest("0" * 64), 0)], 1))
+        list(chunks(parts, [(Digest("b3-" + "0" * 64), 0)], 1))
 
 
 def test_chunks_fit_the_line() -> None:

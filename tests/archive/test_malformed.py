@@ -21,7 +21,7 @@ from tideline.core.errors import Malformed
 from tideline.core.run import Digest
 
 EIGHT = b"\0" * 8
-NONE = "0" * 64
+NONE = "b3-" + "0" * 64
 
 # Files that contradict themselves, whatever they were meant to hold.
 FILES: dict[type[Malformed], dict[str, Callable[[], bytes]]] = {
@@ -322,7 +322,7 @@ def test_wrong_bytes_under_a_name_are_refused() -> None:
 
 def test_every_error_has_a_case() -> None:
     """A new error without hostile bytes of its own fails here."""
-    elsewhere = {errors.DigestMismatch, errors.SealBroken}  # above, and in test_sealing
+    elsewhere = {errors.DigestMismatch, errors.SealBroken, errors.PartDamaged}  # above, in test_sealing, and in test_damage
     tested = set(FILES) | set(RECORDS) | elsewhere
     groups = {errors.ArchiveBroken}
     made = {

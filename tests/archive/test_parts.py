@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from tests.archive.values import Flags
 from tests.budgets import examples
 from tideline.archive import errors, layout
+from tideline.archive.digests import digest_of
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MemoryParts, Parts
 from tideline.archive.reader import decode
@@ -21,7 +21,7 @@ from tideline.core.run import Digest
 from tideline_server.parts import open_parts
 
 DATA = bytes(range(256)) * 40
-NAME = Digest(hashlib.sha256(DATA).hexdigest())
+NAME = digest_of([DATA])
 STORES: dict[str, Callable[[Path], Parts]] = {
     "memory": lambda folder: MemoryParts(),
     "folder": lambda folder: FolderParts(folder, durable=False),
@@ -127,7 +127,7 @@ def test_a_lie_about_a_part_is_forgotten(parts: Parts, sent: bytes, announced: i
 
 def test_an_upload_of_nothing_is_no_part_of_one_byte(parts: Parts) -> None:
     """The digest of no bytes at all opens no door: the announced size must come."""
-    upload = parts.upload(Digest(hashlib.sha256().hexdigest()), 1)
+    upload = parts.upload(digest_of([b""]), 1)
     with pytest.raises(errors.PartMismatch):
         upload.commit()
 
@@ -148,6 +148,6 @@ def test_a_full_folder_is_swept(tmp_path: Path) -> None:
 
 def test_what_a_root_names_is_listed_without_torch() -> None:
     """A root that names one part twice lists it once, in the order of its structure; a size that is none counts as 0."""
-    first, second, again = (["part", letter * 64, "U8", [1], size] for letter, size in (("a", 9), ("b", True), ("a", 8)))
+    first, second, again = (["part", "b3-" + letter * 64, "U8", [1], size] for letter, size in (("a", 9), ("b", True), ("a", 8)))
     tree = json.dumps({"w": {"x": first, "t": [[second], again]}, "texts": ["part", "b", "c", "d", "e"], "n": 1})
-    assert layout.Header({}, {layout.RECORD: tree}, 0).parts == (("a" * 64, 9), ("b" * 64, 0))
+    assert layout.Header({}, {layout.RECORD: tree}, 0).parts == (("b3-" + "a" * 64, 9), ("b3-" + "b" * 64, 0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 
 import pytest
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.engine.low_order import LOW_ORDER
 from tideline.archive import sealing
+from tideline.archive.digests import digest_of
 from tideline.archive.errors import SealBroken
 from tideline.archive.parts import MemoryParts
 from tideline.archive.sealing import CHUNK, KEY_BYTES, PREFIX_BYTES, TAG_BYTES, About, Handed, Sealing, opened, sealed_size
@@ -20,7 +20,7 @@ SIZES = (0, 1, 63, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 7)
 
 def about(plain: bytes = b"x" * 10) -> About:
     """What a value is."""
-    return About("run", "anna", "train", 3, hashlib.sha256(plain).hexdigest(), len(plain))
+    return About("run", "anna", "train", 3, digest_of([plain]), len(plain))
 
 
 def sealed(plain: bytes, key: bytes) -> bytes:
@@ -82,7 +82,7 @@ def test_chunks_stay_where_they_are() -> None:
         unsealed(prefix + b"".join(chunks[:2]), key, cut)
 
 
-OTHERS = {"run": "other", "holder": "bert", "phase": "warm", "round": 4, "digest": "0" * 64}
+OTHERS = {"run": "other", "holder": "bert", "phase": "warm", "round": 4, "digest": "b3-" + "0" * 64}
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -131,7 +131,7 @@ def test_a_signature_is_its_holders_and_of_what_a_reader_is_handed() -> None:
     assert sealing.signed_by(mine, signature, [other, public])
     for what in (
         dataclasses.replace(mine, about=about(b"y")),
-        dataclasses.replace(mine, cipher="d" * 64),
+        dataclasses.replace(mine, cipher="b3-" + "d" * 64),
         dataclasses.replace(mine, reader="carl"),
         dataclasses.replace(mine, box=b""),
     ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from tideline.archive import layout
 from tideline.archive.checks import DTYPES
+from tideline.archive.digests import digest_of
 from tideline.archive.parts import MemoryParts
 from tideline.core.handle import Handle
 from tideline.core.privacy import TO_PEERS, Exposure
@@ -134,7 +134,7 @@ counts = st.integers(0, 2**63 - 1)
 
 def handle(made_of: bytes, size: int, holder: str, phase: str, number: int) -> Handle[Sealed]:
     """A handle, as everybody but its holder knows it."""
-    return Handle(hashlib.sha256(made_of).hexdigest(), size, ClientId(holder), phase, number, kind=Sealed)
+    return Handle(digest_of([made_of]), size, ClientId(holder), phase, number, kind=Sealed)
 
 
 points = st.builds(Point, tensors, integers)

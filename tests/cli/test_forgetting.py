@@ -79,7 +79,7 @@ def test_what_may_go_on_is_kept(tmp_path: Path) -> None:
     worked(tmp_path, "open", LAST - 1)
     worked(tmp_path, "asked", None)
     worked(tmp_path, "strange")
-    (tmp_path / "runs" / "strange" / "run.json").write_text('{"method": "gone", "config": {}, "world": {}}')
+    FolderVault(tmp_path / "runs").note(RunId("strange"), {"method": "gone", "config": {}, "world": {}})
     worked(tmp_path, "over")
     for run in ("open", "asked", "strange"):
         done = site(tmp_path, "over", run, "--yes")
@@ -199,24 +199,28 @@ def test_an_odd_run_is_worked_for_without_a_lock(tmp_path: Path, run: str) -> No
 def over(home: Path, run: str, base: str) -> None:
     """A run over these frozen weights."""
     worked(home, run)
-    file = home / "runs" / run / "run.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "base": base}))
+    again(home, run, base)
+
+
+def again(home: Path, run: str, base: str) -> None:
+    """The run's record, with these frozen weights."""
+    vault = FolderVault(home / "runs")
+    vault.note(RunId(run), {**vault.brief(RunId(run)), "base": base})  # type: ignore[dict-item]
 
 
 def test_features_go_with_the_last_run_that_needs_them(tmp_path: Path) -> None:
     """They are made of the site's rows. Those of a run that has not answered stay, too; their bytes are told."""
-    for run, base in (("old", "a" * 64), ("twin", "a" * 64), ("other", "b" * 64)):
+    for run, base in (("old", "b3-" + "a" * 64), ("twin", "b3-" + "a" * 64), ("other", "b3-" + "b" * 64)):
         over(tmp_path, run, base)
     worked(tmp_path, "asked", None)
-    file = tmp_path / "runs" / "asked" / "run.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "base": "c" * 64}))
+    again(tmp_path, "asked", "b3-" + "c" * 64)
     folder = tmp_path / "features"
     folder.mkdir()
     for base in "abcd":
-        (folder / f"{base * 64}.{'0' * 64}.features").write_bytes(CONTENT)
+        (folder / f"b3-{base * 64}.{'0' * 64}.features").write_bytes(CONTENT)
 
     def kept() -> set[str]:
-        return {each.name[0] for each in folder.iterdir()}
+        return {each.name[3] for each in folder.iterdir()}
 
     assert site(tmp_path, "old", "--yes").exit_code == DONE and kept() == {"a", "b", "c"}
     before = json.loads(site(tmp_path, "other", "--json", "--yes").stdout)["bytes"]

@@ -25,7 +25,7 @@ from tideline.core.run import RunId, World
 from tideline.engine.model.brief import brief_of
 from tideline.experiments.results import Ended
 from tideline_agent.home.runs import UNFINISHED
-from tideline_agent.vault import FolderVault
+from tideline_agent.vault import FolderVault, with_digest
 
 WORLD: dict[str, Any] = {"inputs": [1, 28, 28], "classes": 10, "model": "lenet_bn"}
 
@@ -163,7 +163,8 @@ def test_an_unfinished_site_says_so(there: Coordinator, tmp_path: Path) -> None:
     head = FolderVault(home / "runs").head(run)
     assert head is not None
     path = home / "runs" / run / "head.json"
-    path.write_text(path.read_text().replace(f'"cursor": {head.cursor}', f'"cursor": {head.cursor - 1}'))
+    line = path.read_text().partition("\n")[0]
+    path.write_text(with_digest(line.replace(f'"cursor": {head.cursor}', f'"cursor": {head.cursor - 1}')))
     told = tide("site", "export", "--home", home, "--run", run, "model", "--out", tmp_path / "m.safetensors", "--json")
     assert told.exit_code == 0 and json.loads(told.stdout)["note"] == UNFINISHED and UNFINISHED in told.stderr
 

@@ -29,7 +29,12 @@ def result(clients: list[dict[str, Any]], **changed: Any) -> dict[str, Any]:
     fedavg = resolve(METHODS, "fedavg")
     clauses = to_json(contract(fedavg, fedavg.config()))
     made = {"name": "demo", "method": "fedavg", "seed": 0, "rounds": 2, "seconds": 3.0, "status": "completed", "cause": ""}
-    made |= {"state_digest": "ab" * 32, "fingerprint": "torch 2, 1 threads", "clients": clients, "contract": [*clauses, *clauses]}
+    made |= {
+        "state_digest": "b3-" + "ab" * 32,
+        "fingerprint": "torch 2, 1 threads",
+        "clients": clients,
+        "contract": [*clauses, *clauses],
+    }
     points = [{"client": c["name"], "round": r, "accuracy": 0.1 * r} for c in clients for r in (1, 2)]
     return made | {"curve": points} | changed
 

@@ -201,7 +201,7 @@ def test_a_simulations_result_needs_no_plan() -> None:
 
 def test_the_table_has_a_line_per_site() -> None:
     """Columns, a dash for what is not known yet, no labels where a finished run could not score, and failures by kind."""
-    done = result(status="completed", state_digest="ab" * 32)
+    done = result(status="completed", state_digest="b3-" + "ab" * 32)
     done["clients"][0] |= {"domain": "mnist", "samples": 48, "accuracy": 0.875, "source_only": 0.5, "bytes_up": 1_700_000}
     done["clients"][1] |= {"failures": [{"kind": "StepFailed"}, {"kind": "Silent"}], "name": "[red]bert"}
     lines = printed(done)
@@ -231,7 +231,7 @@ def test_the_table_tells_how_it_generalizes() -> None:
 
 def test_tables_fit_a_window() -> None:
     """In 80 columns no cell of a result or of the list of runs is broken, but for the words of a cause."""
-    done = result(status="completed", state_digest="ab" * 32)
+    done = result(status="completed", state_digest="b3-" + "ab" * 32)
     for client in done["clients"]:
         client |= {"name": f"hospital-{client['name']}", "samples": 12_000, "bytes_up": 171_000_000, "bytes_down": 171_000_000}
     assert len(printed(done, 80)) == 3 + len(done["clients"])

@@ -15,7 +15,7 @@ from torch import Tensor
 from tests.cli.world import Coordinator, tide
 from tideline import nets
 from tideline.algorithms.averaging.messages import State
-from tideline.archive.parts import digest_of
+from tideline.archive.digests import digest_of
 from tideline.archive.reader import decode, tensors_in
 from tideline.core.run import World
 from tideline.core.settings import parse

@@ -15,8 +15,9 @@ from tests.engine.toys import Part, stage, start, until
 from tests.laws.stage import Stage, ready
 from tests.synthetic import NAMES
 from tideline.archive.checks import LAX, Rules
+from tideline.archive.digests import digest_of
 from tideline.archive.errors import TooLarge
-from tideline.archive.parts import MemoryParts, digest_of
+from tideline.archive.parts import MemoryParts
 from tideline.archive.writer import encode
 from tideline.core.errors import IdentityRefused, NotFound, Stale, Unreachable
 from tideline.core.privacy import Exposure
@@ -167,7 +168,7 @@ def test_a_part_of_an_impossible_size_is_refused(on: Stage, size: int) -> None:
     """An announced size is checked before anything is kept."""
     _, order = opened(on)
     with pytest.raises(TooLarge):
-        on.agent_service.push(BERT, order.id, ((Digest("0" * 64), size, 0),))
+        on.agent_service.push(BERT, order.id, ((Digest("b3-" + "0" * 64), size, 0),))
 
 
 def test_missing_parts_are_asked_for_from_where_they_broke_off(on: Stage) -> None:

@@ -96,10 +96,10 @@ def test_as_many_sites_as_fit() -> None:
 def test_a_value_that_is_sealed_to_all_sites_fits_into_a_reply() -> None:
     """Of as many sites as there may be, with the longest names."""
     names = numbered(MOST_SITES)
-    handle = Handle[object]("0" * 64, 1, ClientId(names[0]), "p" * 64, 1)
+    handle = Handle[object]("b3-" + "0" * 64, 1, ClientId(names[0]), "p" * 64, 1)
     boxes, signed = dict.fromkeys(map(ClientId, names), "0" * 160), dict.fromkeys(map(ClientId, names), "0" * 128)
     request = pb.ReportRequest(
-        order="0" * 64, sealed=[sealed_out(Envelope(handle, Digest("0" * 64), 17, boxes, signed), pb.Sealed())]
+        order="b3-" + "0" * 64, sealed=[sealed_out(Envelope(handle, Digest("b3-" + "0" * 64), 17, boxes, signed), pb.Sealed())]
     )
     assert 0.9 * MOST_BYTES[pb.ReportRequest] < request.ByteSize() < 0.98 * MOST_BYTES[pb.ReportRequest]
     (brought,) = reply_in(request.SerializeToString()).sealed

@@ -340,7 +340,7 @@ def test_a_sample_of_a_phase_that_diverges_is_noticed() -> None:
     until(on, run, 2)
     rounds = on.journal._rounds[run]
     at = next(i for i, r in enumerate(rounds) if r.cursor == 1)
-    rounds[at] = replace(rounds[at], asked={ClientId("nobody"): Digest("0" * 64)})
+    rounds[at] = replace(rounds[at], asked={ClientId("nobody"): Digest("b3-" + "0" * 64)})
     on.rebuild()
     row = on.play(run)
     assert row.status is Status.FAILED and "Round 1 computed again differs" in row.cause

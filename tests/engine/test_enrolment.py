@@ -25,7 +25,7 @@ from tideline.engine.coordinator.enrolment import (
     Enrolment,
     admitted,
 )
-from tideline.engine.coordinator.run_service import next_attempt
+from tideline.engine.coordinator.history import next_attempt
 from tideline.engine.model.accounts import Client, Keys, Standing
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import JOIN

@@ -195,10 +195,10 @@ def test_a_method_that_takes_none_says_which_do(federation: Federation) -> None:
     assert "fedavg, fedprox" in error.todo and "Leave weights out" in error.todo
 
 
-@pytest.mark.parametrize("named", ["net.safetensors", "A" * 64, "0" * 63, " " + "0" * 64])
+@pytest.mark.parametrize("named", ["net.safetensors", "A" * 64, "0" * 63, " " + "b3-" + "0" * 64])
 def test_what_names_no_upload_is_refused(federation: Federation, named: str) -> None:
     """A path means nothing to a coordinator."""
-    with pytest.raises(ConfigRefused, match="SHA-256") as refusal:
+    with pytest.raises(ConfigRefused, match="BLAKE3") as refusal:
         federation.start(experiment("fedavg", ROSTER) | {"weights": named})
     assert refusal.value.context["path"] == "weights" and "PUT /weights" in refusal.value.todo
 
@@ -208,7 +208,7 @@ def test_weights_that_are_not_here_are_refused(federation: Federation) -> None:
     state = federation.run(federation.start(experiment("fedavg", ROSTER)))["state_digest"]
     lost = bring(federation, save(weights()))
     federation.parts.drop(lost)  # type: ignore[arg-type]
-    for digest in ("0" * 64, state, lost):
+    for digest in ("b3-" + "0" * 64, state, lost):
         with pytest.raises(ConfigRefused, match="There are no weights") as refusal:
             federation.start(experiment("fedavg", ROSTER) | {"weights": digest})
         assert refusal.value.context["path"] == "weights" and "PUT /weights" in refusal.value.todo

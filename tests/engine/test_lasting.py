@@ -14,7 +14,7 @@ from tests.engine import passing, peaks
 from tests.laws.laws import EVERYTHING
 from tests.synthetic import FEATURES, NAMES, Opener, experiment, sites
 from tideline.algorithms import METHODS
-from tideline.archive.errors import DigestMismatch, PartMissing
+from tideline.archive.errors import PartDamaged, PartMissing
 from tideline.archive.folder import FolderParts
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused
@@ -198,7 +198,7 @@ def test_a_part_that_is_gone_or_damaged(tmp_path: Path) -> None:
     folder.path(damaged).write_bytes(b"something else")
     with pytest.raises(PartMissing):
         parts.view(gone)
-    with pytest.raises(DigestMismatch):
+    with pytest.raises(PartDamaged):
         parts.view(damaged)
 
 

@@ -240,7 +240,7 @@ def tampered(on: Stage, run: Any, cursor: int, client: ClientId) -> None:
     """Somebody changed what the journal says was asked."""
     rounds = on.journal._rounds[run]
     at = next(i for i, r in enumerate(rounds) if r.cursor == cursor)
-    rounds[at] = replace(rounds[at], asked={**rounds[at].asked, client: Digest("0" * 64)})
+    rounds[at] = replace(rounds[at], asked={**rounds[at].asked, client: Digest("b3-" + "0" * 64)})
 
 
 def test_a_round_that_replays_differently_ends_the_run_as_diverged() -> None:

@@ -11,7 +11,7 @@ from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.rpc.wire import order_out, reply_in
 
 ANN, BOB = ClientId("ann"), ClientId("bob")
-HANDLE: Handle[object] = Handle("d" * 64, 2**40, ANN, "train", 7)
+HANDLE: Handle[object] = Handle("b3-" + "d" * 64, 2**40, ANN, "train", 7)
 ENVELOPE = Envelope(HANDLE, Digest("c" * 64), 2**40 + 48, {ANN: "ab" * 80, BOB: "cd" * 80}, {ANN: "ef" * 64, BOB: "01" * 64})
 EMPTY = Envelope(HANDLE, Digest("c" * 64), 48, {}, {})
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.synthetic import experiment, sites
 from tideline.algorithms import METHODS
-from tideline.archive.parts import MemoryParts, digest_of
+from tideline.archive.digests import digest_of
+from tideline.archive.parts import MemoryParts
 from tideline.archive.spill import MAPPED_BYTES, Spill
 from tideline.core.errors import StorageFull
 from tideline.engine.simulation.federation import Federation

@@ -16,10 +16,11 @@ from tests.frozen.played import FEATURES, HEAD, IMAGES, ROSTER, begun, drawn, en
 from tests.synthetic import experiment, sites
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
+from tideline.archive.errors import PartDamaged
 from tideline.archive.folder import FolderParts
 from tideline.archive.reader import decode
 from tideline.client.answers import RunResult
-from tideline.core.errors import ConfigRefused, Malformed, MemoryLost
+from tideline.core.errors import ConfigRefused, Malformed
 from tideline.core.run import ClientId, HeadWorld, RunId, World, plain_world, world_in
 from tideline.engine.compute.step_runner import Base, StepRunner
 from tideline.engine.coordinator.part_store import GRACE_SECONDS
@@ -186,9 +187,9 @@ def test_frozen_weights_that_were_changed_at_a_site_are_not_used(tmp_path: Path)
     content = bytearray(parts.path(digest).read_bytes())
     content[-1] ^= 1
     parts.path(digest).write_bytes(content)
-    with pytest.raises(MemoryLost, match="were not as they had come") as lost:
+    with pytest.raises(PartDamaged) as seen:
         runner.encoder(world, base)
-    assert lost.value.todo.startswith("They are fetched again with the next order") and not parts.has(digest)
+    assert seen.value.context["digest"] == digest and not parts.has(digest)
 
 
 def test_weights_of_an_exported_state_make_models_whole() -> None:

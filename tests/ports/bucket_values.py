@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
 
 from tests.s3 import Server
+from tideline.archive.digests import digest_of, shard_of
 from tideline.core.run import Digest
 from tideline_server.parts import open_parts
 from tideline_server.parts.bucket import BucketParts
@@ -22,7 +22,7 @@ GIGABYTES = 1.0
 
 def name(content: bytes) -> Digest:
     """The digest of bytes."""
-    return Digest(hashlib.sha256(content).hexdigest())
+    return digest_of([content])
 
 
 def opened(where: str, home: Path, cache: float = GIGABYTES) -> BucketParts:
@@ -44,7 +44,7 @@ def bucket_of(where: str) -> str:
 
 def object_of(content: bytes) -> str:
     """The name of a part's object in the bucket."""
-    return f"tide/parts/{name(content)[:2]}/{name(content)}"
+    return f"tide/parts/{shard_of(name(content))}/{name(content)}"
 
 
 def cached(parts: BucketParts) -> set[str]:

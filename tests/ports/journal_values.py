@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from tideline.archive.digests import digest_of
 from tideline.core.phase import Table
 from tideline.core.privacy import TO_COORDINATOR, Clause, Exposure
 from tideline.core.run import ClientId, Digest, Draw, OrderId, Role, RunId, RunSpec, Sampling, Waiting, World
@@ -23,7 +23,7 @@ TEAM = (ANN, BOB, CYD)
 
 def digest(name: object) -> Digest:
     """A digest that stands for a part of this name."""
-    return Digest(hashlib.sha256(repr(name).encode()).hexdigest())
+    return digest_of([repr(name).encode()])
 
 
 def files(*names: object) -> Files:

@@ -12,6 +12,7 @@ from bucket_values import bucket_of, opened
 from stores import laid, store
 
 from tests.s3 import Server
+from tideline.archive.digests import shard_of
 from tideline.archive.errors import BadName
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MemoryParts, Parts
@@ -42,7 +43,7 @@ def test_what_lies_aside_is_found(parts: Parts, ask: Callable[[Parts, Digest], o
     """Whoever asks for it brings it back, and then it is not destroyed."""
     digest, other = parts.put([BYTES]), parts.put([b"other"])
     batch = parts.aside()
-    batch.take([digest, other, Digest("0" * 64)])
+    batch.take([digest, other, Digest("b3-" + "0" * 64)])
     assert (list(parts.digests()), dict(parts.inventory()), laid(parts)) == ([], {}, 2)
     assert ask(parts, digest)
     assert list(parts.digests()) == [digest]
@@ -167,7 +168,7 @@ def test_a_store_that_fails_while_parts_are_put_aside(s3: Server, stored: Bucket
     s3.instead = lambda asked: None
     batch.back()
     assert set(stored.digests()) == set(digests)
-    late = f"{bucket_of(str(stored.bucket.address))}/tide/parts/{failing[:2]}/{failing}"
+    late = f"{bucket_of(str(stored.bucket.address))}/tide/parts/{shard_of(failing)}/{failing}"
     if at == "DELETE":
         s3.send("DELETE", late)
     assert all(stored.has(digest) for digest in digests)

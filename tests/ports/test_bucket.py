@@ -10,7 +10,8 @@ import pytest
 from bucket_values import BIG, LARGER, SIZES, SMALL, bucket_of, cached, name, object_of, objects, opened, under_way
 
 from tests.s3 import EVERYBODY, NOBODY, SECRET, Server
-from tideline.archive.errors import BadName, DigestMismatch, PartMissing
+from tideline.archive.digests import shard_of
+from tideline.archive.errors import BadName, PartDamaged, PartMissing
 from tideline.core.errors import Stale, StorageFull, Unreachable
 from tideline.core.run import Digest
 from tideline_server.parts.bucket import BucketParts
@@ -91,7 +92,12 @@ def test_two_coordinators_share_their_parts(parts: BucketParts, other: BucketPar
 def test_only_parts_are_listed(s3: Server, bucket: str, parts: BucketParts) -> None:
     """What others have put below the prefix, or beside it, is none."""
     digest = parts.put([SMALL])
-    for stray in ("tide/parts/notes.txt", f"tide/parts/00/{digest}", f"tide/{digest[:2]}/{digest}", f"tide/partsother/{digest}"):
+    for stray in (
+        "tide/parts/notes.txt",
+        f"tide/parts/00/{digest}",
+        f"tide/{shard_of(digest)}/{digest}",
+        f"tide/partsother/{digest}",
+    ):
         s3.send("PUT", f"{bucket_of(bucket)}/{stray}", b"x")
     assert list(parts.digests()) == [digest]
 
@@ -187,17 +193,36 @@ def test_credentials_that_expire(s3: Server, parts: BucketParts) -> None:
 
 
 @pytest.mark.parametrize("damaged", [b"x" * len(SMALL), SMALL[:-1], SMALL + b"x", b""], ids=["other", "short", "long", "empty"])
-def test_a_damaged_object_is_found(s3: Server, bucket: str, other: BucketParts, parts: BucketParts, damaged: bytes) -> None:
-    """The error names the object; the damage gets no further than that, and is gone with the damaged object."""
+def test_a_damaged_object_is_set_aside(s3: Server, bucket: str, other: BucketParts, parts: BucketParts, damaged: bytes) -> None:
+    """It lies under a name of its own then, is not there, and what is written again is good."""
     digest = parts.put([SMALL])
     where = f"{bucket_of(bucket)}/{object_of(SMALL)}"
     s3.send("PUT", where, damaged)
     for ask in (other.view, other.size):
-        with pytest.raises(DigestMismatch, match=f"The bytes of {bucket}/{digest[:2]}/{digest} are not those of its name"):
+        with pytest.raises(PartDamaged, match=digest[:12]):
             ask(digest)
-    assert (cached(other), under_way(other)) == (set(), [])
+    assert (cached(other), under_way(other), other.has(digest), other.damaged()) == (set(), [], False, (digest,))
+    [kept] = [name for name in objects(s3, bucket) if name.startswith("tide/parts/damaged/")]
+    assert objects(s3, bucket)[kept] == len(damaged)
     s3.send("PUT", where, SMALL)
     assert bytes(other.view(digest)) == SMALL
+
+
+def test_damaged_bytes_are_never_there_already(s3: Server, bucket: str, parts: BucketParts) -> None:
+    """An object of the right size is read before it counts as there: one that is damaged is written again."""
+    digest = parts.put([SMALL])
+    s3.send("PUT", f"{bucket_of(bucket)}/{object_of(SMALL)}", b"x" * len(SMALL))
+    assert parts.put([SMALL]) == digest
+    parts.cache.drop(digest)
+    assert bytes(parts.view(digest)) == SMALL
+
+
+def test_a_damaged_copy_in_the_cache_is_brought_again(bucket: str, parts: BucketParts) -> None:
+    """The bucket has the good one."""
+    digest = parts.put([SMALL])
+    parts.cache.path(digest).write_bytes(b"x" * len(SMALL))
+    assert bytes(parts.view(digest)) == SMALL == parts.cache.path(digest).read_bytes()
+    assert parts.damaged() == (digest,)
 
 
 def test_a_short_object_is_written_again(s3: Server, bucket: str, parts: BucketParts) -> None:

@@ -126,12 +126,13 @@ def kept_at_last(parts: BucketParts, content: bytes) -> Digest:
 # Memory
 
 HEAVY = """
-import hashlib, json, os, sys
+import json, os, sys
 from pathlib import Path
+from tideline.archive.digests import digest_of
 from tideline.core.run import Digest
 from tideline_server.parts import open_parts
 block, times = os.urandom(1 << 20), 64
-digest = Digest(hashlib.sha256(block * times).hexdigest())
+digest = digest_of([block * times])
 parts = open_parts(sys.argv[1], Path(sys.argv[2]), 1.0)
 parts.begin()
 

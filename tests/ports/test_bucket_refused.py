@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
 import subprocess
@@ -13,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.s3 import EVERYBODY, NOBODY, SECRET, Server
+from tideline.archive.digests import digest_of
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import Digest
 from tideline_server.parts import open_parts
 
 GIGABYTES = 1.0
@@ -113,7 +112,7 @@ def test_without_the_extra_a_bucket_is_refused(bucket: str, tmp_path: Path, monk
     error = refusal(bucket, tmp_path)
     assert "the package that speaks S3 is not installed" in error.what
     assert error.todo == "pip install 'tideline[s3]'"
-    assert open_parts(str(tmp_path / "parts"), tmp_path, GIGABYTES).put([CONTENT]) == Digest(hashlib.sha256(CONTENT).hexdigest())
+    assert open_parts(str(tmp_path / "parts"), tmp_path, GIGABYTES).put([CONTENT]) == digest_of([CONTENT])
 
 
 @pytest.fixture

@@ -376,7 +376,7 @@ def test_a_waiting_part_is_found_behind_many_that_are_needed(journal: Journal) -
     began(journal)
     needed_by_all = tuple(sorted(files(*range(3 * MOST_DROPPED))))
     journal.advance(advance(JOIN, needed_by_all))
-    last = (Digest("f" * 64), 1)
+    last = (Digest("b3-" + "f" * 64), 1)
     push(journal, (*needed_by_all, last), now=15.0)
     assert journal.collect(1e6) == (last[0],)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tideline.archive.digests import digest_of
 from tideline.archive.folder import FolderParts
-from tideline.archive.parts import digest_of
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.ports.site import Head

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tideline.archive.digests import digest_of
 from tideline.archive.errors import BadName, DigestMismatch, PartMismatch, PartMissing, TooLarge
 from tideline.archive.folder import FolderParts, FolderUpload
 from tideline.archive.parts import MemoryParts, Parts
@@ -23,7 +23,7 @@ BYTES = bytes(range(256)) * 40
 
 def name(content: bytes) -> Digest:
     """The digest of bytes."""
-    return Digest(hashlib.sha256(content).hexdigest())
+    return digest_of([content])
 
 
 @pytest.fixture(params=["memory", "folder", "cache", "shared", "bucket"])
@@ -287,16 +287,15 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 from tideline.archive.folder import FolderParts
+from tideline.archive.digests import digest_of
 from tideline.core.errors import StorageFull
-from tideline.core.run import Digest
-import hashlib
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))
 parts, content = FolderParts(Path(sys.argv[1])), bytes(10000)
 def put():
     parts.put([content])
 def upload():
-    arriving = parts.upload(Digest(hashlib.sha256(content).hexdigest()), len(content))
+    arriving = parts.upload(digest_of([content]), len(content))
     try:
         for at in range(0, len(content), 1000):
             arriving.write(content[at : at + 1000])

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
+from tideline.archive.digests import digest_of
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import Digest
 from tideline_server.parts import Opened, open_parts
 
 BYTES = bytes(range(256)) * 40
-NAME = Digest(hashlib.sha256(BYTES).hexdigest())
+NAME = digest_of([BYTES])
 
 
 def opened(home: Path) -> Opened:

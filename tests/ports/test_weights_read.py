@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,9 @@ from safetensors.torch import save
 from stores import SHARED, store
 
 from tideline import nets
+from tideline.archive.digests import digest_of
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import Digest, World
+from tideline.core.run import World
 from tideline.engine.compute.initial_weights import check_initial_weights, read_initial_weights
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.model.experiment import UPLOADER
@@ -28,7 +28,7 @@ def test_weights_are_read_where_they_were_not_uploaded(request: pytest.FixtureRe
     here, there = (store(kind, request, tmp_path / name) for name in ("one", "two"))
     weights = nets.weights_of(nets.build(WORLD))
     content = save(weights)
-    digest = Digest(hashlib.sha256(content).hexdigest())
+    digest = digest_of([content])
     room = PartStore(here, MemoryJournal(), ManualClock())
     upload = room.upload_initial_weights(digest, len(content))
     with pytest.raises(ConfigRefused, match="There are no weights"):

@@ -225,7 +225,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"world": 7}, ConfigRefused, "world is an int"),
     ({"data": {"a": {"role": "source", "dataset": "digits"}}}, ConfigRefused, "data and sites both say which sites"),
     ({"roster": {"a": "source"}}, ConfigRefused, "roster differs from the sites"),
-    ({"weights": "0" * 64}, ConfigRefused, "a simulation has none that were uploaded"),
+    ({"weights": "b3-" + "0" * 64}, ConfigRefused, "a simulation has none that were uploaded"),
     ({"networks": {"mlp": build}}, ConfigRefused, "networks adds 'mlp', and there is such a network"),
     ({"networks": {"mine": 7}}, ConfigRefused, "networks: 'mine' is an int"),
     ({"networks": "no.such:thing"}, ConfigRefused, "No module named 'no'"),

@@ -15,6 +15,7 @@ from tests.acceptance.raw import SERVICE, Raw, refused
 from tests.engine.low_order import LOW_ORDER
 from tests.server.grpc_port import grpc_port_of
 from tests.synthetic import experiment
+from tideline.archive.digests import digest_of
 from tideline.core.signing import WINDOW_SECONDS
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
 from tideline.engine.model.accounts import Keys
@@ -248,7 +249,7 @@ def test_new_keys_end_a_stream_of_orders(there: tuple[Federation, Raw], how: str
 def test_new_keys_end_a_push(there: tuple[Federation, Raw], how: str) -> None:
     """Its next chunk is not taken. To the agent that is a cut: it asks where to go on."""
     federation, raw = there
-    digest, order = hashlib.sha256(b"two").hexdigest(), order_for(federation, raw)
+    digest, order = digest_of([b"two"]), order_for(federation, raw)
     head = pb.PushHead(order=order, parts=[pb.Arrival(digest=digest, size=3)]).SerializeToString()
     report = pb.ReportRequest(order=order, files=[pb.File(digest=digest, size=3)])
     chunks: queue.Queue[bytes | None] = queue.Queue()

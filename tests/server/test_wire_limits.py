@@ -17,7 +17,7 @@ from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.rpc import servicer, wire
 from tideline_server.rpc.wire import MOST_BYTES, MOST_FACTS, MOST_FILES, MOST_METRICS
 
-DIGEST = "f" * 64
+DIGEST = "b3-" + "f" * 64
 
 
 def test_every_message_has_a_limit() -> None:

@@ -19,7 +19,7 @@ from tideline.engine.site.admission import check_run, intent_digest
 from tideline.engine.site.owner import Owner
 from tideline.engine.site.rules import FREE, Approval, InitialWeights, Least, Quotas, RunRules, SiteRules, bound_of, within
 
-WEIGHTS = Digest("ab" * 32)
+WEIGHTS = Digest("b3-" + "ab" * 32)
 BRIEF = Brief(
     method="fedavg",
     config={"rate": 0.01, "rounds": 5, "batch": 32, "nesterov": True, "inner": {"source_rate": 0.5}},

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from tideline.archive.errors import DigestMismatch, PartMissing
+from tideline.archive.errors import PartMissing
 from tideline.core.algorithm import AnyAlgorithm, Methods, SiteModels, load_methods, plan_of, resolve
 from tideline.core.errors import FederationError, Malformed, MemoryLost, NotFound, Refused
 from tideline.core.record import Weights
@@ -95,7 +95,7 @@ def made_whole(vault: FolderVault, run: RunId, world: World, kept: Weights, form
 
     try:
         base = read_base(vault.parts(run), world, Digest(vault.brief(run)["base"]))
-    except (PartMissing, DigestMismatch) as cause:
+    except PartMissing as cause:
         what = f"The frozen weights of run {run} are not whole in {vault.folder.parent}"
         raise MemoryLost(what, "Give the agent's home back from a copy; the model's own part alone predicts nothing") from cause
     return whole(world, base, kept, form)

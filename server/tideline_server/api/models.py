@@ -82,7 +82,7 @@ class RunResult(BaseModel):
     config: Facts = Field(description="the method's settings, defaults included")
     world: Facts = Field(description="what all members agree on")
     seed: int
-    weights: str | None = Field(description="SHA-256 of the file of weights that it began from; null: it had none")
+    weights: str | None = Field(description="BLAKE3 of the file of weights that it began from; null: it had none")
     sample: Facts | None = Field(description="which part of the sites was asked each round; null: all that the method names")
     prior: str = Field(description="at which shares of the classes targets predict: source or em")
     rounds: int | None
@@ -92,7 +92,7 @@ class RunResult(BaseModel):
     waits_for: str = Field(description="what an open run waits for, in words")
     awaited: list[Facts] = Field(description="sites that an open run waits for: client, silent_seconds, progress")
     seconds: float | None
-    state_digest: str | None = Field(description="SHA-256 of the final state's root file; null until completed")
+    state_digest: str | None = Field(description="BLAKE3 of the final state's root file; null until completed")
     fingerprint: str = Field(description="what equal bytes depend on: torch, processor, threads")
     reference: str | None
     reference_status: str | None
@@ -131,7 +131,7 @@ class RunFiles(BaseModel):
     """The files of a completed run's final state, or of the one that its best round scored."""
 
     root: str = Field(
-        description="SHA-256 of the root, which names the others; of the last state equal to the result's state_digest"
+        description="BLAKE3 of the root, which names the others; of the last state equal to the result's state_digest"
     )
     files: list[Line] = Field(description="(digest, bytes), the root first; see /parts/{digest}")
 
@@ -139,7 +139,7 @@ class RunFiles(BaseModel):
 class Weights(BaseModel):
     """A file of weights that is here, for runs to begin from."""
 
-    digest: str = Field(description="SHA-256 of its bytes, which `weights` of an experiment names")
+    digest: str = Field(description="BLAKE3 of its bytes, which `weights` of an experiment names")
     bytes: int = Field(description="its size")
 
 

@@ -11,24 +11,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from tideline.archive.digests import PATTERN, PREFIX, Buffer, digest_of, shard_of
 from tideline.archive.errors import DigestMismatch, PartMissing
-from tideline.archive.folder import ASIDE
-from tideline.archive.layout import check_digest
-from tideline.archive.parts import Buffer, StoredPart, missing
+from tideline.archive.folder import ASIDE, DAMAGED
+from tideline.archive.parts import StoredPart, damaged, missing
 from tideline.core.errors import Stale, Unreachable
 from tideline.core.run import Digest
 from tideline_server.parts.cache import Cache
 from tideline_server.parts.s3 import LARGE, Bucket, Sending
 
 T = TypeVar("T")
-LAID = re.compile(rf"{ASIDE}/([0-9a-f]{{64}})\.[0-9a-f]{{32}}")
+LAID = re.compile(rf"(?:{ASIDE}|{DAMAGED})/({PATTERN})\.[0-9a-f]{{32}}")
 AT_ONCE = 8  # requests: a batch must be done before the database ends a transaction that says nothing
 COPIED = 5 << 30  # bytes of the largest object that S3 copies
 
 
 def object_of(digest: Digest) -> str:
     """The name of a part's object below the prefix. Raises BadName."""
-    return f"{check_digest(digest)[:2]}/{digest}"
+    return f"{shard_of(digest)}/{digest}"
 
 
 class BucketAside:
@@ -73,9 +73,9 @@ class BucketAside:
         return f"{ASIDE}/{digest}.{self._whose}"
 
 
-def laid(bucket: Bucket) -> Iterator[tuple[Digest, str, StoredPart]]:
+def laid(bucket: Bucket, within: str = ASIDE) -> Iterator[tuple[Digest, str, StoredPart]]:
     """What lies aside: the part, its copy's name, and since when."""
-    for name, entry in bucket.listed(ASIDE):
+    for name, entry in bucket.listed(within):
         if found := LAID.fullmatch(name):
             yield Digest(found[1]), name, entry
 
@@ -104,13 +104,9 @@ def at_once(work: Callable[[T], object], each: Collection[T]) -> None:
                 one.cancel()
 
 
-NAME = re.compile(r"([0-9a-f]{2})/(\1[0-9a-f]{62})")
+NAME = re.compile(rf"([0-9a-f]{{2}})/({PREFIX}\1[0-9a-f]{{62}})")
 PIECE = 1 << 20  # bytes that are passed on at once
 LOCKS = 64
-
-
-class Damaged(DigestMismatch):
-    """An object whose bytes are not those of its name. An agent, to which it is told, does not blame the line for it."""
 
 
 class BucketParts:
@@ -124,6 +120,10 @@ class BucketParts:
         """See that the bucket can be used, and forget what a killed process left half done. Raises ConfigRefused."""
         self.bucket.check()
         self.cache.sweep()
+
+    @property
+    def where(self) -> str:
+        return str(self.bucket.address)
 
     def has(self, digest: Digest) -> bool:
         # The cache does not know what another coordinator has dropped.
@@ -182,6 +182,9 @@ class BucketParts:
                 break
         return self.bucket.size(object_of(digest))  # somebody else may have brought it back
 
+    def damaged(self) -> Sequence[Digest]:
+        return (*(digest for digest, _, _ in laid(self.bucket, DAMAGED)), *self.cache.damaged())
+
     def digests(self) -> Iterable[Digest]:
         return tuple(self.inventory())
 
@@ -189,7 +192,12 @@ class BucketParts:
         return {Digest(found[2]): entry for name, entry in self.bucket.listed() if (found := NAME.fullmatch(name))}
 
     def is_stored(self, digest: Digest, size: int) -> bool:
-        return self.bucket.size(object_of(digest)) == size
+        """Whether the part's object is there, whole: it is read, since what is damaged must be written again."""
+        return self.bucket.size(object_of(digest)) == size and self.sound(digest, object_of(digest), size)
+
+    def sound(self, digest: Digest, name: str, size: int) -> bool:
+        """Whether an object's bytes are those of a part."""
+        return digest_of(self.bucket.read(name, size)) == digest
 
     def store(self, digest: Digest, size: int, content: Iterator[Buffer]) -> None:
         if self.is_stored(digest, size):
@@ -211,24 +219,35 @@ class BucketParts:
         return sending
 
     def bring(self, digest: Digest) -> memoryview:
-        """Bring a part into the cache, once for all who wait for it, and map it. Raises PartMissing and DigestMismatch."""
-        with self._bringing[int(digest[:2], 16) % LOCKS]:
+        """Bring a part into the cache, once for all who wait for it, and map it. Raises PartMissing and PartDamaged."""
+        with self._bringing[int(shard_of(digest), 16) % LOCKS]:
             with suppress(PartMissing):
                 return self.cache.view(digest)
             with suppress(DigestMismatch):
                 return self.fetch(digest)
-            return self.fetch(digest)  # the line may be to blame; if not, the object is
+            with suppress(DigestMismatch):
+                return self.fetch(digest)  # the line may be to blame; if not, the object is
+            self.put_damaged_aside(digest)
+            raise damaged(digest)
+
+    def put_damaged_aside(self, digest: Digest) -> None:
+        """Put an object aside whose bytes are not those of its name. One that is too large to be copied stays, until it is
+        written over; and what somebody has written again meanwhile comes back.
+        """
+        name, aside = object_of(digest), f"{DAMAGED}/{digest}.{uuid.uuid4().hex}"
+        if copied(self.bucket, name, aside):
+            self.bucket.drop(name)
+            if self.sound(digest, aside, self.bucket.size(aside) or 0):
+                copied(self.bucket, aside, name)
+                self.bucket.drop(aside)
 
     def fetch(self, digest: Digest) -> memoryview:
         """Read a part's object into the cache. Raises PartMissing and DigestMismatch."""
         name, size = object_of(digest), self._size(digest)
         if size is None:
-            raise missing(digest)
-        try:
-            with self.cache.relieved():
-                return self.cache.receive(digest, self.bucket.read(name, size))
-        except DigestMismatch:
-            raise Damaged(f"The bytes of {self.bucket.address}/{name} are not those of its name", "Restore that object") from None
+            raise (damaged if any(each == digest for each, _, _ in laid(self.bucket, DAMAGED)) else missing)(digest)
+        with self.cache.relieved():
+            return self.cache.receive(digest, self.bucket.read(name, size))
 
 
 class BucketUpload:

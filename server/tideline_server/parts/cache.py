@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import uuid
@@ -10,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tideline.archive.digests import Buffer, Hasher, agree
 from tideline.archive.folder import FolderParts, mapped, room, write_all
-from tideline.archive.parts import Buffer, agree
 from tideline.core.errors import StorageFull
 from tideline.core.run import Digest
 
@@ -41,14 +40,14 @@ class Cache(FolderParts):
 
     def receive(self, digest: Digest, chunks: Iterable[Buffer]) -> memoryview:
         """Keep a part that comes from elsewhere, and map it. Raises DigestMismatch, and keeps nothing that is not whole."""
-        temporary, sha = self._tmp / str(uuid.uuid4()), hashlib.sha256()
+        temporary, made = self._tmp / str(uuid.uuid4()), Hasher()
         try:
             with room(temporary), temporary.open("wb", buffering=0) as file:
                 for chunk in chunks:
-                    sha.update(chunk)
+                    made.update(chunk)
                     write_all(file.fileno(), [chunk])
                 self.fsync(file.fileno())
-            agree(digest, Digest(sha.hexdigest()))
+            agree(digest, made.digest)
             view = mapped(temporary)
             self.name(temporary, digest)
         except BaseException:

@@ -15,7 +15,8 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from tideline.archive.parts import Buffer, StoredPart
+from tideline.archive.digests import Buffer
+from tideline.archive.parts import StoredPart
 from tideline.core.errors import ConfigRefused, FederationError, StorageFull, Unreachable
 from tideline_server.parts.opening import Address, endpoint_of
 

@@ -94,7 +94,7 @@ class NotBoolean(ArchiveBroken):
 
 
 class DigestMismatch(ArchiveBroken):
-    """A part's bytes are not those of its name."""
+    """Bytes that came over a line are not those of the name that they were announced by."""
 
 
 class SealBroken(ArchiveBroken):
@@ -105,6 +105,12 @@ class SealBroken(ArchiveBroken):
 
 class PartMissing(ArchiveBroken):
     """A part that the root names is not there."""
+
+
+class PartDamaged(PartMissing):
+    """A part's bytes have changed where they lay: they are not those of its name any more. They were set aside, so that it can be
+    written again.
+    """
 
 
 class PartMismatch(ArchiveBroken):

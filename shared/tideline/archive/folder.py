@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import mmap
 import os
 import re
@@ -15,15 +14,15 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from tideline.archive.layout import check_digest
-from tideline.archive.parts import SMALL_BYTES, Buffer, StoredPart, agree, digest_of, missing, whole, within
+from tideline.archive.digests import LENGTH, PATTERN, Buffer, Hasher, agree, check_digest, digest_of, shard_of
+from tideline.archive.errors import PartMissing
+from tideline.archive.parts import SMALL_BYTES, StoredPart, damaged, missing, whole, within
 from tideline.core.errors import Malformed, Stale, StorageFull
 from tideline.core.run import Digest
 
-DIGEST_LENGTH = 64
-ASIDE = "aside"  # where lies what was put aside
-NAME = re.compile(r"[0-9a-f]{64}")  # of a part; what else lies in its folder is not ours
-LAID = re.compile(r"([0-9a-f]{64})\.[0-9a-f]{32}")  # a part's name there: its own, and whose batch it is
+ASIDE, DAMAGED = "aside", "damaged"  # where lies what was put aside, and what was found to be damaged
+NAME = re.compile(PATTERN)  # of a part; what else lies in its folder is not ours
+LAID = re.compile(rf"({PATTERN})\.[0-9a-f]{{32}}")  # a part's name in either: its own, and whose batch or which time it is
 LEFT_SECONDS = 86400.0  # how long a cut upload may wait for its sender to come back
 
 
@@ -42,8 +41,12 @@ class FolderParts:
         with room(self._tmp / "parts"):
             self._tmp.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def where(self) -> str:
+        return str(self.folder)
+
     def path(self, digest: Digest) -> Path:
-        return self.folder / check_digest(digest)[:2] / digest
+        return self.folder / shard_of(digest) / digest
 
     def has(self, digest: Digest) -> bool:
         return self.path(digest).exists() or self._recovered(digest)
@@ -52,15 +55,14 @@ class FolderParts:
         while self.has(digest):
             with suppress(FileNotFoundError):  # put aside a moment ago: once more
                 return self.path(digest).stat().st_size
-        raise missing(digest)
+        raise self._absent(digest)
 
     def view(self, digest: Digest) -> memoryview:
         while True:
-            try:
-                return mapped(self.path(digest))
-            except FileNotFoundError:
-                if not self._recovered(digest):
-                    raise missing(digest) from None
+            if (view := self._whole(digest)) is not None:
+                return view
+            if not self._recovered(digest):
+                raise self._absent(digest)
 
     def put(self, buffers: Sequence[Buffer]) -> Digest:
         digest = digest_of(buffers)
@@ -109,6 +111,9 @@ class FolderParts:
             if modified(path) < before:
                 move(path, self.path(Digest(path.stem)))
 
+    def damaged(self) -> Sequence[Digest]:
+        return tuple(Digest(path.name.partition(".")[0]) for path in self._laid(within=DAMAGED))
+
     def digests(self) -> Iterable[Digest]:
         return tuple(Digest(f.name) for f in self.folder.glob("??/*") if NAME.fullmatch(f.name))
 
@@ -124,7 +129,7 @@ class FolderParts:
         """Forget the writes that a killed process left half done. Uploads can go on, for a day."""
         before = time.time() - LEFT_SECONDS
         for leftover in self._tmp.iterdir():
-            if len(leftover.name) < DIGEST_LENGTH or modified(leftover) < before:
+            if len(leftover.name) < LENGTH or modified(leftover) < before:
                 leftover.unlink(missing_ok=True)
 
     def name(self, temporary: Path, digest: Digest) -> None:
@@ -134,8 +139,10 @@ class FolderParts:
             temporary.replace(target)
 
     def _safe(self, digest: Digest) -> bool:
-        """Whether the part is in its place. Who wrote it may have died before all of it was synced, so that is done now."""
+        """Whether the part is in its place, whole. Who wrote it may have died before all of it was synced: that is done now."""
         with suppress(FileNotFoundError):
+            if self._whole(digest) is None:
+                return False
             if self.durable:
                 sync(self.path(digest))
             self.sync([digest])
@@ -148,9 +155,30 @@ class FolderParts:
             move(path, self.path(digest))
         return self.path(digest).exists()
 
-    def _laid(self, digest: str = "") -> list[Path]:
+    def _absent(self, digest: Digest) -> PartMissing:
+        return damaged(digest) if digest in self.damaged() else missing(digest)
+
+    def _whole(self, digest: Digest) -> memoryview | None:
+        """A part's bytes, if it is in its place and they are those of its name. Else it is put aside, and looked at once more
+        where nobody else finds it: one that somebody has written again meanwhile goes back.
+        """
+        with suppress(FileNotFoundError):
+            view = mapped(self.path(digest))
+            if digest_of([view]) == digest:
+                return view
+            self._put_damaged_aside(digest)
+        return None
+
+    def _put_damaged_aside(self, digest: Digest) -> None:
+        aside = self.folder / DAMAGED / f"{digest}.{uuid.uuid4().hex}"
+        move(self.path(digest), aside)
+        with suppress(FileNotFoundError):
+            if digest_of([mapped(aside)]) == digest:
+                move(aside, self.path(digest))
+
+    def _laid(self, digest: str = "", within: str = ASIDE) -> list[Path]:
         try:
-            every = list((self.folder / ASIDE).iterdir())
+            every = list((self.folder / within).iterdir())
         except FileNotFoundError:  # nothing ever did
             return []
         return [path for path in every if path.name.startswith(digest) and LAID.fullmatch(path.name)]
@@ -220,8 +248,9 @@ class FolderUpload:
                 with room(path):
                     self._file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
                 # Go on behind what is there. Not by appending: another process may write the same bytes to the same file.
-                self._sha = hashlib.file_digest(self._file, "sha256")
-                self.offset, self._inode = self._file.tell(), os.fstat(self._file.fileno()).st_ino
+                self._made = Hasher()
+                self.offset = self._made.read(self._file)
+                self._inode = os.fstat(self._file.fileno()).st_ino
             except BaseException:
                 self.close()
                 raise
@@ -230,7 +259,7 @@ class FolderUpload:
         with self._lock:
             file = self._open()
             self.offset = within(self.offset + len(chunk), self._size)
-            self._sha.update(chunk)
+            self._made.update(chunk)
             with room(self._path):
                 write_all(file.fileno(), [chunk])
 
@@ -241,7 +270,7 @@ class FolderUpload:
                 return
             file = self._open()
             try:
-                agree(self._digest, Digest(self._sha.hexdigest()))
+                agree(self._digest, self._made.digest)
                 whole(self._digest, self.offset, self._size)
                 with room(self._path):
                     self._parts.fsync(file.fileno())

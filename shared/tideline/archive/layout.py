@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import NamedTuple, NoReturn, TypeGuard
 
 from tideline.archive import errors
+from tideline.archive.digests import check_digest
 from tideline.core.handle import AnyHandle, Handle
 from tideline.core.run import ClientId
 from tideline.core.settings import Plain
@@ -324,10 +325,3 @@ def nodes(tree: Plain) -> Iterator[list[Plain]]:
 def is_part(node: Plain) -> TypeGuard[list[Plain]]:
     """Whether a node names a part. A tuple of five texts is none: no tuple holds texts and a list beside each other."""
     return isinstance(node, list) and len(node) == 5 and node[0] == "part" and isinstance(node[3], list)
-
-
-def check_digest(text: Plain) -> str:
-    """A SHA-256 in lower-case hexadecimal: 64 characters."""
-    if not isinstance(text, str) or len(text) != 64 or set(text) - set("0123456789abcdef"):
-        raise errors.BadName(f"{str(text)[:80]!r} is not a digest")
-    return text

@@ -1,8 +1,7 @@
-"""Where files lie, named by the SHA-256 of their bytes. Here: what a store of parts is, and one in a dictionary."""
+"""Where files lie, named by the digest of their bytes. Here: what a store of parts is, and one in a dictionary."""
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -10,12 +9,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from tideline.archive.errors import DataTruncated, DigestMismatch, PartMismatch, PartMissing, TooLarge
+from tideline.archive.digests import Buffer, agree, digest_of
+from tideline.archive.errors import DataTruncated, PartDamaged, PartMismatch, PartMissing, TooLarge
 from tideline.archive.spill import Blob, Spill
 from tideline.core.errors import Malformed
 from tideline.core.run import Digest
 
-Buffer = bytes | bytearray | memoryview
 MAX_PART_BYTES = 1 << 40
 SMALL_BYTES = 1 << 16  # of a file that is read at once, so that whoever keeps its bytes keeps no file open
 MIN_CHUNK, MAX_CHUNK = 1 << 16, 1 << 20
@@ -74,19 +73,36 @@ class Aside(Protocol):
 
 
 class Parts(Protocol):
-    """A store of parts. A part that lies aside is here: `has`, `size` and `view` bring it back."""
+    """A store of parts. A part that lies aside is here: `has`, `size` and `view` bring it back.
+
+    A part whose bytes turn out to be others than those of its name is damaged: it is set aside under a name of its own, which
+    nobody but the store's owner destroys, and is not here any more, so that it can be written again.
+    """
+
+    @property
+    def where(self) -> str:
+        """The place, as its owner knows it: a folder, or a bucket's address."""
 
     def has(self, digest: Digest) -> bool:
-        """Whether the part is here, whole."""
+        """Whether the part is here. Its bytes are not looked at."""
 
     def size(self, digest: Digest) -> int:
-        """Bytes of a part. Raises PartMissing."""
+        """Bytes of a part as they lie here. Raises PartMissing."""
 
     def view(self, digest: Digest) -> memoryview:
-        """A part's bytes; writes to the view never reach the store. Raises PartMissing."""
+        """A part's bytes, which were held to its name just now; writes to the view never reach the store.
+
+        Raises PartMissing, and PartDamaged for one that was found to be damaged and has not been written again.
+        """
 
     def put(self, buffers: Sequence[Buffer]) -> Digest:
-        """Keep the joined buffers, and see them safe. A part that is already here is not written again. Raises StorageFull."""
+        """Keep the joined buffers, and see them safe. A part that is here, and not damaged, is not written again.
+
+        Raises StorageFull.
+        """
+
+    def damaged(self) -> Sequence[Digest]:
+        """The damaged parts that were set aside and that nobody has cleared away, once for each time."""
 
     def upload(self, digest: Digest, size: int, sender: str = "") -> Upload:
         """Begin, or go on with, receiving a part. Two senders of one part do not meet until it is whole.
@@ -116,24 +132,25 @@ class Parts(Protocol):
         """The parts that are here, with what is known of each."""
 
 
-def digest_of(buffers: Iterable[Buffer]) -> Digest:
-    sha = hashlib.sha256()
-    for buffer in buffers:
-        sha.update(buffer)
-    return Digest(sha.hexdigest())
-
-
 class MemoryParts:
-    """Parts in a dictionary. spill: what keeps their bytes, for many such stores; without one all are in memory."""
+    """Parts in a dictionary. spill: what keeps their bytes, for many such stores; without one all are in memory.
+
+    What lies in a spill's file is held to its name wherever it is read; memory is trusted.
+    """
 
     def __init__(self, spill: Spill | None = None) -> None:
         self._spill = spill
         self._held: dict[Digest, bytes | Blob] = {}
         self._arriving: dict[tuple[Digest, str], bytearray] = {}
         self._aside: list[MemoryAside] = []
+        self._damaged: list[Digest] = []
 
     def has(self, digest: Digest) -> bool:
         return digest in self._held or self._recovered(digest)
+
+    @property
+    def where(self) -> str:
+        return "memory"
 
     def size(self, digest: Digest) -> int:
         return len(self._get(digest))
@@ -141,7 +158,14 @@ class MemoryParts:
     def view(self, digest: Digest) -> memoryview:
         held = self._get(digest)
         # A copy, as a mapped file's private pages would be: a stray write must not reach the store.
-        return memoryview(bytearray(held)) if isinstance(held, bytes) else held.view()
+        if isinstance(held, bytes):
+            return memoryview(bytearray(held))
+        view, on_disk = held.view(), held.on_disk
+        if on_disk and digest_of([view]) != digest:
+            self._damaged.append(digest)
+            del self._held[digest]
+            raise damaged(digest)
+        return view
 
     def put(self, buffers: Sequence[Buffer]) -> Digest:
         digest = digest_of(buffers)
@@ -175,6 +199,9 @@ class MemoryParts:
     def recover(self, before: float) -> None:
         for batch in tuple(self._aside):
             batch.back()
+
+    def damaged(self) -> Sequence[Digest]:
+        return tuple(self._damaged)
 
     def digests(self) -> Iterable[Digest]:
         return tuple(self._held)
@@ -258,12 +285,6 @@ def within(offset: int, size: int) -> int:
     return offset
 
 
-def agree(wanted: Digest, got: Digest) -> None:
-    if wanted != got:
-        what = f"The bytes of part {wanted[:12]} have the digest {got[:12]}"
-        raise DigestMismatch(what, "The transfer is tried again by itself", wanted=wanted, got=got)
-
-
 def whole(digest: Digest, came: int, size: int) -> None:
     if came != size:
         raise PartMismatch(f"Part {digest[:12]} has {came} bytes; {size} were announced", "Announce the part's own size")
@@ -271,6 +292,12 @@ def whole(digest: Digest, came: int, size: int) -> None:
 
 def missing(digest: Digest) -> PartMissing:
     return PartMissing(f"Part {digest[:12]} is not here", "Send it", digest=digest)
+
+
+def damaged(digest: Digest) -> PartDamaged:
+    """The error for a part whose bytes were set aside. Of where it lies the store's owner is told: others may read this."""
+    what = f"Part {digest[:12]} is damaged: the bytes that lay there were not those of its name"
+    return PartDamaged(what, "Bring a good copy of it back", digest=digest)
 
 
 class Intake(AbstractContextManager["Intake"]):
@@ -356,8 +383,15 @@ def commit(upload: Upload) -> None:
     upload.commit()
 
 
+class Readable(Protocol):
+    """What has parts to read."""
+
+    def view(self, digest: Digest) -> memoryview:
+        """As `Parts.view`."""
+
+
 def chunks(
-    parts: Parts, wanted: Iterable[tuple[Digest, int]], most: int, clock: Callable[[], float] = time.monotonic
+    parts: Readable, wanted: Iterable[tuple[Digest, int]], most: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[memoryview]:
     """The bytes of parts from offsets on, up to `most` at once, one part mapped at a time. Raises PartMissing.
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tideline.archive import errors, layout
 from tideline.archive.checks import DTYPES, MOST, RULES, Checks, Rules, expect, under
+from tideline.archive.digests import check_digest
 from tideline.archive.layout import LIMITS, META, Entry, Limits
 from tideline.archive.parts import Parts
 from tideline.core.record import Kind, Record, Spec, Value, Weights, specs
@@ -109,7 +110,7 @@ class Reader:
             raise errors.BadMetadata(f"{path} is neither a tensor of this file nor a part")
         _, name, dtype, given, size = tree
         shape = layout.check_shape(path, dtype, given)
-        digest = Digest(layout.check_digest(name))
+        digest = Digest(check_digest(name))
         view = self.parts.view(digest)
         header = layout.parse(view)
         entry = header.entries.get(layout.PART_NAME)

@@ -22,8 +22,8 @@ from nacl.public import PrivateKey, PublicKey, SealedBox
 from nacl.signing import SigningKey, VerifyKey
 from nacl.utils import random
 
+from tideline.archive.digests import Buffer
 from tideline.archive.errors import SealBroken
-from tideline.archive.parts import Buffer
 
 CHUNK = 1 << 20
 PREFIX_BYTES, TAG_BYTES, KEY_BYTES = 16, 16, 32

@@ -85,6 +85,11 @@ class Blob:
     def __del__(self) -> None:
         self._spill.let_go(self._number, self.size)
 
+    @property
+    def on_disk(self) -> bool:
+        """Whether they lie in a file."""
+        return self._file is not None
+
     def view(self) -> memoryview:
         """The reader's own copy, or a private mapping of the file."""
         content, file = self._content, self._file

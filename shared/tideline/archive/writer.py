@@ -23,8 +23,9 @@ from torch import Tensor
 
 from tideline.archive import errors, layout
 from tideline.archive.checks import DTYPE_NAMES, RULES, Checks, Rules, expect, mistyped, under
+from tideline.archive.digests import Buffer
 from tideline.archive.layout import LIMITS
-from tideline.archive.parts import Buffer, Parts
+from tideline.archive.parts import Parts
 from tideline.core.handle import AnyHandle, Handle
 from tideline.core.record import Kind, Record, Spec, Value, Weights, is_record, specs
 from tideline.core.run import Digest

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TypedDict, cast
 
 from tideline.archive import errors, layout
+from tideline.archive.digests import check_digest
 from tideline.archive.folder import FolderParts
 from tideline.client.http import Client
 from tideline.client.output import check_out
@@ -51,7 +52,7 @@ def export_remote(client: Client, run: str, out: Path) -> Exported:
     check_out(out, SUFFIX)
     listed = client.get(f"/runs/{run}/files")
     sizes = {Digest(digest): int(size) for digest, size in listed["files"]}
-    root = Digest(layout.check_digest(listed["root"]))
+    root = Digest(check_digest(listed["root"]))
     with tempfile.TemporaryDirectory(prefix=".tideline-", dir=out.parent) as folder:
         parts = FolderParts(Path(folder), durable=False)
 
@@ -96,7 +97,7 @@ def flatten(tree: Plain, header: layout.Header) -> tuple[dict[str, layout.Entry 
         path, node = stack.pop()
         if layout.is_part(node):
             _, digest, dtype, shape, size = cast("tuple[str, str, str, Sequence[int], int]", node)
-            tensors[path] = Large(Digest(layout.check_digest(digest)), dtype, layout.check_shape(path, dtype, shape), int(size))
+            tensors[path] = Large(Digest(check_digest(digest)), dtype, layout.check_shape(path, dtype, shape), int(size))
         elif isinstance(node, dict):
             stack += [(f"{path}/{name}" if path else name, each) for name, each in node.items()]
         elif isinstance(node, list):

@@ -138,6 +138,12 @@ class Diverged(FederationError):
     """A round computed again has other bytes than the recorded one: the numerics of the machine changed."""
 
 
+class PartLost(FederationError):
+    """A part that the coordinator needs is damaged or gone, and nothing that is kept makes it again. The words say which part,
+    where it lay, and what to bring back.
+    """
+
+
 class StorageFull(FederationError):
     """There is no room for the bytes offered. Nothing was acknowledged, so nothing is lost."""
 

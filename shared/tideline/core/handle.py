@@ -24,7 +24,7 @@ T = TypeVar("T")
 class Handle(Generic[T]):
     """What is known of a sealed value to who cannot open it.
 
-    digest, size         SHA-256 and bytes of the value's file
+    digest, size         BLAKE3 and bytes of the value's file
     holder, phase, round who made it, and in which exchange
     value, to            at its holder, until it is sent: the value, and the sites that it is for; None: all of the run
     kind                 the value's record type, as the message that holds the handle declares it

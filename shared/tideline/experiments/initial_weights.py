@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from tideline import nets
-from tideline.archive.parts import Buffer, digest_of
+from tideline.archive.digests import Buffer, digest_of
 from tideline.archive.writer import file_of
 from tideline.client.http import Client
 from tideline.client.output import warn

@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from tideline.archive.checks import LAX
+from tideline.archive.digests import check_digest
 from tideline.archive.folder import FolderParts
-from tideline.archive.layout import check_digest
 from tideline.archive.parts import Parts
 from tideline.archive.reader import decode, tensors_in
 from tideline.client.answers import RunResult, ValidatedData

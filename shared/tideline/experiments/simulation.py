@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from tideline.archive.checks import LAX
-from tideline.archive.parts import digest_of
+from tideline.archive.digests import digest_of
 from tideline.archive.reader import decode
 from tideline.client.answers import Event, RunResult
 from tideline.client.export import export

@@ -12,7 +12,7 @@ from tests.archive.values import file, head
 from tideline_protos.v1 import federation_pb2 as pb
 
 PART = file(head())
-DIGEST = "0" * 64
+DIGEST = "b3-" + "0" * 64
 HUGE = (1 << 64) - 1
 
 

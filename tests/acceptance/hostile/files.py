@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.feddadil.messages import Atoms
 from tideline.archive import layout
 from tideline.archive.checks import LAX
+from tideline.archive.digests import digest_of
 from tideline.archive.parts import MemoryParts
 from tideline.archive.reader import decode
 from tideline.archive.writer import encode
@@ -108,7 +108,7 @@ def learnt(change: Callable[[Atoms], Cloud], kind: str, words: str) -> Lie:
 def named(times: int, kind: str, words: str) -> Lie:
     """A root that names one small part again and again."""
     small = file(head(tensor=entry()), EIGHT)
-    part = ["part", hashlib.sha256(small).hexdigest(), "F32", [2], len(small)]
+    part = ["part", digest_of([small]), "F32", [2], len(small)]
     made = root({"model": {f"t{i}": part for i in range(times)}, "samples": 1})
     return Lie(lambda liar: liar.answered(liar.at_work(), made, small), kind, words)
 
@@ -164,7 +164,9 @@ FILES: Mapping[str, Lie] = {
     "zstd bomb as a part": told(ZSTD_BOMB, "HeaderTooLarge", "the limit is 67108864"),
     "pickle as a part": told(b"\x80\x04cos\nsystem\n(S'true'\ntR.", "HeaderTooLarge", "the limit is 67108864"),
     "part that nobody sent": told(
-        root({"model": {"x": ["part", "0" * 64, "F32", [2], 8]}, "samples": 1}), "Undeclared", "not those that its root names"
+        root({"model": {"x": ["part", "b3-" + "0" * 64, "F32", [2], 8]}, "samples": 1}),
+        "Undeclared",
+        "not those that its root names",
     ),
     "record without its fields": told(root({"samples": 1}), "Missing", "model"),
     "record with one field more": told(root({"model": {}, "samples": 1, "rows": 7}), "Undeclared", "rows"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from tests.acceptance.conftest import WORLD
 from tests.acceptance.harness import Net
 from tests.acceptance.raw import SECONDS, SERVICE, Raw, refused
+from tideline.archive.digests import digest_of
 from tideline_protos.v1 import federation_pb2 as pb
 
 NAME, PUPIL = "liar", "pupil"
@@ -73,7 +73,7 @@ class Liar(Raw):
 
     def push(self, order: pb.Order, content: bytes, more: bytes = b"", **said: Any) -> str:
         """A part of these bytes; `said` lies about it. Gives its digest."""
-        digest = hashlib.sha256(content).hexdigest()
+        digest = digest_of([content])
         arrival = pb.Arrival(**{"digest": digest, "size": len(content)} | said)
         head = pb.PushHead(order=order.id, parts=[arrival]).SerializeToString()
         told = content + more

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tests.acceptance.conftest import WORLD
 from tests.acceptance.hostile.false_coordinator import altered
 from tests.archive.values import file, head
+from tideline.archive.digests import digest_of
 from tideline_protos.v1 import federation_pb2 as pb
 
 BAD = file(head(), size=1 << 20)
@@ -27,12 +27,12 @@ class Order:
 
 def with_part(content: bytes, size: int | None = None, digest: str | None = None) -> Callable[[pb.Order], pb.Order]:
     """An order whose message is this file."""
-    named = pb.File(digest=digest or hashlib.sha256(content).hexdigest(), size=len(content) if size is None else size)
+    named = pb.File(digest=digest or digest_of([content]), size=len(content) if size is None else size)
     return lambda order: altered(order, files=[named])
 
 
 SAMPLES = {"phase": "join", "step": "join", "field": "rows", "dims": "", "exposure": "samples", "audience": ["coordinator"]}
-NOBODY = "0" * 64
+NOBODY = "b3-" + "0" * 64
 ORDERS: Mapping[str, Order] = {
     "run that is a path": Order(lambda o: altered(o, run="../outside"), "Malformed", "cannot name a run"),
     "run that is absolute": Order(lambda o: altered(o, run="/tmp/outside"), "Malformed", "cannot name a run"),

@@ -72,7 +72,7 @@ def test_an_order_that_lies(victim: Victim, name: str) -> None:
 
 def test_a_receipt_that_asks_for_more(victim: Victim) -> None:
     """Of what lies at a site, only files of the reply can be asked for, whatever a receipt names. Chunk sizes do no harm."""
-    for digest in ("../../keys.json", "0" * 64):
+    for digest in ("../../keys.json", "b3-" + "0" * 64):
         missing = [pb.Missing(digest=digest, offset=(1 << 64) - 1)]
         victim.coordinator.receipts.put(pb.Receipt(verdict="missing", missing=missing, chunk=(1 << 32) - 1))
         order = victim.honest()

@@ -35,7 +35,7 @@ CODES = {
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-digests = texts | st.just("0" * 64)
+digests = texts | st.just("b3-" + "0" * 64)
 sizes = st.integers(0, (1 << 64) - 1)
 files = st.lists(st.builds(pb.File, digest=digests, size=sizes), max_size=3)
 failures = st.none() | st.builds(pb.Failure, kind=texts, what=texts)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from api_world import Coordinator, refused
 
+from tideline.archive.digests import digest_of
 from tideline.archive.layout import parse
 from tideline_server.api.routes.files import CHUNK_BYTES, chunks
 
@@ -16,7 +15,7 @@ def test_a_final_state_can_be_rebuilt(finished: tuple[Coordinator, str]) -> None
     named = coordinator.get(f"/runs/{run}/files").json()
     assert named["root"] == named["files"][0][0] == coordinator.get(f"/runs/{run}").json()["state_digest"]
     got = [coordinator.get(f"/parts/{digest}?run={run}") for digest, _ in named["files"]]
-    assert [[hashlib.sha256(g.content).hexdigest(), len(g.content)] for g in got] == named["files"]
+    assert [[digest_of([g.content]), len(g.content)] for g in got] == named["files"]
     assert all(g.headers["content-length"] == str(len(g.content)) for g in got)
     assert [list(each) for each in parse(memoryview(got[0].content)).parts] == named["files"][1:]
 
@@ -25,7 +24,7 @@ def test_there_is_no_final_state_before_the_end(coordinator: Coordinator) -> Non
     """An open and a cancelled run are a conflict, with their status."""
     run = coordinator.start()
     assert "is waiting" in refused(coordinator.get(f"/runs/{run}/files"), 409, "Refused")["detail"]
-    refused(coordinator.get(f"/parts/{'0' * 64}?run={run}"), 409, "Refused")
+    refused(coordinator.get(f"/parts/b3-{'0' * 64}?run={run}"), 409, "Refused")
     coordinator.post(f"/runs/{run}/cancel")
     assert "is cancelled" in refused(coordinator.get(f"/runs/{run}/files"), 409, "Refused")["detail"]
 
@@ -57,7 +56,7 @@ def test_a_digest_alone_opens_nothing(coordinator: Coordinator) -> None:
 def test_a_part_needs_its_run_and_a_whole_digest(finished: tuple[Coordinator, str]) -> None:
     """Without a run, or with something that is no digest, nothing is looked for."""
     coordinator, run = finished
-    refused(coordinator.get(f"/parts/{'0' * 64}"), 422, "ConfigRefused", "run")
+    refused(coordinator.get(f"/parts/b3-{'0' * 64}"), 422, "ConfigRefused", "run")
     refused(coordinator.get(f"/parts/..%2Fsecret?run={run}"), 404, "NotFound")
     refused(coordinator.get(f"/parts/abc?run={run}"), 422, "ConfigRefused", "digest")
 

@@ -85,7 +85,7 @@ def test_a_role_opens_what_it_covers(held: tuple[Coordinator, KeyRole, dict[str,
     """Anything but a 403 for who may; for who may not a sentence, and not a byte of the body is read."""
     method, _, path = name.partition(" ")
     door, role, headers = held
-    path = path.format(run="nosuch", name="nosuch", digest="0" * 64)
+    path = path.format(run="nosuch", name="nosuch", digest="b3-" + "0" * 64)
 
     async def endless() -> AsyncIterator[bytes]:
         raise AssertionError("read")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from safetensors.torch import save
 
 from tideline import nets
 from tideline.algorithms import METHODS
+from tideline.archive.digests import digest_of
 from tideline.archive.folder import FolderParts
 from tideline.core.run import World
 from tideline.core.settings import parse
@@ -35,7 +35,7 @@ def network(seed: int = 1) -> bytes:
 
 def at(content: bytes) -> str:
     """Where a file is uploaded."""
-    return f"/weights/{hashlib.sha256(content).hexdigest()}"
+    return f"/weights/{digest_of([content])}"
 
 
 def put(coordinator: Coordinator, content: bytes, path: str = "", **headers: str) -> httpx.Response:
@@ -88,7 +88,7 @@ def test_a_file_is_uploaded_once_and_a_run_begins_from_it(coordinator: Coordinat
 def test_other_bytes_than_the_address_says(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> None:
     """422 with both digests, and nothing stays."""
     coordinator: Coordinator = request.getfixturevalue("coordinator" if kind == "memory" else "on_disk")
-    wanted, got = "ab" * 32, hashlib.sha256(b"other").hexdigest()
+    wanted, got = "b3-" + "ab" * 32, digest_of([b"other"])
     error = refused(put(coordinator, b"other", f"/weights/{wanted}"), 422, "ConfigRefused", "digest")
     assert wanted in error["detail"] and got in error["detail"] and error["context"]["digest"] == got
     assert site_data(coordinator) == [] and not [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -216,7 +216,7 @@ def test_a_viewer_brings_nothing(method: str) -> None:
 
 def test_a_run_from_weights_that_are_not_here(coordinator: Coordinator) -> None:
     """422 at their place, with what to do; no run is begun, also where they were here and are collected."""
-    for digest in ("0" * 64, at(network()).removeprefix("/weights/")):
+    for digest in ("b3-" + "0" * 64, at(network()).removeprefix("/weights/")):
         error = refused(coordinator.post("/runs", EXPERIMENT | {"weights": digest}), 422, "ConfigRefused", "weights")
         assert "PUT /weights" in error["todo"]
         put(coordinator, network())

@@ -13,6 +13,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from tideline.archive.digests import PATTERN
 from tideline.archive.errors import DataTruncated, DigestMismatch, TooLarge
 from tideline.archive.parts import Upload
 from tideline.core.errors import ConfigRefused, Malformed, NotFound, PermissionRefused, Refused
@@ -43,7 +44,7 @@ BYTES: Responses = {
 
 FINAL, BEST = "final", "best"
 Which = Annotated[Literal["final", "best"], Query(description="the run's last state, or the one that its best round scored")]
-PartDigest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="SHA-256 of the bytes")]
+PartDigest = Annotated[str, Path(pattern=f"^{PATTERN}$", description="BLAKE3 of the bytes: b3- and 64 hexadecimal digits")]
 OfRun = Annotated[str, Query(pattern=r"^[A-Za-z0-9._-]{1,80}$", description="the completed run whose state names the file")]
 
 
@@ -140,7 +141,7 @@ def weights_here(services: Given, digest: PartDigest, request: Request) -> Weigh
 
 @weights.put("/{digest}", status_code=201, summary="Upload weights", response_model=Weights, openapi_extra=BODY, responses=TAKEN)
 async def put_weights(services: Given, digest: PartDigest, request: Request) -> Response:
-    """The body is a safetensors file, whose SHA-256 stands in the address. It waits an hour for a run that names it, then goes.
+    """The body is a safetensors file, whose digest stands in the address. It waits an hour for a run that names it, then goes.
 
     Sent again, it waits anew. Only a run that names it reads it.
     """
@@ -196,7 +197,7 @@ async def take(services: Services, digest: Digest, size: int, body: AsyncIterato
         await run_in_threadpool(finish_upload, services, upload, size)
     except DigestMismatch as error:
         got = str(error.context["got"])
-        what = f"The file's SHA-256 is {got}; the address says {digest}"
+        what = f"The file's digest is {got}; the address says {digest}"
         todo = "Send the file that the address names, or name this one"
         raise ConfigRefused(what, todo, path="digest", digest=got) from None
     finally:

@@ -24,12 +24,14 @@ MOST_WORDS = 500  # characters of a reason
 MOST_SETTINGS = 8192  # characters of a run's settings that are written out
 HASH = 16  # characters by which a token or a key is known
 
+PART_MENDED = "part_mended"
 KINDS = (
     BEGUN,
     *("invited", "enrolled", "approved", "revoked", "rotation_asked", "rotated", "roles_changed", "key_made", "key_ended"),
     *("run_started", "run_resumed", *(f"run_{s.value}" for s in (Status.STALLED, Status.COMPLETED, Status.FAILED))),
     *(f"run_{Status.CANCELLED.value}", "round_closed", "asked_again"),
     *("reply_accepted", "reply_late", "reply_failed", "reply_refused", "sign_in_refused", "parts_swept"),
+    *(PART_MENDED, "parts_verified"),
 )
 
 
@@ -80,6 +82,17 @@ def key_ended(name: str, now: float, by: str) -> AuditEvent:
 def parts_swept(dropped: int, freed: int, by: str, now: float) -> AuditEvent:
     """A person had parts destroyed that nothing needs: how many, and their bytes."""
     return AuditEvent("parts_swept", now, by, details={"dropped": dropped, "freed": freed})
+
+
+def part_mended(run: str, part: str, how: str, client: str, now: float) -> AuditEvent:
+    """A part of a run's was damaged or gone, and is made again."""
+    return AuditEvent(PART_MENDED, now, client=client, run=run, details={"part": part, "how": how})
+
+
+def parts_verified(damaged: Collection[str], by: str, now: float) -> AuditEvent:
+    """Parts were read and found to be damaged: how many, and the first of them."""
+    details = {"damaged": len(damaged), "parts": sorted(damaged)[:MOST_FILES]}
+    return AuditEvent("parts_verified", now, by, details=details)
 
 
 def run_started(row: RunRow, by: str) -> AuditEvent:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tideline import nets
 from tideline.archive.errors import PartMissing
-from tideline.archive.parts import Parts, agree, digest_of
+from tideline.archive.parts import Parts
 from tideline.archive.reader import tensors_in
 from tideline.core.errors import ConfigRefused, DataRefused, Malformed
 from tideline.core.record import Weights
@@ -51,11 +51,9 @@ def check_start(parts: Parts, world: World, digest: str, takes: bool) -> Start:
 def read_base(parts: Parts, world: World, digest: Digest) -> Weights:
     """The frozen tensors, and of those that train what is there.
 
-    Raises PartMissing, DigestMismatch where the file is not as it came, and as the check.
+    Raises PartMissing, PartDamaged where the file is not as it came, and as the check.
     """
-    view = parts.view(digest)
-    agree(digest, digest_of([view]))  # it lies here for the whole run, and a site's need not survive a power cut
-    return frozen.base_of(world, checked(state_dict_in(tensors_in(view))))
+    return frozen.base_of(world, checked(state_dict_in(tensors_in(parts.view(digest)))))
 
 
 def to_begin_from(parts: Parts, spec: RunSpec, seen: World, takes: bool) -> Weights | None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from tideline.archive.parts import digest_of
+from tideline.archive.digests import digest_of
 from tideline.archive.writer import file_of
 from tideline.core.errors import ConfigRefused, DataRefused, PolicyRefused
 from tideline.core.record import Record

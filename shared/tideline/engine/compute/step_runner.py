@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from tideline.archive.checks import LAX, MOST, Rules
-from tideline.archive.errors import DigestMismatch, PartMissing
+from tideline.archive.errors import PartDamaged, PartMissing
 from tideline.archive.parts import Parts
 from tideline.archive.reader import decode, files_of
 from tideline.archive.readings import Orders
@@ -32,6 +32,7 @@ from tideline.engine.compute.inline import reproducible
 from tideline.engine.compute.kept_data import KeptData, bytes_of
 from tideline.engine.compute.limits import check_base, check_rows, clipped
 from tideline.engine.model.brief import Brief
+from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import NO_LIMITS, Done, Job, OpenSiteData, SiteData
 from tideline.learning.in_world import statistics_in
@@ -181,7 +182,7 @@ class StepRunner:
             outcome = replace(outcome, message=clipped(outcome.message, order, job.limits.clip))
         message = guarded(step.name, encode, outcome.message, parts, replace(rules, maker=maker))
         if outcome.memory is memory and job.memory is not None:
-            kept = files_of(job.memory, parts)
+            kept = self.kept_files(job.memory, parts)
         else:
             kept = guarded(step.name, encode, outcome.memory, parts, LAX).files
         outputs = () if outcome.outputs is None else guarded(step.name, encode, outcome.outputs, parts, LAX).files
@@ -229,8 +230,14 @@ class StepRunner:
             kept: Record = decode(algorithm.memory, job.memory, self.parts_of(job.run), LAX)
             return kept
         except PartMissing as cause:
-            what = "This site's memory of the run is no longer whole"
-            raise MemoryLost(what, "Restore the agent's home directory, or begin the run again") from cause
+            raise memory_lost(cause) from cause
+
+    def kept_files(self, memory: Digest, parts: Parts) -> Files:
+        """The files of a memory that a step left as it was. Raises MemoryLost."""
+        try:
+            return files_of(memory, parts)
+        except PartMissing as cause:
+            raise memory_lost(cause) from cause
 
     def seen(self, site_data: SiteData, view: View, brief: Brief, config: Settings) -> tuple[Data, Data | None]:
         """A step's rows, and those for validation where it has a use for them: to score, or to stop training early by labels.
@@ -261,7 +268,7 @@ class StepRunner:
             kept: Outputs = decode(Outputs, job.outputs[run], self.parts_of(job.run), LAX)
             return kept
         except PartMissing as cause:
-            what = f"What the run {run} predicted here is no longer whole"
+            what = f"What the run {run} predicted here is no longer whole: {cause.what}"
             raise MemoryLost(what, "Restore the agent's home directory, or begin the rehearsal again") from cause
 
     def rows(self, site_data: SiteData, view: View, role: Role) -> Data:
@@ -298,24 +305,29 @@ class StepRunner:
         return played(world) if base is None else played(world, partial(self.frozen_weights, world, base), base.digest)
 
     def encoder(self, world: World, base: Base) -> Encoder:
-        """The frozen encoder of a run's network. Raises MemoryLost where its file is gone, or not as it came."""
+        """The frozen encoder of a run's network. Raises as `frozen_weights` does."""
         weights = self.frozen_weights(world, base)
         return Encoder(
             world=world, weights=weights, device=self.device, threads=base.threads, base=base.digest, folder=self._features
         )
 
     def frozen_weights(self, world: World, base: Base) -> Weights:
-        """The tensors of the file that has the frozen ones. Raises MemoryLost where it is gone, or not as it came."""
+        """The tensors of the file that has the frozen ones. Raises MemoryLost where it is gone, PartDamaged where it is not as it
+        came.
+        """
         parts = self.parts_of(base.run)
         try:
             return read_base(parts, world, base.digest)
-        except DigestMismatch as cause:
-            parts.drop(base.digest)
-            what = "The frozen weights of the run were not as they had come to this site"
-            raise MemoryLost(what, "They are fetched again with the next order; look at the disk of the agent's home") from cause
+        except PartDamaged:
+            raise  # they came with the order, and are fetched again
         except PartMissing as cause:
             what = "The frozen weights of the run are no longer whole at this site"
             raise MemoryLost(what, "Restore the agent's home directory, or begin the run again") from cause
+
+
+def memory_lost(cause: PartMissing) -> MemoryLost:
+    what = f"This site's memory of the run is no longer whole: {cause.what}"
+    return MemoryLost(what, "Restore the agent's home directory, or begin the run again")
 
 
 def agree_on_memory(algorithm: AnyAlgorithm, brief: Brief) -> None:

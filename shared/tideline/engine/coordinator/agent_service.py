@@ -17,6 +17,7 @@ from tideline.core.errors import FederationError, IdentityRefused, Malformed, No
 from tideline.core.notes import Level, Note
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
+from tideline.engine.coordinator.mending import MendedParts, Mender, mended_or_stalled
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.model.brief import brief_of, with_peers
 from tideline.engine.model.joins import check_join, kept
@@ -61,6 +62,7 @@ class AgentService:
         self._living: set[ClientId] = set()  # of whom that is not written yet
         self._facts: dict[RunId, RunRow] = {}
         self._whose: dict[OrderId, tuple[ClientId, RunId]] = {}
+        self.mender = Mender(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock)
 
     def orders(self, client: ClientId) -> tuple[Order, ...]:
         """The client's open orders. The same order may be offered any number of times."""
@@ -117,7 +119,7 @@ class AgentService:
             if digest not in sizes:
                 raise NotFound(f"Order {order[:8]} names no part {digest[:12]}")
         total = sum(sizes[digest] - offset for digest, offset in wanted)
-        return chunks(self.part_store.parts, wanted, chunk_size(total, streams))
+        return chunks(MendedParts(self.mender, row.run), wanted, chunk_size(total, streams))
 
     def sent(self, order: OrderId, nbytes: int) -> None:
         with self._lock:
@@ -176,11 +178,20 @@ class AgentService:
         except Malformed as error:
             if self.overtaken(row, reply):
                 return self.judge(self.own(row.client, row.id), reply)
+            if isinstance(error, PartMissing) and self.ours(error, reply):
+                mended_or_stalled(self.mender, row.run, error)
+                return self.judge(self.own(row.client, row.id), reply)
             return self.refuse(row, reply, error)
         return self.close(row, kept(reply), OrderStatus.ANSWERED)
 
     def missing(self, row: OrderRow, reply: Reply) -> tuple[tuple[Digest, int], ...]:
         return self.part_store.missing(tuple(dict.fromkeys((*reply.files, *ciphers(reply.sealed)))), row.run, row.client)
+
+    def ours(self, error: PartMissing, reply: Reply) -> bool:
+        """Whether what a check lacks is the coordinator's own: a part of what was sent, and not of the reply."""
+        lacking = error.context.get("digest")
+        own = {digest for digest, _ in (*reply.files, *ciphers(reply.sealed))}
+        return isinstance(lacking, str) and lacking not in own and not self.part_store.parts.has(Digest(lacking))
 
     def overtaken(self, row: OrderRow, reply: Reply) -> bool:
         """Whether the round has closed, or parts were collected, while the reply was checked: that is no fault of its own."""
@@ -208,7 +219,8 @@ class AgentService:
         if [d for d, _ in header.parts] != [d for d, _ in reply.files[1:]]:
             raise Undeclared("The reply's files are not those that its root names")
         for digest, size in (*reply.files, *ciphers(reply.sealed)):
-            if self.part_store.parts.size(digest) != size:
+            # A part that is here is not what another was told to be; one that is damaged has any size, and is sent again.
+            if self.part_store.parts.size(digest) != size and len(self.part_store.parts.view(digest)) != size:
                 raise PartMismatch(f"Part {digest[:12]} has not the {size} bytes that the reply tells")
         if reply.sealed or header.handles:
             check_envelopes(row, run, reply, header.handles, self.journal.client(row.client))

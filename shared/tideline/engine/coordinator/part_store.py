@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tideline.archive.parts import Parts, Upload
-from tideline.core.errors import ConfigRefused, FederationError
+from tideline.core.errors import ConfigRefused, FederationError, Unreachable
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.audit import entries
 from tideline.engine.model.experiment import UPLOADER
@@ -103,6 +103,12 @@ class PartStore:
                 "Give --parts the place that its other coordinators have, or bring the parts there; or begin with a new database",
                 path="parts",
             )
+
+    def check_here(self) -> None:
+        """Raises Unreachable where the parts as a whole are away, such as a disk that is not mounted: no run is to blame."""
+        marker = self.journal.marker()
+        if marker is not None and not self.parts.has(marker):
+            raise Unreachable("The coordinator's parts are away", "Bring them back; the round is closed again by itself")
 
     def sweep(self, by: str = "") -> Swept:
         """Find parts that no row names, such as a process leaves that was killed before it wrote one; then collect.

@@ -9,6 +9,8 @@ from tideline.core.algorithm import CLASS_COUNTS, NORMALISE, STORE_BEST
 from tideline.core.privacy import Clause, Contract, Exposure, to_json
 from tideline.core.run import ClientId, Prior, Role, RunId, plain_world
 from tideline.core.settings import plain
+from tideline.engine.audit.entries import PART_MENDED
+from tideline.engine.audit.log import About
 from tideline.engine.coordinator.scheduler import progress_of, waiting_of, waits_for
 from tideline.engine.coordinator.scores import chance_notes, recalls_in, scores_in, selection_in, selection_notes
 from tideline.engine.coordinator.verdicts import verdict_notes, verdict_of
@@ -31,6 +33,7 @@ from tideline.engine.model.verdicts import Verdict
 from tideline.engine.peers.relay import notes
 from tideline.engine.ports.journal import Journal
 
+MOST_MENDED = 1000  # parts that were made again, as far as they are counted
 MOST_POINTS = 5_000  # of a curve: beyond that it tells means
 Lines = tuple[OrderLine, ...]
 Sites = Mapping[ClientId, SiteTotals]
@@ -61,6 +64,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         *selection_notes(selected, ended),
         *chance_notes(scores, run.roster, run.spec.world.classes, ended),
         *verdict_notes(verdict, ended),
+        *mending_notes(journal, run),
     )
     return {
         "run": run.id,
@@ -97,6 +101,17 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "history": measured(journal, run) if history else None,
         "contract": to_json(run.contract),
     }
+
+
+def mending_notes(journal: Journal, run: RunRow) -> tuple[str, ...]:
+    """That parts of the run were damaged or gone, and made again: the numbers are those of the parts as they were."""
+    found = journal.audit(about=About(run=run.id, kind=PART_MENDED), limit=MOST_MENDED)
+    if not found:
+        return ()
+    count = f"{len(found)} parts of this run were" if len(found) > 1 else "A part of this run was"
+    more = " or more" if len(found) == MOST_MENDED else ""
+    first = f"{str(found[0].details['part'])[:12]}: {found[0].details['how']}"
+    return (f"{count.replace(' parts', f'{more} parts')} damaged or gone, and made again to the same bytes ({first})",)
 
 
 def sites_of(journal: Journal, run: RunRow, now_open: Lines) -> Sites:

@@ -9,6 +9,7 @@ from tideline.core.errors import NotFound, Refused, RosterRefused
 from tideline.core.run import ClientId, Digest, Prior, Role, RunId, RunSpec, World
 from tideline.core.settings import Plain, nearest, plain
 from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
+from tideline.engine.coordinator.history import next_attempt
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
 from tideline.engine.coordinator.rehearsals import Child, comparing, laid_out, placed, request_of
 from tideline.engine.model.accounts import Client, Keys, Standing
@@ -22,7 +23,7 @@ from tideline.engine.model.experiment import (
     read_experiment,
     weights_missing,
 )
-from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, hashed, new_order, order_id, seed_for
+from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, hashed, new_order, seed_for
 from tideline.engine.model.runs import JOIN, OPEN, RunRow, Status
 from tideline.engine.model.totals import newest
 from tideline.engine.model.transitions import revocation
@@ -245,13 +246,6 @@ class RunService:
         if row is None:
             raise NotFound(f"There is no run {run!r}", f"See the list of runs{nearest(run, self.journal.run_ids())}")
         return row
-
-
-def next_attempt(order: OrderRow, after: int, now: float) -> OrderRow:
-    """The same order once more: same seed, new name. after: the cursor of the client's last reply."""
-    attempt = order.attempt + 1
-    row = new_order(order.run, order.cursor, order.client, order.files, order.seed, after, now)
-    return replace(row, id=order_id(order.run, order.cursor, order.client, attempt), attempt=attempt, sealed=order.sealed)
 
 
 def joins(row: RunRow, now: float) -> list[OrderRow]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tideline.archive.errors import PartMissing
 from tideline.core.algorithm import STORE_BEST
-from tideline.core.errors import Diverged, FederationError, Overtaken, StepFailed, StorageFull, Unreachable
+from tideline.core.errors import Diverged, FederationError, Overtaken, PartLost, StepFailed, StorageFull, Unreachable
 from tideline.core.phase import VALIDATION
-from tideline.core.run import ClientId, Digest, Draw, Member, Roster, RunId, Selection, Waiting
+from tideline.core.run import ClientId, Draw, Member, Roster, RunId, Selection, Waiting
 from tideline.core.settings import Plain
+from tideline.engine.coordinator.history import messages, recorded, since_checkpoint
+from tideline.engine.coordinator.mending import Mender
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.scores import news, scored_state
 from tideline.engine.model.accounts import Standing
@@ -21,7 +24,7 @@ from tideline.engine.model.runs import FINAL, JOIN, OPEN, Lease, RoundRow, RunRo
 from tideline.engine.model.totals import AnyOrder, RoundTotals, newest
 from tideline.engine.peers.relay import shut_out
 from tideline.engine.ports.clock import SILENT, Bell, Clock, Meter
-from tideline.engine.ports.compute import BeginRequest, Checkpoint, CloseRequest, Compute, NextRound, RecordedRound
+from tideline.engine.ports.compute import BeginRequest, CloseRequest, Compute, NextRound
 from tideline.engine.ports.journal import Advance, Journal
 
 
@@ -138,6 +141,7 @@ class Scheduler:
     ) -> None:
         self.journal, self.part_store, self.compute, self.bell, self.clock = journal, part_store, compute, bell, clock
         self.meter = meter
+        self.mender = Mender(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock)
 
     def turn(self, run_id: RunId, token: int | None = None) -> float | None:
         """Close every round that is ready. The time of the next call at the latest; None when the run is not open.
@@ -208,8 +212,7 @@ class Scheduler:
         reasons += [f"{client}: no answer in time" for client in sorted(progress.waiting)]
         came = f"{len(progress.answered)} of {progress.asked} sites answered{lacking(run, progress)}"
         cause = f"{place(run)}: {came}. {'; '.join(reasons)}"
-        self.journal.set_status(run.id, OPEN, Status.STALLED, cause, self.clock.now(), token)
-        self.rings(run)
+        self.set_stalled(run, cause, token)
 
     def try_close(self, run: RunRow, asked: tuple[OrderRow, ...], token: int | None) -> None:
         """asked: the newest order of each client that the round asks."""
@@ -218,18 +221,29 @@ class Scheduler:
             ended = self.close(run, asked, answered, token)
         except (Unreachable, StorageFull, Overtaken):
             raise  # not the run's trouble: nothing was written, and a later turn, here or elsewhere, does it
+        except PartMissing as error:
+            self.mend(run, error, token)
+            ended = False
         except FederationError as error:
-            self.room_is_ours(error)
+            self.part_store.check_here()
             self.fail(run, error, token, () if run.cursor == JOIN else tuple(o.client for o in answered))
             ended = True
         self.part_store.tidy(at_once=ended)
 
-    def room_is_ours(self, error: FederationError) -> None:
-        """Raises Unreachable where the parts as a whole are away, such as a disk that is not mounted: that is no run's fault."""
-        marker = self.journal.marker()
-        if marker is not None and not self.part_store.parts.has(marker):
-            what = "The coordinator's parts are away"
-            raise Unreachable(what, "Bring them back; the round is closed again by itself") from error
+    def mend(self, run: RunRow, error: PartMissing, token: int | None) -> None:
+        """See that a part is here again that the fold lacks; the round is judged anew then. Else a person has to look."""
+        try:
+            mending = self.mender.mend(run.id, error)
+        except PartLost as lost:
+            self.set_stalled(run, f"{place(run)}: {lost}", token)
+            return
+        if mending.asked is not None and self.late(run):
+            cause = f"{place(run)}: the reply of {mending.asked} was damaged here, and is asked for again. Resume the run"
+            self.set_stalled(run, cause, token)
+
+    def set_stalled(self, run: RunRow, cause: str, token: int | None) -> None:
+        self.journal.set_status(run.id, OPEN, Status.STALLED, cause, self.clock.now(), token)
+        self.rings(run)
 
     def close(self, run: RunRow, asked: tuple[OrderRow, ...], answered: list[OrderRow], token: int | None) -> bool:
         """One fold and one transaction; whether the run has ended with it."""
@@ -244,7 +258,7 @@ class Scheduler:
             self.leave_out(run)
             made = self.compute.begin(BeginRequest(run.spec, members, with_checkpoint, self.available(run)))
         else:
-            checkpoint, history = self.history(run, rounds)
+            checkpoint, history = since_checkpoint(self.journal, run, rounds)
             closing = recorded(run.cursor, messages(asked), answered)
             made = self.compute.close(
                 CloseRequest(
@@ -289,15 +303,6 @@ class Scheduler:
         since = self.clock.now() - HEARD_SECONDS
         known = (c for c in self.journal.clients() if c.name in run.roster and c.standing is Standing.APPROVED)
         return frozenset(c.name for c in known if c.seen >= since)
-
-    def history(self, run: RunRow, rounds: tuple[RoundRow, ...]) -> tuple[Checkpoint, tuple[RecordedRound, ...]]:
-        last = max(i for i, r in enumerate(rounds) if r.state)
-        past = tuple(self.recorded(run, r) for r in rounds[last + 1 :])
-        return Checkpoint(rounds[last].next_cursor, rounds[last].state[0][0]), past
-
-    def recorded(self, run: RunRow, closed: RoundRow) -> RecordedRound:
-        orders, folded = newest(self.journal.orders(run.id, closed.cursor)), set(closed.folded)
-        return recorded(closed.cursor, closed.asked, [o for o in orders if o.client in folded])
 
     def advance(self, run: RunRow, rounds: Sequence[RoundRow], made: NextRound, members: Roster) -> Advance:
         """rounds: from the last checkpoint but one on, with the one that is being closed."""
@@ -350,18 +355,6 @@ class Scheduler:
         whose = suspects(folded) if folded and isinstance(error, StepFailed) else ""
         self.journal.set_status(run.id, OPEN, Status.FAILED, f"{place(run)}: {word}{error}{whose}", self.clock.now(), token)
         self.rings(run)
-
-
-def messages(asked: Iterable[OrderRow]) -> dict[ClientId, Digest]:
-    """The root of what each client was sent; a join sends nothing."""
-    return {o.client: m for o in asked if (m := o.message)}
-
-
-def recorded(cursor: int, asked: Mapping[ClientId, Digest], answered: Iterable[OrderRow]) -> RecordedRound:
-    """A round as it is folded, now or once more: with the replies of these orders."""
-    replied = tuple(answered)
-    replies, metrics = {o.client: o.reply[0][0] for o in replied}, {o.client: o.metrics for o in replied}
-    return RecordedRound(cursor, asked, replies, metrics)
 
 
 def waiting_of(run: RunRow) -> Waiting:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
+from tideline.archive.digests import PATTERN
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import (
     EMPTY,
@@ -178,7 +179,7 @@ class Experiment:
     )
     checkpoint_every: int = setting(1, low=1, doc="closed rounds between kept states")
     threads: int = setting(1, low=1, high=MOST_THREADS, doc="torch threads of a step; changes last digits")
-    weights: str = setting("", doc="begin from these weights: the SHA-256 of a file that was uploaded")
+    weights: str = setting("", doc="begin from these weights: the digest (BLAKE3) of a file that was uploaded")
 
     @property
     def scoring(self) -> Scoring:
@@ -230,14 +231,14 @@ def check_size(sites: float, path: str) -> None:
 # Uploads of initial weights are recorded under these names, beside those of sites. No run has this name.
 UPLOADER = RunId("weights"), ClientId("users")
 WEIGHTS_CURSOR = JOIN - 1  # of a run's reference to its initial weights: before its first state
-DIGEST = re.compile("[0-9a-f]{64}")
+DIGEST = re.compile(PATTERN)
 UPLOAD = "Upload the file with PUT /weights/{digest}, or start the run with `tideline run start`, which does that"
 
 
 def check_weights_digest(weights: str) -> None:
     """Raises ConfigRefused for what names no file that was uploaded. Nothing: a run without weights."""
     if weights and not DIGEST.fullmatch(weights):
-        what = f"weights is {weights[:80]!r}; it should be the SHA-256 of a file that was uploaded, 64 hexadecimal digits"
+        what = f"weights is {weights[:80]!r}; it should be the digest of an uploaded file: b3- and its BLAKE3, in hexadecimal"
         raise ConfigRefused(what, UPLOAD, path="weights")
 
 

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from tideline.archive import sealing
+from tideline.archive.digests import check_digest
 from tideline.archive.errors import SealBroken
-from tideline.archive.layout import check_digest, parse
+from tideline.archive.layout import parse
 from tideline.archive.parts import Parts
 from tideline.archive.sealing import About, Handed
 from tideline.core.errors import Malformed, PeerRefused

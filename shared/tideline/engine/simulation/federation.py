@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tideline.archive.parts import Buffer
+from tideline.archive.digests import Buffer
 from tideline.core.algorithm import Methods
 from tideline.core.errors import FederationError
 from tideline.core.privacy import DEFAULT_POLICY, Policy
@@ -161,9 +161,11 @@ class Federation:
             if not at_work:
                 return
             name, done = self.pool.finished()
+            work = at_work.pop(name)
             with suppress(StopIteration):
-                at_work[name].throw(done) if isinstance(done, FederationError) else at_work[name].send(done)
-            del at_work[name]
+                job = work.throw(done) if isinstance(done, FederationError) else work.send(done)
+                self.pool.begin(name, job, self.agents[job.client].vault.parts(job.run))  # what it reads was fetched again
+                at_work[name] = work
             yield
 
     def agent_of(self, order: Order) -> Agent:

@@ -26,9 +26,10 @@ from pathlib import Path
 from pickle import PicklingError
 from typing import NoReturn, Protocol, TypeAlias
 
+from tideline.archive.digests import Buffer
 from tideline.archive.folder import FolderParts
 from tideline.archive.layout import parse
-from tideline.archive.parts import Buffer, MemoryParts, Parts, bytes_of
+from tideline.archive.parts import MemoryParts, Parts, bytes_of
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, FederationError, StepFailed
 from tideline.core.run import ClientId, Digest, OrderId, Role, RunId, World

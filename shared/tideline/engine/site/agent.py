@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
-from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
-from tideline.archive.layout import check_digest, parse
+from tideline.archive.digests import check_digest
+from tideline.archive.errors import DigestMismatch, PartDamaged, PartMissing, TooLarge
+from tideline.archive.layout import parse
 from tideline.archive.parts import MAX_PART_BYTES, Parts
 from tideline.core import errors
 from tideline.core.run import EMPTY, ClientId, Digest, RunId
@@ -26,8 +27,10 @@ from tideline.engine.ports.site import Best, Done, Head, Job, Link, Pool, Vault
 from tideline.engine.site.admission import check_run
 from tideline.engine.site.owner import Owner
 
+TRIES = 3  # that a step has, where what it reads does not stay whole here
 KEPT_RUNS = 64  # of which it is remembered how long the last reply took to send
-# What happens to an order: begun and worked, around its step; cut, a transfer; failed; and the verdict on its reply.
+# What happens to an order: begun and worked, around its step; cut, a transfer; damaged, what lay here; failed; and the verdict
+# on its reply.
 Log = Callable[[str, Order, errors.FederationError | None], None]
 T = TypeVar("T")
 Work: TypeAlias = Generator[Job, Done, T]  # with the step left to the caller
@@ -77,9 +80,11 @@ class Agent:
         """
         try:
             head = yield from self.ready(order)
-            reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed)
-            self.owner.replies(order, (*reply.files, *ciphers(reply.sealed)))
-            return self.deliver(order, reply)
+            try:
+                return self.answer(order, head)
+            except PartDamaged as error:
+                self.log("damaged", order, error)
+                return self.answer(order, (yield from self.ready(order, worked_again(order, error))))
         except (errors.Cancelled, errors.Stale):
             return None
         except errors.Unreachable:
@@ -87,13 +92,22 @@ class Agent:
         except errors.FederationError as error:
             return self.fail(order, error)
 
-    def ready(self, order: Order) -> Work[Head]:
-        """The vault's head with the reply to an order that the owner allows: remembered, or worked out now."""
+    def answer(self, order: Order, head: Head) -> Receipt:
+        """Send the reply of a head. Raises PartDamaged for one that did not stay whole here."""
+        reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed)
+        self.owner.replies(order, (*reply.files, *ciphers(reply.sealed)))
+        return self.deliver(order, reply)
+
+    def ready(self, order: Order, again: bool = False) -> Work[Head]:
+        """The vault's head with the reply to an order that the owner allows: remembered, or worked out now.
+
+        again: what is remembered of it is of no use any more.
+        """
         brief = brief_in(order)
         check_files(order, brief.base)
         self.owner.check(self.name, order, brief)
         head = self.vault.head(order.run)
-        if head is not None and head.cursor == order.cursor and head.asked in (None, order.files):
+        if not again and head is not None and head.cursor == order.cursor and head.asked in (None, order.files):
             return replace(head, sealed=signed_since(order.run, head.sealed, self.peer_keys))
         self.consistent(head, order, brief.keeps)
         self.owner.begins(order, brief)
@@ -104,13 +118,7 @@ class Agent:
         peers = members(order, brief, head)
         if seals(brief.contract):
             self.peer_keys.trust(brief.peers)
-        self.bring(order, order.files)
-        self.whole(order, brief)
-        for run, files in outputs.items():
-            self.copy(files, self.vault.parts(run), self.vault.parts(order.run))
-        fetched = self.open(order, brief)
-        self.log("begun", order, None)
-        done = yield self.job(order, brief, head, outputs, Transfers(fetched, self._sent.get(order.run, Moved())))
+        done = yield from self.worked(order, brief, head, outputs)
         self.log("worked", order, None)
         facts = self.guard(order, done)
         sealed = seal(order.run, brief.peers, done.handles, self.vault.parts(order.run), self.peer_keys)
@@ -130,6 +138,24 @@ class Agent:
         )
         self.vault.commit(order.run, made)
         return made
+
+    def worked(self, order: Order, brief: Brief, head: Head | None, outputs: Mapping[RunId, Files]) -> Work[Done]:
+        """The step, once all that it reads is here. What of the order does not stay whole here is fetched again."""
+        for left in reversed(range(TRIES)):
+            try:
+                self.bring(order, order.files)
+                self.whole(order, brief)
+                for run, files in outputs.items():
+                    self.copy(files, self.vault.parts(run), self.vault.parts(order.run))
+                fetched = self.open(order, brief)
+                self.log("begun", order, None)
+                return (yield self.job(order, brief, head, outputs, Transfers(fetched, self._sent.get(order.run, Moved()))))
+            except PartDamaged as error:
+                fetched_files = {digest for digest, _ in (*order.files, *plaintexts(order.sealed))}
+                if not left or error.context.get("digest") not in fetched_files:
+                    raise
+                self.log("damaged", order, error)
+        raise AssertionError("the last try raises")
 
     def consistent(self, head: Head | None, order: Order, keeps: bool) -> None:
         """The memory must be that of the last accepted reply. A method that keeps none does not mind."""
@@ -194,7 +220,7 @@ class Agent:
                 try:
                     into.put([of.view(digest)])
                 except PartMissing as cause:
-                    what = "What a run of this rehearsal predicted here is no longer whole"
+                    what = f"What a run of this rehearsal predicted here is no longer whole: {cause.what}"
                     todo = "Restore the agent's home directory, or begin the rehearsal again"
                     raise errors.MemoryLost(what, todo) from cause
 
@@ -246,6 +272,8 @@ class Agent:
             self.link.push(order, arrivals, self.vault.parts(order.run))
             moved = Moved(sum(size - offset for _, size, offset in arrivals), self.watch() - began)
             self._sent = dict([*self._sent.items(), (order.run, moved)][-KEPT_RUNS:])
+        except PartDamaged:
+            raise
         except PartMissing:
             raise ahead(order) from None
         except errors.Unreachable as error:
@@ -265,15 +293,26 @@ def driven(work: Work[T], run: Callable[[Job], Done]) -> T:
     """What comes of some work, its step run here and now."""
     try:
         job = next(work)
-        try:
-            done = run(job)
-        except errors.FederationError as error:
-            work.throw(error)
-        else:
-            work.send(done)
+        while True:
+            try:
+                done = run(job)
+            except errors.FederationError as error:
+                job = work.throw(error)
+            else:
+                job = work.send(done)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-    raise AssertionError("an order has one step")
+
+
+def worked_again(order: Order, error: PartDamaged) -> bool:
+    """Whether a reply that did not stay whole may be worked out once more: it gives the same bytes. Raises MemoryLost.
+
+    The memory that it was made of is gone, where there was any.
+    """
+    if not brief_in(order).keeps:
+        return True
+    what = f"This site's reply to the exchange is no longer whole: {error.what}"
+    raise errors.MemoryLost(what, "Restore the agent's home directory, or begin the run again")
 
 
 def silent(what: str, order: Order, error: errors.FederationError | None) -> None:

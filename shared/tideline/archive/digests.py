@@ -1,0 +1,73 @@
+"""What parts are named by: the BLAKE3 of their bytes. The only module that makes such names, checks them and reads them.
+
+A digest is `b3-` and 64 hexadecimal digits in lower case: it says by which function it was made, and is a file's name and a step
+of a URL as it stands. Standard library and blake3 only: the agent, which never loads torch, hashes what it sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from io import FileIO
+
+from blake3 import blake3
+
+from tideline.archive.errors import BadName, DigestMismatch
+from tideline.core.run import Digest
+from tideline.core.settings import Plain
+
+Buffer = bytes | bytearray | memoryview
+PREFIX = "b3-"
+PATTERN = PREFIX + "[0-9a-f]{64}"  # as a regular expression
+LENGTH = len(PREFIX) + 64
+BLOCK = 1 << 18  # bytes of a file that are read at once
+HEXADECIMAL = frozenset("0123456789abcdef")
+
+
+class Hasher:
+    """Makes the digest of bytes that come one after the other."""
+
+    def __init__(self) -> None:
+        self._made = blake3()
+
+    def update(self, buffer: Buffer) -> None:
+        self._made.update(buffer)
+
+    def read(self, file: FileIO) -> int:
+        """Take in the rest of a file; how many bytes that were."""
+        size, room = 0, memoryview(bytearray(BLOCK))
+        while (came := file.readinto(room)) > 0:
+            self._made.update(room[:came])
+            size += came
+        return size
+
+    @property
+    def digest(self) -> Digest:
+        """Of what has come so far."""
+        return Digest(PREFIX + self._made.hexdigest())
+
+
+def digest_of(buffers: Iterable[Buffer]) -> Digest:
+    """The digest of joined buffers."""
+    made = Hasher()
+    for buffer in buffers:
+        made.update(buffer)
+    return made.digest
+
+
+def check_digest(text: Plain) -> str:
+    """A digest as it is written. Raises BadName for any other text, so that none is ever a path."""
+    if not isinstance(text, str) or len(text) != LENGTH or not text.startswith(PREFIX) or set(text[len(PREFIX) :]) - HEXADECIMAL:
+        raise BadName(f"{str(text)[:80]!r} is not a digest")
+    return text
+
+
+def shard_of(digest: Digest) -> str:
+    """The folder in which a part's file lies: two hexadecimal digits. Raises BadName."""
+    return check_digest(digest)[len(PREFIX) : len(PREFIX) + 2]
+
+
+def agree(wanted: Digest, got: Digest) -> None:
+    """Hold bytes that came over a line to their name. Raises DigestMismatch."""
+    if wanted != got:
+        what = f"The bytes of part {wanted[:12]} have the digest {got[:12]}"
+        raise DigestMismatch(what, "The transfer is tried again by itself", wanted=wanted, got=got)

@@ -1,0 +1,184 @@
+"""Makes the coordinator's parts again that were damaged or are gone, from whatever else is kept of them.
+
+    a reply of the open exchange    its site is asked again, and answers with the same bytes from its vault
+    a state, a message              the round that they came of is folded once more, from the state before and its replies
+    a user's weights, all else      nobody here has them: the run stalls, and its cause says what to bring back
+
+Parts are named by their bytes, so nothing here can change a result: what is made again is the part, or it is not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tideline.archive.errors import PartDamaged, PartMissing
+from tideline.core.errors import Diverged, PartLost, StepFailed, Unreachable
+from tideline.core.run import ClientId, Digest, RunId
+from tideline.engine.audit import entries
+from tideline.engine.coordinator.history import again, begin_again, next_attempt
+from tideline.engine.coordinator.part_store import PartStore
+from tideline.engine.model.orders import Files, OrderRow, OrderStatus
+from tideline.engine.model.runs import JOIN, OPEN, RoundRow, RunRow, Status
+from tideline.engine.model.totals import newest
+from tideline.engine.ports.clock import Bell, Clock
+from tideline.engine.ports.compute import Compute, NextRound
+from tideline.engine.ports.journal import Journal
+
+MOST_TIMES = 3  # that one part is made again: a disk that damages it more often than that is no place for it
+DEEPEST = 64  # rounds behind each other that are folded once more for one part
+FOLDED_AGAIN, ASKED_AGAIN = "the round that made it was folded again", "{client} was asked for it again"
+RESUME = "then resume the run with `tideline run resume {run}`"
+BRING = "Bring a good copy of {part} back to its place there, such as from a backup, and {resume}; or begin the run again"
+UPLOAD = "Upload the same file again (PUT /weights/{part}), and {resume}"
+
+
+@dataclass(frozen=True)
+class Mending:
+    """What came of it. asked: the site that sends the part again, if it is one's."""
+
+    asked: ClientId | None = None
+
+
+class Mender:
+    """Any number of threads, and of coordinators: one part at a time is made here, and whoever comes later finds it."""
+
+    def __init__(self, journal: Journal, part_store: PartStore, compute: Compute, bell: Bell, clock: Clock) -> None:
+        self.journal, self.part_store, self.compute, self.bell, self.clock = journal, part_store, compute, bell, clock
+        self._lock = threading.Lock()
+        self._times: Counter[tuple[RunId, Digest]] = Counter()
+
+    def mend(self, run_id: RunId, error: PartMissing) -> Mending:
+        """Make the part again that an error says to be damaged or gone, or ask for it.
+
+        Raises PartLost where nobody has it, and Unreachable where the store of parts as a whole is away.
+        """
+        digest, run = error.context.get("digest"), self.journal.run(run_id)
+        if run is None or not isinstance(digest, str):
+            raise PartLost(error.what, error.todo) from error
+        self.part_store.check_here()
+        with self._lock:
+            return self._mend(run, Digest(digest), isinstance(error, PartDamaged), DEEPEST)
+
+    def stall(self, run: RunId, lost: PartLost) -> None:
+        """Let a person look at a run that cannot go on without a part."""
+        if self.journal.set_status(run, OPEN, Status.STALLED, str(lost), self.clock.now()):
+            self.bell.ring(f"run:{run}")
+
+    def _mend(self, run: RunRow, digest: Digest, damaged: bool, deep: int) -> Mending:
+        if self.part_store.parts.has(digest):
+            return Mending()  # another was faster
+        self._count(run, digest, damaged)
+        if digest == run.spec.initial_weights:
+            raise self._lost(run, digest, damaged, "the weights that a user brought for the run", UPLOAD)
+        orders = newest(self.journal.orders(run.id, run.cursor))
+        if (answer := next((o for o in orders if digest in named(answered(o))), None)) is not None:
+            self._ask_again(run, answer, digest)
+            return Mending(asked=answer.client)
+        self._fold_again(run, orders, digest, damaged, deep)
+        self._note(run, digest, FOLDED_AGAIN)
+        return Mending()
+
+    def _count(self, run: RunRow, digest: Digest, damaged: bool) -> None:
+        self._times[run.id, digest] += 1
+        if self._times[run.id, digest] > MOST_TIMES:
+            del self._times[run.id, digest]
+            what = f"a part that was made again {MOST_TIMES} times, and did not stay whole: look at the disk"
+            raise self._lost(run, digest, damaged, what)
+
+    def _ask_again(self, run: RunRow, answer: OrderRow, digest: Digest) -> None:
+        """Offer an order once more that was answered: the site remembers its answer."""
+        last = self.journal.last_answers(run.id, {answer.client})[answer.client]
+        self.journal.reissue([next_attempt(answer, last, self.clock.now())])
+        self._note(run, digest, ASKED_AGAIN.format(client=answer.client), answer.client)
+        self.bell.ring(f"client:{answer.client}")
+
+    def _fold_again(self, run: RunRow, orders: Sequence[OrderRow], digest: Digest, damaged: bool, deep: int) -> None:
+        """Fold the round once more whose state or messages have the part; what that needs is mended first. Raises PartLost."""
+        rounds = self.journal.recent_rounds(run.id)
+        at = next((i for i in reversed(range(len(rounds))) if digest in named(self._made(run, rounds, i, orders))), None)
+        if at is None or not deep:
+            raise self._lost(run, digest, damaged, "a part that nothing here makes again")
+        while not self.part_store.parts.has(digest):
+            try:
+                self._compare(run, self._made_again(run, rounds, at, orders), rounds, at, orders)
+            except PartMissing as other:
+                needed = other.context.get("digest")
+                if not isinstance(needed, str) or needed == digest:
+                    raise self._lost(run, digest, damaged, "a part that nothing here makes again") from other
+                self._mend(run, Digest(needed), isinstance(other, PartDamaged), deep - 1)
+            except (Diverged, StepFailed) as other:
+                raise self._lost(run, digest, damaged, f"a part that is not made again ({other.what})") from other
+
+    def _made(self, run: RunRow, rounds: Sequence[RoundRow], at: int, orders: Sequence[OrderRow]) -> Iterator[Files]:
+        """What the fold of a round wrote: the state, and the messages of the next exchange."""
+        yield rounds[at].state
+        following = orders if at + 1 == len(rounds) else newest(self.journal.orders(run.id, rounds[at + 1].cursor))
+        yield from (order.files for order in following)
+
+    def _made_again(self, run: RunRow, rounds: Sequence[RoundRow], at: int, orders: Sequence[OrderRow]) -> NextRound:
+        """A round closed once more, from the last state before it; who was asked then is asked again. Raises PartMissing."""
+        asked = frozenset(rounds[at + 1].asked) if at + 1 < len(rounds) else frozenset(order.client for order in orders)
+        if rounds[at].cursor == JOIN:
+            return self.compute.begin(begin_again(run, asked))
+        if not any(closed.state for closed in rounds[:at]):
+            raise PartMissing("The state before is kept no longer")
+        return self.compute.close(again(self.journal, run, rounds[: at + 1], asked))
+
+    def _compare(self, run: RunRow, made: NextRound, rounds: Sequence[RoundRow], at: int, orders: Sequence[OrderRow]) -> None:
+        """What is made again must be what was made. Raises Diverged."""
+        asked = rounds[at + 1].asked if at + 1 < len(rounds) else {o.client: o.message for o in orders if o.message}
+        same = {client: files[0][0] for client, files in made.orders.items()} == dict(asked)
+        if not same or (rounds[at].state and rounds[at].state != made.state):
+            what = f"round {rounds[at].round} of {rounds[at].phase} folded again gives other bytes than it gave"
+            raise Diverged(what, "The machine's numerics changed (torch version, processor, threads); begin the run again")
+
+    def _lost(self, run: RunRow, digest: Digest, damaged: bool, what: str, todo: str = BRING) -> PartLost:
+        where = self.part_store.parts.where
+        state = f"is damaged, and was put aside in {where}/damaged" if damaged else "is gone"
+        words = f"Part {digest} in {where} {state}: {what}"
+        return PartLost(words, todo.format(part=digest, resume=RESUME.format(run=run.id)), digest=digest)
+
+    def _note(self, run: RunRow, digest: Digest, how: str, client: str = "") -> None:
+        now = self.clock.now()
+        self.journal.event(run.id, entries.PART_MENDED, {"part": digest, "how": how}, now)
+        self.journal.record([entries.part_mended(run.id, digest, how, client, now)])
+        self.bell.ring(f"run:{run.id}")
+
+
+def answered(order: OrderRow) -> tuple[Files, ...]:
+    return (order.reply,) if order.status is OrderStatus.ANSWERED else ()
+
+
+def named(many: Iterator[Files] | Sequence[Files]) -> frozenset[Digest]:
+    return frozenset(digest for files in many for digest, _ in files)
+
+
+class MendedParts:
+    """The coordinator's parts as they are handed out for a run: one that is damaged or gone is made again first."""
+
+    def __init__(self, mender: Mender, run: RunId) -> None:
+        self._mender, self._run = mender, run
+
+    def view(self, digest: Digest) -> memoryview:
+        """As of any store. Raises Unreachable, and lets the run stall, where the part cannot be made again."""
+        parts = self._mender.part_store.parts
+        try:
+            return parts.view(digest)
+        except PartMissing as error:
+            mended_or_stalled(self._mender, self._run, error)
+        try:
+            return parts.view(digest)
+        except PartMissing as error:
+            raise Unreachable(error.what, "It is tried again by itself") from error
+
+
+def mended_or_stalled(mender: Mender, run: RunId, error: PartMissing) -> None:
+    """Mend a part that a site waits for. Raises Unreachable where that cannot be: the site asks again until it is back."""
+    try:
+        mender.mend(run, error)
+    except PartLost as lost:
+        mender.stall(run, lost)
+        raise Unreachable("The coordinator lacks a part of the run, and its admin has to look", "It is asked again") from lost

@@ -1,0 +1,219 @@
+"""Bits flip in files of either side, before and between uses: no result changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.budgets import examples
+from tests.engine import toys
+from tests.engine.flipping import Flipping
+from tests.synthetic import NAMES, experiment, sites
+from tideline.core.run import RunId
+from tideline.engine.simulation.federation import Federation
+
+SMALL_PARTS = 64  # bytes from which a tensor is a part of its own here: roots, and parts that are mapped
+METHODS = ("toy", "fedavg")  # with a memory at sites, and without
+Disturb = Callable[[], object]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def parts_of_their_own() -> Iterator[None]:
+    """Tensors are parts of their own, as those of real models are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tideline.archive.writer.PART_BYTES", SMALL_PARTS)
+        patch.setattr("tideline.archive.folder.SMALL_BYTES", SMALL_PARTS)
+        yield
+
+
+def asked(method: str, **more: Any) -> dict[str, Any]:
+    """An experiment of three rounds."""
+    return experiment(method, toys.ROSTER, config={"rounds": 3}, **more)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, dict[str, Any]]:
+    """What runs come to where no bit flips."""
+    federation = Federation(toys.METHODS, sites(NAMES[:3]))
+    return {method: federation.run(federation.start(asked(method))) for method in METHODS}
+
+
+def begun(folder: Path, method: str, **more: Any) -> tuple[Flipping, RunId]:
+    """A federation on a disk, and a run in it."""
+    there = Flipping.over(folder, toys.METHODS, sites(NAMES[:3]))
+    return there, there.federation.start(asked(method, **more))
+
+
+def same(result: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Both runs came to the same."""
+    assert result["status"] == "completed", result["cause"]
+    for key in ("state_digest", "scores", "phases"):
+        assert comparable(result[key]) == comparable(expected[key]), key
+
+
+def comparable(value: Any) -> Any:
+    """Without what tells of time, of bytes that passed, and of tries."""
+    left_out = {"opened", "closed", "seconds", "bytes_down", "bytes_up", "attempts", "at"}
+    if isinstance(value, dict):
+        return {name: comparable(each) for name, each in value.items() if name not in left_out}
+    return [comparable(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.sampled_from(METHODS), st.sampled_from([1, 3]), st.integers(0, 2**32), st.integers(1, 4))
+def test_any_bit_at_any_time(
+    tmp_path_factory: pytest.TempPathFactory, undisturbed: dict[str, Any], method: str, every: int, seed: int, many: int
+) -> None:
+    """Any file, any bit, whatever happens between: the same result, or a stall with its true cause, and then the same result."""
+    there, run = begun(tmp_path_factory.mktemp("disk"), method, checkpoint_every=every)
+    pick = random.Random(seed)
+    times = {pick.randrange(16) for _ in range(many)}
+    steps = iter(range(10_000))
+    same(there.ended(run, lambda: next(steps) in times and there.flip(pick)), undisturbed[method])
+
+
+def once(work: Callable[[], object], at: Callable[[], bool]) -> Disturb:
+    """Do something the first time that something is the case."""
+    done: list[object] = []
+    return lambda: done or (at() and done.append(work()))
+
+
+def answered(there: Flipping, run: RunId, cursor: int, how_many: int) -> Callable[[], bool]:
+    """Whether so many have answered an exchange that is open."""
+
+    def is_so() -> bool:
+        row = there.federation.journal.run(run)
+        assert row is not None
+        standing = there.federation.journal.standing(run, row.cursor)
+        return row.cursor == cursor and standing.answered == how_many
+
+    return is_so
+
+
+def spoil(there: Flipping, digests: Iterable[str]) -> None:
+    """Flip a bit in each of these parts of the coordinator's, once."""
+    for digest in set(digests):
+        for path in (there.folder / "coordinator").rglob(digest):
+            path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1]))
+
+
+def forgotten(there: Flipping) -> None:
+    """The coordinator's process starts again: it has nothing in memory."""
+    there.federation.compute._live.clear()
+    there.federation.compute._checked = type(there.federation.compute._checked)()
+
+
+def mended(there: Flipping, run: RunId) -> list[str]:
+    """What the log says of parts that were made again."""
+    return [str(e.details["how"]) for e in there.federation.journal.audit() if e.kind == "part_mended" and e.run == run]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_changed_reply_is_asked_for_again(tmp_path: Path, undisturbed: dict[str, Any], method: str) -> None:
+    """It was accepted; before it is folded it changes. Its site sends the same bytes from its vault."""
+    there, run = begun(tmp_path, method)
+
+    def change() -> None:
+        orders = there.federation.journal.orders(run, 2)
+        spoil(there, [d for o in orders if o.reply for d, _ in o.reply])
+        forgotten(there)
+
+    result = there.play(run, once(change, answered(there, run, 2, 2)))
+    same(result, undisturbed[method])
+    assert mended(there, run) and all("was asked for it again" in how for how in mended(there, run))
+    assert any("damaged" in note for note in result["notes"])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_damaged_state_is_computed_again(tmp_path: Path, undisturbed: dict[str, Any], method: str, every: int) -> None:
+    """The message of the next round is made of it: its sites, and the next fold, get what was there."""
+    there, run = begun(tmp_path, method, checkpoint_every=every)
+
+    def change() -> None:
+        rounds = there.federation.journal.recent_rounds(run)
+        orders = there.federation.journal.orders(run, 1)
+        spoil(there, [d for files in (rounds[-1].state, *(o.files for o in orders)) for d, _ in files])
+        forgotten(there)
+
+    same(there.play(run, once(change, answered(there, run, 1, 0))), undisturbed[method])
+    assert "the round that made it was folded again" in mended(there, run)
+
+
+def test_the_first_state_is_begun_again(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    """No round comes before it."""
+    there, run = begun(tmp_path, "toy")
+
+    def change() -> None:
+        spoil(there, [path.name for path in (there.folder / "coordinator").rglob("b3-*")])
+        forgotten(there)
+
+    same(there.play(run, once(change, answered(there, run, 0, 0))), undisturbed["toy"])
+
+
+def test_where_nobody_has_it_the_run_waits_and_goes_on(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    """The state and the replies that it came of are all damaged: the cause names the part, the place and what to do."""
+    there, run = begun(tmp_path, "toy")
+
+    def change() -> None:
+        spoil(there, [path.name for path in (there.folder / "coordinator").rglob("b3-*")])
+        forgotten(there)
+
+    result = there.play(run, once(change, answered(there, run, 2, 0)))
+    assert result["status"] == "stalled"
+    for words in ("Part b3-", f"in {there.folder / 'coordinator'} is damaged", "/damaged", "Bring a good copy", "run resume"):
+        assert words in result["cause"], result["cause"]
+    there.federation.run_service.resume(run)
+    assert there.play(run)["status"] == "stalled"
+    there.heal()
+    there.federation.run_service.resume(run)
+    same(there.play(run), undisturbed["toy"])
+
+
+def test_a_later_run_of_the_same_seed_is_not_in_its_way(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    """That a part was there already keeps no damaged bytes."""
+    there, run = begun(tmp_path, "fedavg")
+    same(there.play(run), undisturbed["fedavg"])
+    spoil(there, [path.name for path in (there.folder / "coordinator").rglob("b3-*")])
+    again = there.federation.start(asked("fedavg"))
+    same(there.play(again), undisturbed["fedavg"])
+
+
+def test_damaged_memory_is_said_to_be(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    """Nobody else has it."""
+    there, run = begun(tmp_path, "toy")
+
+    def change() -> None:
+        vault = there.federation.agents["bert"].vault  # type: ignore[index]
+        head = vault.head(run)
+        assert head is not None
+        path = vault.parts(run).path(head.memory[0][0])  # type: ignore[attr-defined]
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+    result = there.play(run, once(change, answered(there, run, 1, 0)))
+    assert result["status"] == "stalled" and "bert: This site's memory of the run is no longer whole" in result["cause"]
+    assert "is damaged" in result["cause"]
+    there.heal()
+    there.federation.run_service.resume(run)
+    same(there.play(run), undisturbed["toy"])
+
+
+def test_a_changed_record_of_the_vault_is_not_believed(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    """Its numbers would be sent."""
+    there, run = begun(tmp_path, "toy")
+
+    def change() -> None:
+        path = there.folder / "site-bert" / "runs" / run / "head.json"
+        path.write_text(path.read_text().replace('"cursor": 0', '"cursor": 1'))
+
+    result = there.play(run, once(change, answered(there, run, 1, 0)))
+    assert result["status"] == "stalled" and "head.json in the agent's home is not as it was written" in result["cause"]
+    there.heal()
+    there.federation.run_service.resume(run)
+    same(there.play(run), undisturbed["toy"])
