@@ -29,6 +29,7 @@ from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Leases, Scheduler
+from tideline.engine.coordinator.verifying import Scrubber, Verifier
 from tideline.engine.model.runs import Lease
 from tideline.engine.process.private import close_home, for_the_owner_alone
 from tideline.engine.process.resources import retain_freed_memory
@@ -274,7 +275,9 @@ def scheduling_of(
         taken=taken,
     )
     scheduler = Scheduler(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock, meter=metrics)
-    return SchedulerLoop(scheduler, leases, bell, lambda: metrics.lease("lost"))
+    verifier = Verifier(part_store, scheduler.mender)
+    scrubber = Scrubber(verifier, clock, settings.scrub_days, lambda part: log.error("part_damaged", part=part))
+    return SchedulerLoop(scheduler, leases, bell, lambda: metrics.lease("lost"), scrubber)
 
 
 @contextlib.asynccontextmanager
@@ -340,6 +343,7 @@ def gauges_of(
     ends = None if tls is None else not_after(tls.chain)
     return {
         "tideline_agents_listening": ("agents that hear orders from here", lambda: servicer.listening),
+        "tideline_parts_damaged": ("damaged parts that were put aside, as of some minutes ago", scheduling.damaged),
         "tideline_turns_waiting": ("looks at runs that are under way or wait for one", lambda: scheduling.turns),
         "tideline_worker_up": ("whether the numeric worker runs", lambda: float(compute.pid is not None)),
         "tideline_redis_up": ("whether Redis answers, where there is one", lambda: bell.connected),

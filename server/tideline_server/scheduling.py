@@ -13,6 +13,7 @@ import structlog
 from tideline.core.errors import FederationError, Overtaken, StorageFull, Unreachable
 from tideline.core.run import RunId
 from tideline.engine.coordinator.scheduler import Leases, Scheduler, duration
+from tideline.engine.coordinator.verifying import Scrubber
 from tideline.engine.model.runs import OPEN, Status
 from tideline_server.bell import LocalBell
 
@@ -26,8 +27,15 @@ TURNERS = 16  # runs that are looked at at once; one at a time is in the worker
 class SchedulerLoop:
     """One task per run that this coordinator conducts. The kernel's calls block, so they run on threads."""
 
-    def __init__(self, scheduler: Scheduler, leases: Leases, bell: LocalBell, lost: Callable[[], None] = lambda: None) -> None:
-        self.scheduler, self.leases, self.bell, self.lost = scheduler, leases, bell, lost
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        leases: Leases,
+        bell: LocalBell,
+        lost: Callable[[], None] = lambda: None,
+        scrubber: Scrubber | None = None,
+    ) -> None:
+        self.scheduler, self.leases, self.bell, self.lost, self.scrubber = scheduler, leases, bell, lost, scrubber
         self.turns = 0  # looks that are under way or wait for a thread; the one worker does one at a time
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._held: dict[RunId, tuple[str, float]] = {}  # runs that are held up: why, and since when
@@ -71,8 +79,14 @@ class SchedulerLoop:
     async def tidied(self) -> None:
         try:
             await asyncio.to_thread(self.scheduler.part_store.tidy)
+            if self.scrubber is not None:
+                await asyncio.to_thread(self.scrubber.step)
         except Exception:
             log.exception("tidying_failed")
+
+    def damaged(self) -> float | None:
+        """Damaged parts that were put aside; None until they are counted."""
+        return None if self.scrubber is None or self.scrubber.damaged is None else float(self.scrubber.damaged)
 
     def heard(self, topic: str) -> None:
         kind, _, name = topic.partition(":")

@@ -24,6 +24,7 @@ class CoordinatorSettings:
     )
     parts: str | None = setting(None, doc="Directory of the parts, or s3://BUCKET/PREFIX. Without it, a folder in the home.")
     parts_cache: float = setting(10.0, low=0.001, doc="GB of a bucket's parts that the home caches.")
+    scrub_days: float = setting(7.0, low=0, doc="Days within which every part is read once, to find damage. 0: never.")
     wait: float = setting(60.0, low=0, high=86400, doc="Seconds to wait at the start for a database that does not answer.")
     host: str = setting("127.0.0.1", doc="Address to listen on.")
     redis: str | None = setting(None, doc="redis://HOST:PORT through which replicas wake each other and share limits.")

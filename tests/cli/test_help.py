@@ -45,7 +45,20 @@ def test_all_commands_are_there() -> None:
     runs |= {f"clients {word}" for word in ("list", "approve", "revoke", "rotate")} | {"tls init", "tls client"}
     runs |= {f"keys {word}" for word in ("add", "list", "revoke")} | {"login", "logout", "data check", "data deal", "data sample"}
     runs |= {f"audit {word}" for word in ("verify", "list", "export")}
-    rest = {"coordinator", "agent", "doctor", "invite", "parts gc", "methods", "contract", "simulate", "bench", "demo", "version"}
+    rest = {
+        "coordinator",
+        "agent",
+        "doctor",
+        "invite",
+        "parts gc",
+        "parts verify",
+        "methods",
+        "contract",
+        "simulate",
+        "bench",
+        "demo",
+        "version",
+    }
     rest |= {"links plan", "predict", "adapt"}
     assert set(commands()) == runs | rest
 

@@ -297,6 +297,18 @@ class PartsSwept(BaseModel):
     freed: int = Field(description="their bytes")
 
 
+class PartsVerified(BaseModel):
+    """What a look at some of the parts found."""
+
+    checked: int = Field(description="parts that were read")
+    bytes: int = Field(description="their bytes")
+    damaged: list[str] = Field(description="parts that this look found to be damaged; they were put aside")
+    aside: list[str] = Field(description="damaged parts that are not here again, of this look and of earlier ones")
+    mended: list[str] = Field(description="parts that were made again, with `repair`")
+    lost: list[str] = Field(description="of parts that an open run needs and nothing makes again: what to do")
+    after: str = Field(description="where the next look goes on; empty: all parts were read")
+
+
 class Whoami(BaseModel):
     """Whose key a call was made with."""
 

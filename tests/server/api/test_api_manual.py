@@ -44,6 +44,7 @@ ROUTES = [
     "POST /keys",
     "POST /links/plan",
     "POST /parts/sweep",
+    "POST /parts/verify",
     "POST /runs",
     "POST /runs/{run}/cancel",
     "POST /runs/{run}/resume",

@@ -56,6 +56,7 @@ NEEDS: Mapping[str, Need] = {
     "POST /invites": Need(KeyRole.OPERATOR, "inviting an agent"),
     "POST /clients/{name}/approve": Need(KeyRole.OPERATOR, "approving an agent"),
     "POST /parts/sweep": Need(KeyRole.OPERATOR, "sweeping the parts"),
+    "POST /parts/verify": Need(KeyRole.OPERATOR, "verifying the parts"),
     "PUT /weights/{digest}": Need(KeyRole.OPERATOR, "uploading weights"),
     "POST /clients/{name}/revoke": Need(KeyRole.ADMIN, "revoking an agent"),
     "POST /clients/{name}/rotate": Need(KeyRole.ADMIN, "having an agent change its keys"),

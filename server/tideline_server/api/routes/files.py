@@ -19,13 +19,15 @@ from tideline.archive.parts import Upload
 from tideline.core.errors import ConfigRefused, Malformed, NotFound, PermissionRefused, Refused
 from tideline.core.run import Digest, RunId
 from tideline.engine.coordinator.api_keys import Caller
+from tideline.engine.coordinator.mending import Mender
 from tideline.engine.coordinator.scores import scored_state
+from tideline.engine.coordinator.verifying import Verifier
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import UPLOADER
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import Status
 from tideline_server.api.answers import answer
-from tideline_server.api.models import PartsSwept, Problem, RunFiles, Weights
+from tideline_server.api.models import PartsSwept, PartsVerified, Problem, RunFiles, Weights
 from tideline_server.api.requests.access import Asking, article
 from tideline_server.api.requests.bodies import NoLength, NotLabelled, TooSlow, check_plain, refusal
 from tideline_server.api.requests.conditional import OutOfRange, Span, matches, span_of, unchanged
@@ -118,6 +120,20 @@ def chunks(view: memoryview) -> Iterator[bytes]:
 def sweep_parts(services: Given, identity: Named) -> PartsSwept:
     """Looks at the whole store. What an open run needs stays, the last state of an ended one, and what is under an hour old."""
     return PartsSwept(**asdict(services.part_store.sweep(identity.by)))
+
+
+After = Annotated[str, Query(pattern=f"^({PATTERN})?$", description="go on behind this part")]
+Repair = Annotated[bool, Query(description="make again what an open run needs, once all parts were read")]
+
+
+@router.post("/parts/verify", summary="Read parts, and find those that are damaged")
+def verify_parts(services: Given, identity: Named, after: After = "", repair: Repair = False) -> PartsVerified:
+    """Reads for some seconds; call it again with its `after` until that is empty. What is damaged is put aside."""
+    runs = services.run_service
+    mender = Mender(
+        journal=services.journal, part_store=services.part_store, compute=services.compute, bell=runs.bell, clock=services.clock
+    )
+    return PartsVerified(**asdict(Verifier(services.part_store, mender).verify(after, repair, identity.by)))
 
 
 weights = APIRouter(prefix="/weights", tags=["weights"])

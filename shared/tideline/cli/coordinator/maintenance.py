@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlencode
 
 import typer
 
-from tideline.cli.guard import group_of, output, print_json
+from tideline.cli.guard import TAMPERED, group_of, output, print_json
 from tideline.cli.options import Connect, Json, remote
 from tideline.client.output import clean, counted, day, size
 from tideline.core.errors import ConfigRefused
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from tideline.engine.audit.log import Entry
 
 audit = group_of("Read the audit log, and check that nobody has changed it.")
-parts = group_of("Clean up the coordinator's parts.")
+parts = group_of("Clean up the coordinator's parts, and check that none is damaged.")
 LONGEST = 60  # characters of an entry's details
 
 
@@ -125,11 +127,6 @@ def read_since(text: str) -> float | None:
         raise ConfigRefused(f"--since is {text!r}", todo, path="--since") from None
 
 
-@parts.callback()
-def group() -> None:
-    """A group, though it has one command."""
-
-
 @parts.command("gc")
 @remote
 def collect(connect: Connect, as_json: Json = False) -> None:
@@ -140,3 +137,32 @@ def collect(connect: Connect, as_json: Json = False) -> None:
     if swept["found"]:
         text += f"\n{swept['found']} were in no record; such parts are deleted an hour after they were written."
     output(swept, as_json, text)
+
+
+@parts.command("verify")
+@remote
+def verify_parts(
+    connect: Connect,
+    repair: Annotated[bool, typer.Option("--repair", help="Make again what an open run needs.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Read every part, and put aside those that are damaged. Runs go on meanwhile."""
+    seen: dict[str, Any] = {"checked": 0, "bytes": 0, "damaged": [], "aside": [], "mended": [], "lost": []}
+    with connect() as client:
+        after = ""
+        while True:
+            found = client.post(f"/parts/verify?{urlencode({'after': after, 'repair': str(repair).lower()})}")
+            seen = {name: found[name] if name in ("aside", "mended", "lost") else seen[name] + found[name] for name in seen}
+            if not (after := found["after"]):
+                break
+    output(seen, as_json, words_of(seen))
+    if seen["aside"]:
+        raise typer.Exit(TAMPERED)
+
+
+def words_of(seen: Mapping[str, Any]) -> str:
+    """What a look at all parts found."""
+    lines = [f"Read {counted(seen['checked'], 'part')}, {size(seen['bytes'])}: {len(seen['damaged']) or 'none'} damaged."]
+    lines += [f"{digest} was made again." for digest in seen["mended"]]
+    lines += [f"{digest} is damaged, and was put aside." for digest in seen["aside"]]
+    return "\n".join([*lines, *seen["lost"]])

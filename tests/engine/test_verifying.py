@@ -1,0 +1,135 @@
+"""Damage that is found before anybody stumbles over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.engine import toys
+from tests.engine.flipping import Flipping
+from tests.engine.toys import ROSTER
+from tests.synthetic import NAMES, experiment, sites
+from tideline.core.run import Digest, RunId
+from tideline.engine.coordinator.verifying import DAY, Scrubber, Verifier
+
+WEEK = 7 * DAY
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> tuple[Flipping, RunId]:
+    """A federation on a disk, and a run whose second exchange is open."""
+    made = Flipping.over(tmp_path, toys.METHODS, sites(NAMES[:3]))
+    run = made.federation.start(experiment("toy", ROSTER, config={"rounds": 3}))
+    for _ in range(2):
+        made.federation.turn([run])
+        for order in list(made.federation.waiting()):
+            made.federation.handle(order)
+    made.federation.turn([run])
+    return made, run
+
+
+def verifier(there: Flipping) -> Verifier:
+    """Over the federation's parts."""
+    return Verifier(there.federation.part_store, there.federation.scheduler.mender)
+
+
+def spoil(there: Flipping, digest: str) -> None:
+    """Change a part's last byte."""
+    [path] = (there.folder / "coordinator").glob(f"??/{digest}")
+    path.write_bytes((content := path.read_bytes())[:-1] + bytes([content[-1] ^ 1]))
+
+
+def needed(there: Flipping, run: RunId) -> Digest:
+    """The root of the state that waits."""
+    return there.federation.journal.recent_rounds(run)[-1].state[0][0]
+
+
+def test_whole_parts_are_whole(there: tuple[Flipping, RunId]) -> None:
+    """All are read, and nothing is written of it."""
+    on, _ = there
+    found = verifier(on).verify(by="alice")
+    assert found.checked == len(list(on.federation.parts.digests())) and found.bytes > 0
+    assert (found.damaged, found.aside, found.after) == ((), (), "")
+    assert not [e for e in on.federation.journal.audit() if e.kind == "parts_verified"]
+
+
+def test_damage_is_found_and_mended(there: tuple[Flipping, RunId]) -> None:
+    """It is put aside, and stands in the audit log under who asked; what an open run needs is made again where that is asked."""
+    on, run = there
+    spoil(on, digest := needed(on, run))
+    found = verifier(on).verify(by="alice")
+    assert (found.damaged, found.aside, found.mended) == ((digest,), (digest,), ())
+    [told] = [e for e in on.federation.journal.audit() if e.kind == "parts_verified"]
+    assert (told.by, told.details) == ("alice", {"damaged": 1, "parts": [digest]})
+    found = verifier(on).verify(repair=True)
+    assert (found.damaged, found.aside, found.mended, found.lost) == ((), (), (digest,), ())
+    assert on.play(run)["status"] == "completed"
+
+
+def test_what_nothing_makes_again_is_named(there: tuple[Flipping, RunId]) -> None:
+    """The replies of a round that is closed, and that no state needs any more: it says what to bring back."""
+    on, run = there
+    [digest] = {o.reply[0][0] for o in on.federation.journal.orders(run, 0) if o.client == "anna"}
+    spoil(on, digest)
+    found = verifier(on).verify(repair=True)
+    assert found.aside == (digest,) and "Bring a good copy" in found.lost[0]
+
+
+def test_one_look_reads_for_some_seconds(there: tuple[Flipping, RunId]) -> None:
+    """The next goes on behind it."""
+    on, _ = there
+    after, seen = "", 0
+    for _ in range(100):
+        found = verifier(on).verify(after, seconds=-1.0)
+        after, seen = found.after, seen + found.checked
+        if not after:
+            break
+    assert seen == len(list(on.federation.parts.digests()))
+
+
+def test_the_marker_is_left_alone(there: tuple[Flipping, RunId]) -> None:
+    """Nobody reads it; without it the store would count as away."""
+    on, _ = there
+    on.federation.part_store.own("here")
+    marker = on.federation.journal.marker()
+    assert marker is not None
+    spoil(on, marker)
+    assert verifier(on).verify().damaged == () and on.federation.parts.has(marker)
+
+
+def scrubber(there: Flipping, days: float, told: Callable[[str], None] = lambda part: None) -> Scrubber:
+    """One that reads everything once a week."""
+    return Scrubber(verifier(there), there.federation.clock, days, told)
+
+
+def test_a_scrub_keeps_pace(there: tuple[Flipping, RunId]) -> None:
+    """After half of the time about half has been read, after all of it everything; and then it begins anew."""
+    on, _ = there
+    told: list[str] = []
+    scrub = scrubber(on, 7.0, told.append)
+    scrub.step()
+    for digest in (parts := list(on.federation.parts.digests())):
+        spoil(on, digest)
+    on.federation.clock.advance(WEEK / 2)
+    scrub.step()
+    half = len(told)
+    assert 0 < half < len(parts)
+    on.federation.clock.advance(WEEK / 2 - 1.0)
+    scrub.step()
+    assert set(told) <= set(parts) and len(told) >= len(parts) - 1
+    on.federation.clock.advance(WEEK)
+    scrub.step()
+    assert scrub.damaged is not None and scrub.damaged > 0
+
+
+def test_a_scrub_that_is_off_reads_nothing(there: tuple[Flipping, RunId]) -> None:
+    """It counts what was put aside all the same."""
+    on, run = there
+    scrub = scrubber(on, 0.0)
+    spoil(on, needed(on, run))
+    for _ in range(3):
+        on.federation.clock.advance(WEEK)
+        scrub.step()
+    assert scrub.damaged == 0
