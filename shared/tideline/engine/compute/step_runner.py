@@ -30,7 +30,7 @@ from tideline.engine.compute.features import Encoder, encoded_site
 from tideline.engine.compute.initial_weights import read_base
 from tideline.engine.compute.inline import reproducible
 from tideline.engine.compute.kept_data import KeptData, bytes_of
-from tideline.engine.compute.limits import check_base, check_rows, clipped
+from tideline.engine.compute.limits import check_base, check_rows, clipped, tells
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import NO_LIMITS, Done, Job, OpenSiteData, SiteData
@@ -123,8 +123,9 @@ class StepRunner:
         by = None if asked is None else statistics_in(asked[0])
         opened = self.opened(job.brief.world, role, base if of_features(world) and not raw else None, by)
         if job.limits != NO_LIMITS:
-            check_rows(job.limits, job.brief, self.rows(opened.site_data, View.TRAIN, role).count)
             check_base(job.limits, job.brief)
+            if tells(step, role):
+                check_rows(job.limits, job.brief, self.rows(opened.site_data, View.TRAIN, role).count)
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
             data, validation = self.seen(opened.site_data, step.view if step else View.TRAIN, job.brief, config)
             fetch = self.fetching(algorithm, config, world, job)
