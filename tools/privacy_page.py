@@ -74,7 +74,7 @@ alone travels sealed: the coordinator passes it on and cannot read it ([peers.md
 ## Exposures and the default policy
 
 Exposures are listed from the least revealing to the most. The default policy is what a site lets out if its owner gives no
-`--policy` file ([operating.md](operating.md#a-sites-policy) shows one).
+`--policy` file ([site-policy.md](site-policy.md) shows one).
 
 """
 TAIL = """\

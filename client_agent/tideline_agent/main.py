@@ -26,17 +26,22 @@ from tideline.engine.process.private import for_the_owner_alone
 from tideline.engine.process.resources import retain_freed_memory
 from tideline.engine.process.stopping import stopping
 from tideline.engine.site.agent import Agent
+from tideline.engine.site.owner import Owner
 from tideline.learning.sites.named import place_in
 from tideline_agent.discovery import find, introduced, note
 from tideline_agent.home import identity
+from tideline_agent.home.held import HeldOrders
 from tideline_agent.home.identity import Keys, only_one
+from tideline_agent.home.ledger import FileLedger
 from tideline_agent.home.pins import FolderPins
+from tideline_agent.home.retention import retain
 from tideline_agent.home.runs import at_work
 from tideline_agent.link import EnrolReply, GrpcLink
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool
 from tideline_agent.notes import NoteQueue, Witness
+from tideline_agent.policy_file import policy_digest, read_policy
 from tideline_agent.pool import TrainerPool
-from tideline_agent.settings import AgentSettings, check, read_policy
+from tideline_agent.settings import AgentSettings, check
 from tideline_agent.validity import Validity
 from tideline_agent.vault import FolderVault
 
@@ -88,18 +93,21 @@ def run_agent(settings: AgentSettings) -> None:
             return
         notes.start()
         validity.start()
-        metrics = AgentMetrics(__version__)
+        metrics, ledger = AgentMetrics(__version__), FileLedger(settings.folder)
+        ledger.record("started", version=__version__, policy=policy_digest(policy))
         agent = Agent(
             name=ClientId(settings.name),
             link=CountedLink(link, metrics),
             vault=vault,
             pool=CountedPool(pool, metrics),
-            policy=policy.allowed,
-            rehearses=policy.rehearse,
+            owner=Owner(policy.allowed, policy.rules, ledger, frozenset(settings.roles)),
             log=order_log(witness, metrics),
-            roles=settings.roles,
             peer_keys=PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met)),
         )
+        if days := policy.rules.retain_days:
+            threading.Thread(
+                target=retain, args=(settings.folder, days, settings.methods, stop), name="retention", daemon=True
+            ).start()
         with metrics.serve(settings.metrics):
             AgentLoop(
                 agent=agent,
@@ -111,6 +119,7 @@ def run_agent(settings: AgentSettings) -> None:
                 witness=witness,
                 heard=metrics.heard,
                 at_work=partial(at_work, settings.folder),
+                held=HeldOrders(agent.holds, settings.folder),
             ).run()
 
 
@@ -236,6 +245,7 @@ class AgentLoop:
     witness: Witness
     heard: Callable[[], None] = lambda: None
     at_work: Callable[[RunId], AbstractContextManager[None]] = lambda run: nullcontext()
+    held: HeldOrders = field(default_factory=HeldOrders)
 
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(self.parallel, "order")
@@ -274,14 +284,19 @@ class AgentLoop:
         """Take orders; the same one may come any number of times."""
         for order in self.link.orders():
             self.heard()
-            with self._lock:
-                if order.id in self._working or self.stop.is_set() or not self.room(order):
-                    continue
-                older = [w for w in self._working.values() if w.order.run == order.run]
-                working = self._working[order.id] = Working(order)
-                for each in older:
-                    self.give_up(each)
-            self._threads.submit(self.live, working, older)
+            if not self.held.holds(order):
+                self.begin(order)
+
+    def begin(self, order: Order) -> None:
+        """Have an order lived, unless it is already, or there is no room."""
+        with self._lock:
+            if order.id in self._working or self.stop.is_set() or not self.room(order):
+                return
+            older = [w for w in self._working.values() if w.order.run == order.run]
+            working = self._working[order.id] = Working(order)
+            for each in older:
+                self.give_up(each)
+        self._threads.submit(self.live, working, older)
 
     def room(self, order: Order) -> bool:
         """Whether one more order may be open here, with the lock held. One for which there is no room is offered again."""
@@ -336,16 +351,19 @@ class AgentLoop:
             with self._lock:
                 working = tuple(self._working.values())
             self.witness.check_progress((w.order, w.progress) for w in working)
-            progress = {w.order.id: w.progress for w in working}
-            idle = 0 if progress else idle + 1
+            for released in self.held.released():
+                self.begin(released)
+            progress, held = {w.order.id: w.progress for w in working}, self.held.reasons()
+            idle = 0 if progress or held else idle + 1
             if idle % IDLE_BEATS:
                 continue
             try:
-                beaten = self.link.beat(progress)
+                beaten = self.link.beat(progress, held)
                 self.heard()
                 self.rotation.turn(beaten.rotate)
             except Unreachable:
                 continue  # the stream of orders tells of the outage
+            self.held.drop(beaten.gone)
             with self._lock:
                 for order in beaten.gone:
                     if order in self._working:

@@ -1,24 +1,14 @@
-"""Settings of an agent, which its owner chooses, and the policy file that says what may leave the site.
-
-[allow]
-features = ["coordinator"]
-[forbid]
-weights = ["peers"]
-notes = ["coordinator"]
-"""
+"""Settings of an agent, which its owner chooses."""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tideline.core.algorithm import REGISTRY
 from tideline.core.errors import ConfigRefused
-from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
 from tideline.core.run import Role
-from tideline.core.settings import Plain, nearest, setting
+from tideline.core.settings import setting
 from tideline.core.tokens import split_address
 from tideline.learning.sites.named import place_in
 
@@ -41,7 +31,7 @@ class AgentSettings:
     name: str = setting(doc="The client's name. [default: the home's, or the host's]")
     token: str = ""
     home: Path | None = setting(None, doc="Folder of the agent's keys and memory. [default: ~/.tideline/agents/NAME]")
-    policy: Path | None = setting(None, doc="File (TOML) that says what may leave this site.")
+    policy: Path | None = setting(None, doc="File (TOML) that says which runs may run here, and what may leave.")
     device: str = setting("auto", doc="Where steps compute: auto, cpu, cuda, ...")
     methods: str = setting(REGISTRY, doc="Methods beside the built-in ones, MODULE:TUPLE.")
     networks: tuple[str, ...] = setting((), doc="Networks beside the built-in ones, MODULE:NAME. Repeatable.")
@@ -88,67 +78,3 @@ def check_address(address: str, secured: bool) -> None:
     if not secured and host not in ("127.0.0.1", "::1", "localhost"):
         what = f"Calling {host} without TLS would send the token and models in the clear"
         raise ConfigRefused(what, "Give --ca CERTIFICATE, or say --insecure on a network that you trust")
-
-
-TABLES = ("allow", "forbid", "runs")  # of a policy file
-
-
-@dataclass(frozen=True)
-class SitePolicy:
-    """What may leave a site in replies, whether its agent tells the coordinator of its work, and whether the site rehearses."""
-
-    allowed: Policy = DEFAULT_POLICY
-    notes: bool = True
-    rehearse: bool = True
-
-
-def read_policy(path: Path | None) -> SitePolicy:
-    """The default policy, changed by the file. Raises ConfigRefused with the place of what is wrong."""
-    if path is None:
-        return SitePolicy()
-    try:
-        with path.open("rb") as file:
-            raw = tomllib.load(file)
-    except FileNotFoundError:
-        raise ConfigRefused(f"The policy file {path} does not exist", "Create it, or leave --policy out") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
-        raise ConfigRefused(f"The policy file {path} is not TOML: {cause}", "Correct the file") from None
-    for table in raw:
-        if table not in TABLES:
-            todo = f"Use {', '.join(f'[{each}]' for each in TABLES)}{nearest(table, TABLES)}"
-            raise ConfigRefused(f"{path}: [{table}] is not known", todo)
-    allowed = DEFAULT_POLICY | frozenset(pairs(path, raw, "allow"))
-    forbidden = frozenset(pairs(path, raw, "forbid"))
-    return SitePolicy(allowed - forbidden, not raw.get("forbid", {}).get(NOTES), rehearses(path, raw.get("runs", {})))
-
-
-def rehearses(path: Path, runs: Plain) -> bool:
-    """What the table [runs] says of rehearsing. Raises ConfigRefused."""
-    todo = "Write [runs] and below it: rehearse = false"
-    if not isinstance(runs, dict):
-        raise ConfigRefused(f"{path}: runs is not a table", todo)
-    for key in runs:
-        if key != "rehearse":
-            raise ConfigRefused(f"{path}: runs.{key} is not known", f"{todo}{nearest(key, ['rehearse'])}")
-    said = runs.get("rehearse", True)
-    if not isinstance(said, bool):
-        raise ConfigRefused(f"{path}: runs.rehearse is {said!r}, which is neither true nor false", todo)
-    return said
-
-
-def pairs(path: Path, raw: dict[str, Plain], table: str) -> Iterator[tuple[Exposure, Audience]]:
-    rows = raw.get(table, {})
-    if not isinstance(rows, dict):
-        raise ConfigRefused(f"{path}: {table} is not a table", f"Write [{table}] and lines such as features = ['coordinator']")
-    for exposure, audiences in rows.items():
-        words = [*(e.value for e in Exposure), NOTES]
-        if exposure not in words:
-            todo = f"Use one of: {', '.join(words)}{nearest(exposure, words)}"
-            raise ConfigRefused(f"{path}: {table}.{exposure} is no exposure", todo)
-        for audience in audiences if isinstance(audiences, list) else [audiences]:
-            if audience not in [a.value for a in Audience]:
-                raise ConfigRefused(f"{path}: {table}.{exposure} names {audience!r}", "Use 'coordinator' and 'peers'")
-            if exposure != NOTES:
-                yield Exposure(exposure), Audience(audience)
-            elif audience != Audience.COORDINATOR:
-                raise ConfigRefused(f"{path}: {table}.{exposure} names {audience!r}", "Notes go to the 'coordinator' alone")

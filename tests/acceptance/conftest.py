@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.acceptance.harness import COORDINATOR, Net, net
+from tests.acceptance.harness import BRINGS, COORDINATOR, Net, net
 
 SITES = {"a": "source", "b": "source", "c": "target"}
 WORLD = {"inputs": [6], "classes": 3, "model": "mlp", "normalise": "none"}
@@ -68,7 +68,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) 
     Who kills one of them starts it again, and leaves all of them as able to work as they were.
     """
     home = tmp_path_factory.mktemp("net")
-    (home / "policy.toml").write_text('[allow]\nstatistic = ["peers"]\nmetric = ["peers"]\nsamples = ["coordinator"]\n')
+    (home / "policy.toml").write_text('[allow]\nstatistic = ["peers"]\nmetric = ["peers"]\nsamples = ["coordinator"]\n' + BRINGS)
     made = Shared(home, "tests.acceptance.registry:METHODS")
     try:
         made.coordinator("--rate", "0", "--rate-enrol", "0")

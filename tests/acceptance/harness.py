@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -23,6 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE_SECONDS = 90.0
 METHODS = "tideline.algorithms:METHODS"
 COORDINATOR = "coordinator"
+
+
+BRINGS = '[runs]\nweights = "any"\n'  # of a policy: runs may begin from weights of their users
 
 
 class Net:
@@ -92,6 +96,12 @@ class Net:
         """Invite and start an agent."""
         token = self.client().post("/invites", {"name": name, "ttl_seconds": 600})["token"]
         self.start(name, *self.agent_command(name, data, role, token), *more)
+
+    def policy(self, text: str) -> tuple[str, str]:
+        """Options of an agent whose owner has written this."""
+        path = self.home / f"policy-{hashlib.sha256(text.encode()).hexdigest()[:8]}.toml"
+        path.write_text(text)
+        return "--policy", str(path)
 
     def agent_command(self, name: str, data: Path, role: str, token: str) -> list[str]:
         """The command of an agent."""

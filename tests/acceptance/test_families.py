@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from tests.acceptance.harness import Net, net
+from tests.acceptance.harness import BRINGS, Net, net
 from tests.acceptance.test_data_kinds import image_site
 from tests.acceptance.test_own_network import WORLD
 from tests.cli.world import tide
@@ -65,7 +65,7 @@ def test_a_mobilenet_learns_over_three_agents(tmp_path: Path) -> None:
     with net(tmp_path) as made:
         made.coordinator()
         for name, folder in sites.items():
-            made.agent(name, folder)
+            made.agent(name, folder, "source", *made.policy(BRINGS))
         _, first = accuracies(made, file, 0)
         run, last = accuracies(made, file, ROUNDS)
         assert all(last[name] >= max(0.75, first[name] + 0.25) for name in NAMES), (first, last)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save
 
-from tests.acceptance.harness import net
+from tests.acceptance.harness import BRINGS, net
 from tests.acceptance.test_data_kinds import image_site
 from tests.acceptance.test_own_network import WORLD
 from tests.cli.world import tide_process
@@ -46,7 +46,7 @@ def test_the_encoder_is_fetched_once_and_applied_once(tmp_path: Path) -> None:
     with net(tmp_path) as made:
         made.coordinator()
         for i, name in enumerate(NAMES):
-            made.agent(name, image_site(tmp_path / name, i), "source")
+            made.agent(name, image_site(tmp_path / name, i), "source", *made.policy(BRINGS))
         made.client().upload_weights(digest, len(base), lambda: iter([base]))
         given = {"method": "fedavg", "preset": "tiny", "world": {**NETWORK, "trains": "head"}, "seed": 3, "weights": digest}
         asked = {**given, "roster": dict.fromkeys(NAMES, "source")}

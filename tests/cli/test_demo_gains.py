@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tideline.cli.local.demo_gains import At, bought, gain_of, taken
+from tideline.cli.local.demo_gains import At, at_labelled_sites, bought, gain_of, taken
 from tideline.report.graphs import JOULES, LINKS
 
 
@@ -46,6 +46,15 @@ def test_the_best_of_several_baselines() -> None:
     assert "10.0 points above the best baseline shown (source_only of this run, 70.0 %" in bought(
         result(*both), {"b": 50, "c": 50}
     )
+
+
+def test_what_labelled_sites_have() -> None:
+    """A sentence of their own where their models are compared with something, and no word on targets."""
+    own = (site(name, "source", 0.9, 0.8) for name in "ade")
+    said = at_labelled_sites(result(*own, site("b", "target", 0.2, 0.6)), dict.fromkeys("ade", 50))
+    assert said.startswith("With labels, 90.0 % at the 3 sites, 10.0 points above the best baseline shown (source-only, 80.0 %")
+    assert "over 150 held-out rows" in said
+    assert at_labelled_sites(result(SOURCE, site("b", "target", 0.2, 0.6)), {"a": 50}) == ""
 
 
 def test_nothing_to_say() -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
-from tideline_agent.settings import SitePolicy, read_policy
+from tideline.engine.site.rules import RATES, Approval, InitialWeights, Least, RunRules
+from tideline_agent.policy_file import SitePolicy, read_policy
 
 COORDINATOR, PEERS = Audience.COORDINATOR, Audience.PEERS
 
@@ -57,6 +58,18 @@ def test_notes_can_be_forbidden(tmp_path: Path) -> None:
         ("[forbid]\nnotes = 'peers'", "Notes go to the 'coordinator' alone"),
         ("forbid = 'weights'", "forbid is not a table"),
         ("[forbid", "is not TOML"),
+        ("runs = 3", "runs is 3; it should be a mapping"),
+        ("[runs]\nrehearse = 'no'", "runs.rehearse is 'no'; it should be true or false"),
+        ("[runs]\naprove = 'new'", "runs.aprove is not a known setting.*approve"),
+        ("[runs]\napprove = 'newest'", "runs.approve is 'newest'; it should be one of never, new, always"),
+        ("[runs]\nhours = '8-17'", "runs.hours is '8-17', which is no span of a day"),
+        ("[runs]\nweights = 'digests'", "runs.digests names none"),
+        ("[bounds]\nrate = 'low'", "bounds.rate is 'low'; it should be a number"),
+        ("bounds = 3", "bounds is not a table"),
+        ("[least]\nrows = 0", "least.rows is 0; it should be at least 1"),
+        ("[quotas]\nbytes_out = '2 TiB'", "quotas.bytes_out is '2 TiB', which is no size"),
+        ("[quota]\nruns = 3", r"\[quota\] is not known.*quotas"),
+        ("retain_days = -1", "retain_days is -1; it should be at least 0"),
     ],
 )
 def test_a_file_that_cannot_be_meant(tmp_path: Path, text: str, words: str) -> None:
@@ -69,3 +82,45 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """It does not mean the default."""
     with pytest.raises(ConfigRefused, match="does not exist"):
         read_policy(tmp_path / "policy.toml")
+
+
+def test_rules_of_runs(tmp_path: Path) -> None:
+    """Each where it belongs; default bounds stay beside the owner's own, and may be lifted."""
+    found = read(
+        tmp_path,
+        """
+retain_days = 30
+[runs]
+methods = ["fedavg"]
+users = ["alice"]
+hours = "20:00-06:00"
+approve = "new"
+rehearse = false
+weights = "any"
+constants = true
+clip = 2.5
+[bounds]
+rounds = 100
+rate = 50
+batch_share = 0.5
+[least]
+rows = 40
+sites = 3
+rows_per_class = 5
+[quotas]
+runs = 4
+replies = 1000
+bytes_out = "1.5 GB"
+""",
+    ).rules
+    assert found.runs == RunRules(("fedavg",), ("alice",), "20:00-06:00", Approval.NEW, False, InitialWeights.ANY, (), True, 2.5)
+    assert found.bounds == {**RATES, "rounds": 100.0, "rate": 50.0, "batch_share": 0.5}
+    assert (found.least, found.retain_days) == (Least(40, 3, 5), 30)
+    assert (found.quotas.runs, found.quotas.replies, found.quotas.bytes) == (4, 1000, 1_500_000_000)
+
+
+def test_the_default_rules() -> None:
+    """What a site without a file lets run: brought weights and constants are not, nor answers of a few rows."""
+    rules = SitePolicy().rules
+    assert (rules.runs.weights, rules.runs.constants, rules.runs.approve) == (InitialWeights.BUILT_IN, False, Approval.NEVER)
+    assert (rules.least, dict(rules.bounds), rules.retain_days) == (Least(20, 1, 5), dict(RATES), 0)

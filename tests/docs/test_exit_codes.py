@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -278,15 +279,18 @@ def test_every_page_is_whole(page: Path) -> None:
     assert max(len(line) for line in text.splitlines()) <= 150
 
 
+def leaves_of(group: Any, name: str) -> Iterator[str]:
+    """Each command below a group, in full."""
+    for below, command in group.commands.items():
+        whole = f"{name} {below}"
+        yield from leaves_of(command, whole) if hasattr(command, "commands") else (whole,)
+
+
 def test_every_command_has_its_codes() -> None:
     """The second table has each command, and only codes that have a page."""
     rows = tables(text_of(LIST))[1]
     told = {phrase.split(" --")[0] for row in rows for phrase in ticked(row[0])}
-    leaves = {
-        f"tideline {' '.join(path)}"
-        for name, command in COMMAND.commands.items()
-        for path in ([(name, below) for below in command.commands] if hasattr(command, "commands") else [(name,)])
-    }
+    leaves = set(leaves_of(COMMAND, "tideline"))
     assert told == leaves
     codes = {code for row in rows for code in re.findall(r"\d+", row[1])}
     assert codes <= {path.stem for path in PAGES}

@@ -46,7 +46,7 @@ def test_settings_of_the_coordinator() -> None:
     assert told == ours | {"--log-json": ("TIDELINE_LOG_JSON", "no"), "--log-level": ("TIDELINE_LOG_LEVEL", "info")}
 
 
-@pytest.mark.parametrize("page", ["operating.md", "privacy.md"])
+@pytest.mark.parametrize("page", ["site-policy.md", "privacy.md"])
 def test_words_of_a_policy(page: str) -> None:
     """Every exposure and every audience is named where policies are explained."""
     assert {*Exposure, *Audience} <= set(ticked(text_of(DOCS / page)))

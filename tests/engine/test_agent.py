@@ -80,7 +80,7 @@ def test_an_owners_roles_hold_at_the_site_too(on: Stage) -> None:
     """A coordinator that makes a source of a site whose owner allows target only opens no labels."""
     run = start(on)
     on.scheduler.turn(run)
-    on.agents[BERT].roles = frozenset({Role.TARGET})
+    on.agents[BERT].owner.roles = frozenset({Role.TARGET})
     (order,) = on.agent_service.orders(BERT)
     on.handle(order)
     failure = on.journal.order(order.id).failure  # type: ignore[union-attr]

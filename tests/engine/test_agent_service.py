@@ -460,7 +460,18 @@ def test_an_offer_tells_seconds_left_and_only_what_concerns_the_client(on: Stage
     on.clock.advance(30.0)
     (again,) = on.agent_service.orders(BERT)
     assert again == replace(order, seconds_left=70.0)
-    assert set(order.brief) == {"method", "config", "world", "threads", "keeps", "contract", "role", "version", "scoring"}
+    assert set(order.brief) == {
+        "method",
+        "config",
+        "world",
+        "threads",
+        "keeps",
+        "contract",
+        "role",
+        "version",
+        "scoring",
+        "intent",
+    }
     on.clock.advance(1000.0)
     assert on.agent_service.orders(BERT)[0].seconds_left == 0.0
 

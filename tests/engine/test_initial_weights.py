@@ -123,7 +123,18 @@ def test_sites_are_told_nothing_of_it(federation: Federation) -> None:
     run = federation.start(experiment("fedavg", ROSTER) | {"weights": bring(federation, save(weights()))})
     (order,) = federation.agent_service.orders("anna")  # type: ignore[arg-type]
     assert order.run == run
-    assert set(order.brief) == {"method", "config", "world", "threads", "keeps", "contract", "role", "version", "scoring"}
+    assert set(order.brief) == {
+        "method",
+        "config",
+        "world",
+        "threads",
+        "keeps",
+        "contract",
+        "role",
+        "version",
+        "scoring",
+        "intent",
+    }
     assert "weights" not in order.brief["world"]
 
 

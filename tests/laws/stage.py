@@ -30,6 +30,7 @@ from tideline.engine.simulation.adapters import LocalLink, ManualClock, MemoryVa
 from tideline.engine.simulation.federation import SimSite
 from tideline.engine.simulation.journal import MemoryJournal
 from tideline.engine.site.agent import Agent, driven, new_peer_keys
+from tideline.engine.site.owner import Owner
 
 ROLES = ("source", "target", "peer")
 numbers = count()
@@ -202,7 +203,8 @@ class Stage:
         step_runner = StepRunner(self.methods, self.vaults[name].parts, self.sites[name].open_site_data)
         link = WatchedLink(name, self.agent_service, self.cuts, self.wire)
         pool = CountingPool(step_runner, self.jobs)
-        return Agent(name, link, self.vaults[name], pool, self.sites[name].policy, peer_keys=self.peer_keys_of[name])
+        owner = Owner(self.sites[name].policy, self.sites[name].rules)
+        return Agent(name, link, self.vaults[name], pool, owner, peer_keys=self.peer_keys_of[name])
 
     def start(self, experiment: Mapping[str, Any]) -> RunId:
         """Start an experiment."""

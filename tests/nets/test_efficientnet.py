@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load
+from safetensors.torch import load, save_file
 from torch import Tensor, nn
 
 from tests.cli.world import tide
@@ -120,6 +120,29 @@ def test_rounds_of_its_head_move_kilobytes(tmp_path: Path) -> None:
     rounds = [each for each in result["phases"] if each["name"] == "train"]
     assert len(rounds) == 2 and all(each["bytes_up"] < 2 * 30_000 and each["bytes_down"] < 2 * 30_000 for each in rounds)
     assert "the weights have no head of 5 classes" in str(result["notes"])
+
+
+@installed
+def test_a_site_lets_frozen_weights_of_its_own_package_in(tmp_path: Path) -> None:
+    """By the default policy: it reads them itself. One changed number, and they are some that a user brings."""
+    for i, name in enumerate(("anna", "bert")):
+        (tmp_path / name).mkdir()
+        x = np.random.default_rng(i).integers(0, 255, (40, 32, 32, 3)).astype(np.uint8)
+        np.savez(tmp_path / name / "photos.npz", x=x, y=np.arange(40) % 5)
+    (tmp_path / "policy.toml").write_text("")
+    changed = dict(base_in(SMALL, file_in_package(NAME)))
+    changed["features.stem.weight"] = changed["features.stem.weight"].clone()
+    changed["features.stem.weight"].view(-1)[0] += 1e-3
+    save_file(changed, tmp_path / "changed.safetensors")
+    data = {name: {"role": "source", "folder": name} for name in ("anna", "bert")}
+    world = {"model": NAME, "inputs": [3, 32, 32], "classes": 5, "trains": "head"}
+    asked = {"method": "fedavg", "config": {"rounds": 1}, "world": world, "data": data}
+    for weights, status in ((f"package:{NAME}", "completed"), ("changed.safetensors", "stalled")):
+        (tmp_path / "e.json").write_text(json.dumps({**asked, "weights": weights}))
+        told = tide("simulate", tmp_path / "e.json", "--policy", tmp_path / "policy.toml", "--json")
+        result = json.loads(told.stdout)
+        assert result["status"] == status, result["cause"]
+    assert "those of no package that is installed here" in result["cause"]
 
 
 @installed

@@ -11,7 +11,7 @@ from torch import Tensor
 from tests.budgets import examples
 from tideline.numerics.alignment.normalising import Moments, moments
 from tideline.numerics.rehearsal.choice import best, vote
-from tideline.numerics.rehearsal.expectation import expected
+from tideline.numerics.rehearsal.expectation import SLOPE, accuracy, expected
 from tideline.numerics.rehearsal.shifts import FAR, Shift, distance, likeness, shift, unlike
 
 GAINS = st.lists(st.floats(-0.5, 0.5), min_size=2, max_size=5)
@@ -102,3 +102,28 @@ def test_more_rows_and_agreeing_sites_make_it_narrower() -> None:
 
     assert width([0.1, 0.1], 1000) < width([0.1, 0.1], 30) < width([0.3, -0.1], 30)
     assert width([0.1], 100) > width([0.1, 0.1], 100)
+
+
+def test_a_spread_of_few_sites_is_beside_a_usual_one() -> None:
+    """Two sites that happen to agree do not make an interval narrow, nor do two that differ make it as wide as they do."""
+
+    def width(*right: float) -> float:
+        found = accuracy(torch.full((len(right),), 0.6), torch.tensor(right), 0.6, 10_000)
+        return found.high - found.low
+
+    assert 0.15 < width(0.6, 0.6) < width(0.5, 0.7) < 0.4
+    assert width(0.6) > width(0.6, 0.6)
+
+
+def test_accuracy_follows_confidence() -> None:
+    """Where it is 10 points lower than where it was rehearsed, accuracy is expected to be lower by SLOPE times as much."""
+    confident, right = torch.tensor([0.8, 0.7]), torch.tensor([0.75, 0.65])
+    assert accuracy(confident, right, 0.75, 500).value == pytest.approx(0.7)
+    assert accuracy(confident, right, 0.65, 500).value == pytest.approx(0.7 - SLOPE * 0.1)
+
+
+@settings(max_examples=examples(100))
+@given(right=st.lists(st.floats(0, 1), min_size=1, max_size=5), here=st.floats(0, 1), n=st.integers(1, 10_000))
+def test_an_accuracy_is_a_share(right: list[float], here: float, n: int) -> None:
+    found = accuracy(torch.full((len(right),), 0.5), torch.tensor(right), here, n)
+    assert 0 <= found.low <= found.value <= found.high <= 1

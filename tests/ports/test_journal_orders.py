@@ -26,7 +26,7 @@ from journal_values import (
 )
 
 from tideline.core.run import OrderId
-from tideline.engine.model.orders import Failure, OrderStatus
+from tideline.engine.model.orders import Failure, Hold, OrderStatus
 from tideline.engine.model.runs import JOIN, OPEN, Status
 from tideline.engine.ports.journal import Journal
 
@@ -196,6 +196,20 @@ def test_a_beat_notes_progress_and_names_what_is_over(journal: Journal) -> None:
     assert journal.beat(ANN, {first(ANN): 0.5}, 8.0) == ()
     assert journal.order(first(ANN)) == replace(order_row(JOIN, ANN), progress=0.5, beat=8.0)
     assert journal.beat(ANN, {}, 9.0) == ()
+
+
+def test_a_site_says_why_an_order_waits(journal: Journal) -> None:
+    """Of its own open orders alone; its next progress says that it waits no longer, and an answer is one as any."""
+    began(journal)
+    answer(journal, first(BOB))
+    held = {first(ANN): Hold.APPROVAL, first(BOB): Hold.HOURS, OrderId("unknown"): Hold.QUOTA}
+    assert journal.hold(ANN, held, 8.0) == (first(BOB), OrderId("unknown"))
+    assert journal.order(first(ANN)) == replace(order_row(JOIN, ANN), held="approval", beat=8.0)
+    assert {line.client: line.held for line in journal.order_lines(RUN, JOIN)}[ANN] == "approval"
+    assert journal.hold(ANN, {first(ANN): Hold.QUOTA}, 9.0) == () and journal.hold(ANN, {}, 9.0) == ()
+    assert journal.order(first(ANN)).held == "quota"  # type: ignore[union-attr]
+    journal.beat(ANN, {first(ANN): 0.5}, 10.0)
+    assert journal.order(first(ANN)) == replace(order_row(JOIN, ANN), progress=0.5, beat=10.0)
 
 
 def test_beats_of_many_clients_are_noted_together(journal: Journal) -> None:

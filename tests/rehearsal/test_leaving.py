@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.rehearsal.stage import SHORT, Opener, experiment, federation, played, shown, statuses
@@ -9,11 +11,14 @@ from tideline.core.errors import Refused
 from tideline.core.run import ClientId, RunId
 from tideline.engine.model.orders import Order
 from tideline.engine.simulation.federation import SimSite
+from tideline.engine.site.rules import FREE
+
+AWAY = replace(FREE, runs=replace(FREE.runs, rehearse=False))
 
 
 def test_a_site_that_forbids_it_is_left_out() -> None:
     """It teaches in the others' rehearsals; the verdict says with how many it was made, and why."""
-    on = federation(bert=SimSite(Opener(1), rehearses=False))
+    on = federation(bert=SimSite(Opener(1), rules=AWAY))
     result = played(on, experiment(SHORT, then="run"))
     verdict = result["verdict"]
     assert result["status"] == "completed" and verdict["rehearsed_at"] == ["anna", "carl"]
@@ -82,7 +87,7 @@ def test_it_waits_for_its_runs() -> None:
 
 def test_all_sites_forbid_it() -> None:
     """Nothing is rehearsed, and the note does not say that labels are few."""
-    forbidding = {name: SimSite(Opener(i), rehearses=False) for i, name in enumerate(("anna", "bert", "carl"))}
+    forbidding = {name: SimSite(Opener(i), rules=AWAY) for i, name in enumerate(("anna", "bert", "carl"))}
     result = played(federation(**forbidding), experiment(SHORT, then="run"))
     assert result["status"] == "completed" and result["verdict"]["targets"][0]["trust"] == "not rehearsed"
     assert any(note.startswith("Nothing was rehearsed at any site") for note in result["notes"])

@@ -28,9 +28,9 @@ from tideline.core.errors import (
     VersionRefused,
 )
 from tideline.core.notes import Note
-from tideline.core.run import OrderId
+from tideline.core.run import EMPTY, OrderId
 from tideline.core.signing import PROTOCOL
-from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Files, Hold, Order, Receipt, Reply
 from tideline.engine.process.pipe import from_plain
 from tideline_agent.home.identity import Keys
 from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Endpoints, Greeting, Line, Lines, Transfers, Watchdog
@@ -242,10 +242,17 @@ class GrpcLink:
                 return receipt_in(raw)
         raise Cancelled("The agent is stopping")
 
-    def beat(self, progress: Mapping[OrderId, float]) -> Beaten:
-        """One sign of life, one try. Gives the orders to give up, and whether new keys are asked for."""
-        told = pb.BeatRequest(progress={str(k): v for k, v in progress.items()}, clock_ms=int(time.time() * 1000))
-        reply = self._ask("Beat", told, CALL_SECONDS)
+    def beat(self, progress: Mapping[OrderId, float], held: Mapping[OrderId, Hold] = EMPTY) -> Beaten:
+        """One sign of life, one try. Gives the orders to give up, and whether new keys are asked for.
+
+        held: orders that wait at this site, and why.
+        """
+        request = pb.BeatRequest(
+            progress={str(k): v for k, v in progress.items()},
+            held={k: v.value for k, v in held.items()},
+            clock_ms=int(time.time() * 1000),
+        )
+        reply = self._ask("Beat", request, CALL_SECONDS)
         return Beaten(tuple(OrderId(gone) for gone in reply.gone), bool(reply.rotate))
 
     def close(self) -> None:
@@ -311,7 +318,9 @@ class GrpcLink:
         # Told somewhere between question and answer.
         heard = (before + time.monotonic()) / 2
         ahead = time.time() - (time.monotonic() - heard) - hello.time_ms / 1000
-        line.greeting = Greeting(hello.time_ms, heard, hello.version, (hello.oldest, hello.protocol), ahead)
+        line.greeting = Greeting(
+            time_ms=hello.time_ms, heard=heard, version=hello.version, protocols=(hello.oldest, hello.protocol), ahead=ahead
+        )
         return line.greeting
 
     @contextlib.contextmanager

@@ -257,7 +257,7 @@ class Receipt(_message.Message):
     def __init__(self, verdict: _Optional[str] = ..., missing: _Optional[_Iterable[_Union[Missing, _Mapping]]] = ..., error: _Optional[_Union[Failure, _Mapping]] = ..., chunk: _Optional[int] = ...) -> None: ...
 
 class BeatRequest(_message.Message):
-    __slots__ = ("progress", "clock_ms")
+    __slots__ = ("progress", "held", "clock_ms")
     class ProgressEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -265,11 +265,20 @@ class BeatRequest(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class HeldEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
     progress: _containers.ScalarMap[str, float]
+    held: _containers.ScalarMap[str, str]
     clock_ms: int
-    def __init__(self, progress: _Optional[_Mapping[str, float]] = ..., clock_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, progress: _Optional[_Mapping[str, float]] = ..., held: _Optional[_Mapping[str, str]] = ..., clock_ms: _Optional[int] = ...) -> None: ...
 
 class BeatReply(_message.Message):
     __slots__ = ("gone", "rotate")

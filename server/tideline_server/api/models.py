@@ -204,6 +204,10 @@ class MethodDetail(Method):
     cast: list[str] = Field(
         description="roles of a demonstration: the first and the last site take theirs, those between the ones between"
     )
+    unlike: str = Field(
+        description="how the sites of a demonstration differ: by styles of digits, or by which way up they see them"
+    )
+    extra_rounds: int = Field(description="how many rounds more the averaging beside a demonstration has")
     network: str = Field(description="network of a demonstration")
     digest: str = Field(description="SHA-256 of the default contract")
 

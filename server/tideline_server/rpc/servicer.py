@@ -23,7 +23,7 @@ from tideline.engine.audit.entries import Refusals
 from tideline.engine.coordinator.agent_service import AgentService, Notebook
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.model.accounts import Client
-from tideline.engine.model.orders import Arrivals
+from tideline.engine.model.orders import Arrivals, Hold
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
@@ -357,9 +357,12 @@ class Servicer:
         progress = {OrderId(order): max(0.0, min(share, 1.0)) for order, share in request.progress.items()}
         if self.agent_service.lives(client.name):
             self.living.write()
-        if not progress:
+        held = {OrderId(order): Hold(why) for order, why in request.held.items() if why in tuple(Hold)}
+        if not progress and not held:
             return pb.BeatReply(rotate=client.rotate)  # the most frequent call: no thread is asked, and no database
-        return pb.BeatReply(gone=await self.beats.report(client.name, progress), rotate=client.rotate)
+        gone = list(await self.run(self.agent_service.hold, client.name, held) if held else ())
+        gone += await self.beats.report(client.name, progress) if progress else ()
+        return pb.BeatReply(gone=gone, rotate=client.rotate)
 
     async def send_notes(self, raw: bytes, context: Context) -> pb.SendNotesReply:
         client = await self.caller("SendNotes", raw, context)

@@ -16,7 +16,7 @@ from tideline.engine.audit import entries
 from tideline.engine.audit.log import AuditEvent
 from tideline.engine.coordinator.idempotency import free
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys
-from tideline.engine.model.orders import Files, OrderRow, OrderStatus, Reply
+from tideline.engine.model.orders import Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import OPEN, Lease, RoundRow, RunRow, Status
 from tideline.engine.model.transitions import answered, present, with_author
 from tideline.engine.peers.sealing import ciphers
@@ -259,6 +259,9 @@ class SqlJournal:
         self, reported: Mapping[ClientId, Mapping[OrderId, float]], now: float
     ) -> Mapping[ClientId, tuple[OrderId, ...]]:
         return self._store.write(lambda connection: orders.beat(connection, reported, now)) if any(reported.values()) else {}
+
+    def hold(self, client: ClientId, held: Mapping[OrderId, Hold], now: float) -> tuple[OrderId, ...]:
+        return self._store.write(lambda connection: orders.hold(connection, client, held, now)) if held else ()
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         if not files:

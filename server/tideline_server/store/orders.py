@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, exists, insert, selec
 
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.engine.model.accounts import Standing
-from tideline.engine.model.orders import Failure, Files, OrderRow, OrderStatus
+from tideline.engine.model.orders import Failure, Files, Hold, OrderRow, OrderStatus
 from tideline.engine.model.totals import OrderLine
 from tideline_server.store import envelopes
 from tideline_server.store.database.prepared import prepared
@@ -50,7 +50,10 @@ BARRED = prepared(
     )
     .order_by(clients.c.name)
 )
-BEAT = prepared(update(orders).where(orders.c.id == bindparam("order")).values(progress=bindparam("share"), beat=bindparam("at")))
+BEAT = prepared(
+    update(orders).where(orders.c.id == bindparam("order")).values(progress=bindparam("share"), beat=bindparam("at"), held="")
+)
+HOLD = prepared(update(orders).where(orders.c.id == bindparam("order")).values(held=bindparam("why"), beat=bindparam("at")))
 NOTE_ANSWER = prepared(update(orders).where(orders.c.id == bindparam("order")).values({name: bindparam(name) for name in ANSWER}))
 
 
@@ -148,6 +151,15 @@ def answered_beside(connection: Connection, run: RunId, cursor: int, folded: Col
 
 def expire(connection: Connection, order: OrderId) -> None:
     connection.execute(update(orders).where(orders.c.id == order).values(status=OrderStatus.EXPIRED))
+
+
+def hold(connection: Connection, client: ClientId, held: Mapping[OrderId, Hold], now: float) -> tuple[OrderId, ...]:
+    """Note why a client lets open orders wait. Gives those that are not open, or not its own."""
+    whose = {row.id: row.client for row in in_batches(connection, OPEN_AMONG, "names", sorted(held))}
+    own = [{"order": order, "why": why.value, "at": now} for order, why in sorted(held.items()) if whose.get(order) == client]
+    if own:
+        connection.execute(HOLD, own)
+    return tuple(order for order in held if whose.get(order) != client)
 
 
 def beat(

@@ -139,6 +139,7 @@ orders = Table(
     whole("after"),
     seconds("created"),
     text("status"),
+    text("held"),
     *map(seconds, ("progress", "beat")),
     whole("reply", ForeignKey("listings.id"), null=True),
     *map(plain, ("metrics", "facts", "failure")),

@@ -8,7 +8,7 @@ from tideline.cli import adapting, serving
 from tideline.cli.coordinator import access, links, maintenance, runs
 from tideline.cli.guard import Guarded
 from tideline.cli.local import bench, predict, research, tls
-from tideline.cli.site import data, site
+from tideline.cli.site import approval, data, site
 
 # Plain help: rich would double the time that it takes.
 app = typer.Typer(
@@ -23,6 +23,7 @@ for command in (serving.coordinator, serving.agent, serving.doctor, serving.invi
     app.command()(command)
 groups = {"keys": access.keys, "run": runs.app, "site": site.app, "parts": maintenance.parts, "data": data.app}
 groups |= {"clients": access.clients, "audit": maintenance.audit, "tls": tls.app, "links": links.app}
+approval.add_to(site.app)
 for name, group in groups.items():
     app.add_typer(group, name=name)
 for command in (

@@ -9,14 +9,14 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from tideline.core.errors import ConfigRefused, NotFound
-from tideline.core.forgetting import holds_rows
 from tideline.core.phase import Phase, Plan, Tells, Turn
 from tideline.core.privacy import TO_COORDINATOR, Clause, Contract, Exposure
-from tideline.core.record import Nothing, Weights, leaves
+from tideline.core.record import Nothing, Weights, holds_rows, leaves
 from tideline.core.run import EMPTY, NO_MORE, ClientId, Role, Roster, Scores, Scoring, Selection, World
 from tideline.core.settings import Plain, nearest, parse
 from tideline.core.step import Outcome, Site, Step
@@ -95,6 +95,13 @@ class NoModel:
 Result: TypeAlias = tuple[RunModel[C, S] | SiteModels[C, S, M] | NoModel, ...]
 
 
+class Unlike(StrEnum):
+    """How the sites of a demonstration differ: by styles of digits, or by which way up they see those of one style."""
+
+    STYLES = "styles"
+    TURNED = "turned"
+
+
 @dataclass(frozen=True)
 class Algorithm(Generic[C, S, M]):
     """One method. `config` is a frozen dataclass of settings that has `rounds`; `state` and `memory` are record types.
@@ -106,6 +113,8 @@ class Algorithm(Generic[C, S, M]):
     sizes   named dims that every message is held to beside the world's: those that a reply names and its order does not
     notes   what the method will do otherwise than it was asked, in sentences, such as a number that is rounded
     cast    the roles of a demonstration, as `casting` deals them
+    unlike  how the sites of a demonstration differ
+    extra_rounds    of averaging beside a demonstration: as long as labelled sites train beside the rounds of the preset `demo`
     network the network of a demonstration
     claims  what is and is not claimed of what leaves a site beyond the contract, in sentences for those who own data
     keepsakes   what a site's owner may take out of its memory, by name: arrays by name. Nothing of it is ever sent
@@ -127,6 +136,8 @@ class Algorithm(Generic[C, S, M]):
     fits: Callable[[C, World, Roster], None] = lambda config, world, roster: None
     presets: Mapping[str, Mapping[str, Plain]] = field(default_factory=lambda: EMPTY)
     cast: tuple[Role, ...] = (Role.SOURCE, Role.TARGET)
+    unlike: Unlike = Unlike.STYLES
+    extra_rounds: int = 0
     network: str = "lenet"
     keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = lambda config, memory: EMPTY
     notes: Callable[[C, World], tuple[str, ...]] = lambda config, world: ()
@@ -203,7 +214,7 @@ NORMALISE, CLASS_COUNTS = "normalise", "class_counts"
 def storing(algorithm: Algorithm[C, S, M]) -> Plan[C, S]:
     """The last exchange of a run that selects, where sites have models of their own: none of them would hear otherwise whether
     the last scoring was the best. Nothing is sent but that; it closes with whoever answers in time. Where memories hold rows, it
-    is the last exchange of every site, after which they are gone (core.forgetting).
+    is the last exchange of every site, after which they are gone (engine.compute.forgetting).
     """
     models = algorithm.site_models
     if models is None or models.of is None or algorithm.memory is Nothing:

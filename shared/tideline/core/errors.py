@@ -50,6 +50,10 @@ class ContractRefused(Refused):
     """A site's policy forbids clauses of the run's contract, or the two ends derive different contracts."""
 
 
+class PolicyRefused(Refused):
+    """A site's owner does not let a run run there. `context["rules"]` names the lines of the policy that say so."""
+
+
 class DataRefused(Refused):
     """A site's data cannot be read or do not fit the run's world."""
 

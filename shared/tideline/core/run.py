@@ -23,6 +23,7 @@ OrderId = NewType("OrderId", str)
 Digest = NewType("Digest", str)
 
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
+NO_DIGEST = Digest("")
 # What a site is asked to hold is bounded before it makes room for it.
 MOST_INPUTS, MOST_CLASSES, MOST_THREADS = 1 << 26, 1 << 20, 1024
 ALL, HEAD = ("all",), ("head",)  # what of a network trains; else patterns of its tensors' names
@@ -284,6 +285,11 @@ class Waiting:
         None, low=1, doc="the quorum, the target unless said: fewer at the deadline, and the run stalls"
     )
     deadline: float = setting(86400.0, low=0.001, doc="seconds that a round may take")
+    held: float = setting(
+        604800.0,
+        low=0.0,
+        doc="seconds that an order waits beyond that for a site whose owner holds it: to approve it, or by hours",
+    )
 
 
 class Draw(StrEnum):
@@ -316,6 +322,14 @@ class Sampling:
             return min(self.sites, named)
         share = math.ceil(Decimal(str(self.sites)) * named)  # of a float 0.07 * 100 would be a little more than 7
         return min(max(share, least), named)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How much one site's reply may count where replies are weighed by numbers of rows."""
+
+    max: float | None = setting(None, low=0.001, high=1.0, doc="the largest share of one site in a fold; none said: as it is")
+    counts: Mapping[str, int] = setting(EMPTY, low=1, doc="site name: rows that it counts as, whatever it tells")
 
 
 class Scores(StrEnum):
@@ -395,6 +409,8 @@ class RunSpec:
     scoring        what scorings tell, and whether one score finds the best round
     children       of a rehearsal: the runs that it waits for, and compares
     rehearses      of such a run: the labelled site that plays the target; none where no site plays
+    by, experiment     who asked for it, and the digest of what was asked for
+    shares         how much one site may count in a fold
     """
 
     id: RunId
@@ -417,3 +433,6 @@ class RunSpec:
     scoring: Scoring = NO_MORE
     children: tuple[RunId, ...] = ()
     rehearses: ClientId | None = None
+    by: str = ""
+    experiment: Digest = NO_DIGEST
+    shares: Shares = field(default_factory=Shares)

@@ -127,6 +127,7 @@ class Site(Generic[C_co]):
     `round` counts this phase's earlier exchanges from 1. `fetch(handle, like)` gives the value of a handle of the order; `like`
     is the record that its fields declared as `like NAME` are held to. One value is mapped at a time, if the step holds no more.
     `normalised_by` is what the rows are normalised by where that was found in the run; steps have no use for it.
+    `least_per_class`: of a class with fewer labelled rows here, nothing that is told class by class may tell.
     """
 
     config: C_co
@@ -145,6 +146,7 @@ class Site(Generic[C_co]):
     outputs: Callable[[RunId], Record | None] = no_outputs
     normalised_by: Record | None = None
     source_shares: Tensor | None = None
+    least_per_class: int = 1
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from tideline.engine.simulation.homes import Home, Scratch
 from tideline.engine.simulation.lasting import Lasting
 from tideline.engine.simulation.pools import InlinePool, ProcessPool, check_jobs, cores
 from tideline.engine.simulation.ray_pool import RayPool
+from tideline.engine.site.rules import FREE, SiteRules
 from tideline.experiments.chosen import chosen_for, chosen_model
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.initial_weights import packed
@@ -88,14 +89,14 @@ class Written(Folder):
 
 @dataclass(frozen=True)
 class Place:
-    """What all simulated sites have in common: what they let out, whether they rehearse, and where their steps compute.
+    """What all simulated sites have in common: what they let out, which runs they let run, and where their steps compute.
 
     pool: `inline`, `processes` or `ray`; jobs: how many processes, as many as there are cores unless said; of Ray, how many
     steps at once. address, gpus: of Ray alone, see tideline.engine.process.ray_tasks.Cluster.
     """
 
     policy: Policy = DEFAULT_POLICY
-    rehearse: bool = True
+    rules: SiteRules = FREE
     device: str = "cpu"
     pool: str = POOLS[0]
     jobs: int | None = None
@@ -199,7 +200,7 @@ def simulate_text(text: ExperimentText, methods: Methods, out: Path | None = Non
             folders: dict[str, Opened] = {**named, **(dealt or {})}
         if place.pool == RAY:
             folders = {n: folder.absolute() for n, folder in folders.items()}
-        sites = {name: SimSite(f, place.policy, place.rehearse) for name, f in folders.items()}
+        sites = {name: SimSite(f, place.policy, place.rules) for name, f in folders.items()}
         own = [folder.folder for folder in experiment.data.values()] + ([experiment.deal.folder] if experiment.deal else [])
         read = {name: printed(text.folder(name, "data")) for name in own if name}
         about = {**placed.value, "data files": read, "methods": [list(each) for each in methods]}
@@ -227,6 +228,7 @@ def home_in(out: Path | None, scratch: Path, about: Mapping[str, object], place:
     if out is None and "sample" not in text.value:
         return Scratch()
     whole = {**about, "policy": sorted(" to ".join(each) for each in place.policy), "device": place.device}
+    whole |= {} if place.rules == FREE else {"rules": plain(place.rules)}
     with text.located():
         home = Lasting((out or scratch) / JOURNAL, cast("Mapping[str, Plain]", whole))
     if out is not None and home.rounds:

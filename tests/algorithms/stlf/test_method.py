@@ -29,6 +29,8 @@ from tideline.numerics.alignment.divergences import THRESHOLDS, from_curves, h_d
 
 ROSTER = {"anna": "peer", "bert": "source", "carl": "target", "dora": "target"}
 MAIN = "plan"
+# Of each phase more than one round, where there are several, on a world of seconds.
+PAIRS: dict[str, Any] = {"rounds": 2, "epochs": 2, "alone": 4, "batch": 32, "rate": 0.05, "momentum": 0.9, "exchanges": 4}
 
 
 def federation(roster: dict[str, str] = ROSTER, **more: SimSite) -> Stage:
@@ -43,7 +45,7 @@ def federation(roster: dict[str, str] = ROSTER, **more: SimSite) -> Stage:
 def played(stage: Stage | None = None, roster: dict[str, str] = ROSTER, **config: Any) -> tuple[Stage, Any]:
     """One finished run."""
     stage = stage or federation(roster)
-    run = stage.start(experiment("stlf", roster, preset="demo", config=config))
+    run = stage.start(experiment("stlf", roster, config=PAIRS | config))
     row = stage.play(run)
     assert row.status is Status.COMPLETED, row.cause
     return stage, run
@@ -249,7 +251,7 @@ def test_blocks_give_every_pair_an_error(blocks: int) -> None:
 def test_a_device_that_is_lost_in_the_tournament_is_left_out() -> None:
     """Of the pairs, of the links and of the targets; the marks of its round name it, and the others go on."""
     stage = federation()
-    run = stage.start(experiment("stlf", ROSTER, preset="demo", waiting={"min_replies": 1, "deadline": 60.0}))
+    run = stage.start(experiment("stlf", ROSTER, config=PAIRS, waiting={"min_replies": 1, "deadline": 60.0}))
 
     plan = stage.row(run).plan
     since = next(i for i, fact in enumerate(plan) if (fact.phase, fact.round) == ("separate", 2))
@@ -268,7 +270,7 @@ def test_a_device_that_is_lost_in_the_tournament_is_left_out() -> None:
 def test_a_replayed_half_is_refused() -> None:
     """Also one that is signed and sealed well, but of another exchange than is due: the coordinator hands out what is old."""
     stage = federation()
-    run = stage.start(experiment("stlf", ROSTER, preset="demo", config={"exchanges": 4}))
+    run = stage.start(experiment("stlf", ROSTER, config=PAIRS))
     second = orders_of(stage, run, "separate", 2)
     old = {o.id: o for o in second}
     third = orders_of(stage, run, "separate", 3)
@@ -432,6 +434,6 @@ def test_names_are_no_order() -> None:
     assert FEATURES
     backward = dict(reversed(ROSTER.items()))
     stage = federation()
-    run = stage.start(experiment("stlf", backward, preset="demo"))
+    run = stage.start(experiment("stlf", backward, config=PAIRS))
     assert stage.play(run).state_digest == next(iter(one.journal._runs.values())).state_digest
     assert NAMES

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algorithms.stlf.test_method import MAIN, ROSTER, asked, federation, memory, orders_of, played, state
+from tests.algorithms.stlf.test_method import MAIN, PAIRS, ROSTER, asked, federation, memory, orders_of, played, state
 from tests.laws.stage import CountingPool, Stage, registered
 from tests.synthetic import experiment
 from tideline.algorithms.stlf import client, stlf
@@ -56,7 +56,7 @@ def silent_in(stage: Stage, run: Any, *lost: tuple[str, int]) -> Callable[[list[
 def lost_amid(roster: dict[str, str], *lost: tuple[str, int], **config: Any) -> tuple[Stage, Any, RunRow]:
     """A run in which sources do not give their models."""
     stage = federation(roster)
-    run = stage.start(experiment("stlf", roster, preset="demo", config=config, waiting=QUORUM))
+    run = stage.start(experiment("stlf", roster, config=PAIRS | config, waiting=QUORUM))
     return stage, run, stage.play(run, silent_in(stage, run, *lost))
 
 
@@ -166,7 +166,7 @@ def test_without_an_answer_by_the_only_source_the_run_waits() -> None:
     """It stalls with its name, and goes on to the end that it would have had."""
     quiet, first = played()
     stage = federation()
-    run = stage.start(experiment("stlf", ROSTER, preset="demo"))
+    run = stage.start(experiment("stlf", ROSTER, config=PAIRS))
     row = stage.play(run, silent_in(stage, run, ("anna", 1), ("bert", 1)))
     assert row.status is Status.STALLED
     assert "Round 1 of offer" in row.cause
@@ -177,7 +177,7 @@ def test_without_an_answer_by_the_only_source_the_run_waits() -> None:
 def lost_early(*lost: str) -> RunRow:
     """A run in which devices are silent from the first exchange of the tournament on."""
     stage = federation()
-    run = stage.start(experiment("stlf", ROSTER, preset="demo", waiting=QUORUM))
+    run = stage.start(experiment("stlf", ROSTER, config=PAIRS, waiting=QUORUM))
     since = next(i for i, p in enumerate(stage.row(run).plan) if p.phase == "separate")
 
     def choose(orders: list[Order]) -> list[Order]:
@@ -237,7 +237,7 @@ def test_a_model_of_another_exchange_is_refused() -> None:
 def test_an_order_asks_for_the_run_s_sites_alone() -> None:
     """A source seals to no name that the order's peers have not."""
     stage = federation()
-    run = stage.start(experiment("stlf", ROSTER, preset="demo"))
+    run = stage.start(experiment("stlf", ROSTER, config=PAIRS))
     order = orders_of(stage, run, "offer", 1)[0]
     targets = decode(Targets, order.files[0][0], stage.parts, LAX).names
     peers = {name: reported for name, reported in order.brief["peers"].items() if name != targets[0]}

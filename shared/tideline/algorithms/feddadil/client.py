@@ -140,14 +140,17 @@ def slope(order: Heads, memory: Mine, site: Site[Config]) -> Outcome[messages.Sl
     """The exact gradient of each linear layer's mean cross-entropy over this site's rows, without the decay.
 
     Averaged by the coordinator it is the gradient over all sources' rows: the layers become those that a fit on all rows
-    together would give, without any row leaving its site.
+    together would give, without any row leaving its site. The first tells the sum of each class's features, so rows of classes of
+    which nothing may be told are left out.
     """
     mine = own(memory, site.config)
+    told = torch.bincount(memory.y, minlength=site.world.classes)[memory.y] >= site.least_per_class
     y, alike = nn.functional.one_hot(memory.y, site.world.classes).float(), common(order, memory.z)
     W, b, curvature, loss = torch.zeros_like(order.weight), torch.zeros_like(order.bias), torch.zeros(len(order.bias)), 0.0
     for h, z in enumerate((alike, alike, mine)):
         p = (z @ order.weight[h].mT + order.bias[h]).softmax(1)
-        W[h], b[h] = (p - y).mT @ z / len(y), (p - y).mean(0)
+        error = (p - y) * told[:, None]
+        W[h], b[h] = error.mT @ z / len(y), error.mean(0)
         curvature[h] = top_eigenvalue(z)
         loss = float(nn.functional.nll_loss(p.clamp_min(TINY).log(), memory.y))
     return Outcome(messages.Slopes(W, b, curvature), memory, {"loss": loss})
@@ -165,7 +168,8 @@ def top_eigenvalue(z: Tensor) -> float:
 def describe(order: Nothing, memory: Mine, site: Site[Config]) -> Outcome[messages.Described, Mine]:
     """Moments of this site's features for the linear layers, and of each class that has enough rows for the first atoms."""
     counts = torch.bincount(memory.y, minlength=site.world.classes)
-    classes = (counts >= (ENOUGH if site.config.init == "class_gaussian" else len(memory.y) + 1)).nonzero().flatten()
+    enough = max(ENOUGH, site.least_per_class) if site.config.init == "class_gaussian" else len(memory.y) + 1
+    classes = (counts >= enough).nonzero().flatten()
     z = own(memory, site.config)
     clouds = [z[memory.y == c] for c in classes]
     mean = torch.stack([cloud.mean(0) for cloud in clouds]) if clouds else z[:0]

@@ -150,7 +150,7 @@ def labelled_rows(order: Common, site: Site[Config]) -> tuple[Tensor, Tensor]:
 def described(head: nn.Module, z: Tensor, labels: Tensor, site: Site[Config]) -> Described:
     """C_i^c of the classes with enough rows."""
     projected = aligned(outputs(head, z, site.device), site.config)
-    return Described(*class_means(projected, labels, site.world.classes, LEAST))
+    return Described(*class_means(projected, labels, site.world.classes, max(LEAST, site.least_per_class)))
 
 
 def aligned(z: Tensor, c: Config) -> Tensor:

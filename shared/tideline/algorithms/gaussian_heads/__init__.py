@@ -57,10 +57,10 @@ class Sums:
 
 @step(metrics=("samples",))
 def sums(order: Nothing, memory: Nothing, site: Site[GaussianHeads]) -> Outcome[Sums, Nothing]:
-    """Counts, sums and products of classes with `least_rows` rows."""
+    """Counts, sums and products of classes with `least_rows` rows, or as many as the site's owner wants."""
     y, K, d = site.data.y, site.world.classes, nets.width(site.world)
     assert y is not None, "only labelled sites are asked"
-    there = torch.bincount(y, minlength=K) >= site.config.least_rows
+    there = torch.bincount(y, minlength=K) >= max(site.config.least_rows, site.least_per_class)
     found, done = nothing(K, d), 0
     for x in site.data.x.parts():
         own, done = y[done : done + len(x)], done + len(x)

@@ -17,8 +17,8 @@ from tideline.algorithms.stlf import client, server
 from tideline.algorithms.stlf.client import OFFERS
 from tideline.algorithms.stlf.linking import formed, joules, numpy_rng, size_in_bits
 from tideline.algorithms.stlf.messages import Mine, State
-from tideline.algorithms.stlf.settings import PRESETS, STLF, fits, notes
-from tideline.core.algorithm import Algorithm, SiteModels
+from tideline.algorithms.stlf.settings import ALONE, PRESETS, STLF, fits, notes
+from tideline.core.algorithm import Algorithm, SiteModels, Unlike
 from tideline.core.phase import Phase, Plan, Turn, to, to_all
 from tideline.core.record import Nothing
 from tideline.core.run import Role, Roster, World
@@ -94,6 +94,8 @@ stlf = Algorithm(
     fits=fits,
     presets=PRESETS,
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET, Role.TARGET),
+    unlike=Unlike.TURNED,
+    extra_rounds=ALONE,
     keepsakes=client.keepsakes,
     result=(SiteModels(client.own_model, roles=tuple(Role)),),
     notes=notes,

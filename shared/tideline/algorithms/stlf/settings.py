@@ -68,8 +68,10 @@ class STLF(LocalTraining):
     )
 
 
+ALONE = 20  # epochs of the demonstration
+SHORT: Mapping[str, Plain] = {"rounds": 0, "epochs": 1, "alone": ALONE, "batch": 32, "rate": 0.02, "momentum": 0.9}
 PRESETS: Mapping[str, Mapping[str, Plain]] = {
-    "demo": {"rounds": 2, "epochs": 2, "alone": 4, "batch": 32, "rate": 0.05, "momentum": 0.9, "exchanges": 4},
+    "demo": {**SHORT, "divergence": "statistics"},
     "early": {"divergence_scale": 1.0, "complexity": "early", "phi_target": 50.0},
     "published": {},
     "theory": {"divergence_scale": 1.0, "complexity": "natural"},

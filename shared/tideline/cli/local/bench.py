@@ -60,7 +60,7 @@ def bench(
     from tideline.core.algorithm import load_methods
     from tideline.engine.process.ray_tasks import RAY, Cluster
     from tideline.nets import registry
-    from tideline_agent.settings import read_policy
+    from tideline_agent.policy_file import read_policy
 
     with text.located():
         folder = text.folder(grid.folder, "folder").resolve()

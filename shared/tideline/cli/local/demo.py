@@ -22,7 +22,7 @@ from tideline.cli.local import demo_rehearsed as rehearsed
 from tideline.cli.local.demo_processes import Children, Code, console, federation, folder, tide, waited, watch
 from tideline.cli.local.demo_world import CLASSES, SHAPE, shape_for
 from tideline.cli.options import LEAST, MOST
-from tideline.core.algorithm import casting, load_methods, resolve
+from tideline.core.algorithm import Unlike, casting, load_methods, resolve
 from tideline.core.errors import ConfigRefused
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class MethodFacts(TypedDict):
     """What the demo asks of a method (GET /algorithms/{name})."""
 
     cast: list[str]
+    unlike: str
+    extra_rounds: int
     network: str
     presets: dict[str, dict[str, Plain]]
 
@@ -81,7 +83,9 @@ def run_demo(options: DemoOptions, out: Path | None, as_json: bool) -> int:
     with terminable(), folder() as temporary, federation(temporary, say, options.code) as (children, client):
         say(f"coordinator ready at {client.base_url}")
         facts: MethodFacts = client.get(f"/algorithms/{options.method or rehearsed.METHOD}")
-        sites = write_sites(temporary, casting(facts["cast"], options.agents), rehearsing=options.method is None)
+        roles = casting(facts["cast"], options.agents)
+        turn = options.method is not None and facts["unlike"] == Unlike.TURNED
+        sites = write_turned(temporary, roles) if turn else write_sites(temporary, roles, rehearsing=options.method is None)
         start_agents(children, client, sites, temporary, options)
         say(f"{len(sites)} agents started: " + ", ".join(f"{s.name} ({s.domain}, {s.role})" for s in sites))
         posted = experiment(options, facts, sites, shape)
@@ -125,11 +129,11 @@ class More:
 
 def method_words(done: Ended) -> More:
     """What the method bought, and what it took."""
-    from tideline.cli.local.demo_gains import bought, taken
+    from tideline.cli.local.demo_gains import at_labelled_sites, bought, taken
 
     result, rows = done.result, {site.name: site.held_out for site in done.sites}
     beside = done.client.run(result["reference"]) if result["reference"] else None
-    return More(None, tuple(filter(None, (taken(result, beside), bought(result, rows)))))
+    return More(None, tuple(filter(None, (taken(result, beside), at_labelled_sites(result, rows), bought(result, rows)))))
 
 
 def rehearsed_words(done: Ended, plain: str) -> More:
@@ -161,7 +165,7 @@ def kept(done: Ended, found: rehearsed.Found, site: DemoSite) -> str:
 
 def check(options: DemoOptions) -> tuple[int, ...]:
     """Check the options before a process is started; the shape of the images. Raises ConfigRefused, NotFound."""
-    from tideline_agent.settings import read_policy
+    from tideline_agent.policy_file import read_policy
 
     if not LEAST <= options.agents <= MOST:
         what = f"--agents is {options.agents}; it should be between {LEAST} and {MOST}"
@@ -186,6 +190,18 @@ def write_sites(home: Path, roles: Sequence[str], rehearsing: bool) -> list[Demo
         written = digits.write_site(folder, domain, domains[:i].count(domain), domains.count(domain), rows)
         sites.append(DemoSite(name=f"site-{i + 1}", domain=domain, role=role, folder=folder, **written))
     return sites
+
+
+def write_turned(home: Path, roles: Sequence[str]) -> list[DemoSite]:
+    """A data folder for each site, all of one domain, which half of the sites see upside down."""
+    from tideline.learning.datasets import turned
+
+    folders = [home / f"data-{i + 1}" for i in range(len(roles))]
+    written = turned.write_sites(folders, DOMAINS[0], roles)
+    return [
+        DemoSite(name=f"site-{i + 1}", domain=DOMAINS[0] + " turned" * half_turn, role=role, folder=folder, **rows)
+        for i, (folder, role, half_turn, rows) in enumerate(zip(folders, roles, turned.turned(roles), written, strict=True))
+    ]
 
 
 def start_agents(children: Children, client: Client, sites: list[DemoSite], home: Path, options: DemoOptions) -> None:
@@ -215,11 +231,16 @@ def experiment(options: DemoOptions, facts: MethodFacts, sites: list[DemoSite], 
 
 
 def one_method(options: DemoOptions, facts: MethodFacts) -> dict[str, Plain]:
+    """The experiment's keys. What sites train beside the method's rounds, averaging has in rounds more."""
+    preset = facts["presets"].get("demo")
+    rounds = preset.get("rounds") if preset and options.rounds is None else options.rounds
+    extra = facts["extra_rounds"]
+    beside: dict[str, Plain] = {"rounds": rounds + extra} if extra and isinstance(rounds, int) else {}
     return {
         "method": options.method,
-        "preset": "demo" if "demo" in facts["presets"] else None,
+        "preset": None if preset is None else "demo",
         "config": {} if options.rounds is None else {"rounds": options.rounds},
-        "reference": {"method": "fedavg"},
+        "reference": {"method": "fedavg", "config": beside},
     }
 
 

@@ -60,16 +60,37 @@ def gain_of(targets: Sequence[At]) -> Gain:
 
 def bought(result: RunResult, rows: Mapping[str, int]) -> str:
     """A sentence: accuracy at targets against the best baseline shown, empty without both. rows: held-out ones of each site."""
-    scored = [client for client in result["clients"] if client["role"] == Role.TARGET and client["accuracy"] is not None]
-    known = [(client, column) for client in scored for column in [baselines(client)] if column]
-    if not scored or len(known) < len(scored):
+    targets = [client for client in result["clients"] if client["role"] == Role.TARGET and client["accuracy"] is not None]
+    found = gain_at(targets, rows)
+    if found is None:
         return ""
+    gain, best = found
+    return f"{result['method']}: {percent(gain.accuracy)} at {named(targets, 'targets')}, {against(gain, best)}."
+
+
+def at_labelled_sites(result: RunResult, rows: Mapping[str, int]) -> str:
+    """The same sentence of the sites with labels, whose models may be their own: on rows that they hold out."""
+    labelled = [client for client in result["clients"] if client["role"] != Role.TARGET and client["accuracy"] is not None]
+    found = gain_at(labelled, rows)
+    if found is None:
+        return ""
+    gain, best = found
+    return f"With labels, {percent(gain.accuracy)} at {named(labelled, 'sites')}, {against(gain, best)}."
+
+
+def named(clients: Sequence[SiteResult], what: str) -> str:
+    return ", ".join(client["name"] for client in clients) if len(clients) < 3 else f"the {len(clients)} {what}"
+
+
+def gain_at(clients: Sequence[SiteResult], rows: Mapping[str, int]) -> tuple[Gain, str] | None:
+    """Over the best baseline that is shown at all of these scored sites, on average, and its name; None where none is."""
+    known = [(client, column) for client in clients for column in [baselines(client)] if column]
+    if not clients or len(known) < len(clients):
+        return None
     best = max(known[0][1], key=lambda name: sum(column.get(name, 0.0) for _, column in known))
     if any(best not in column for _, column in known):
-        return ""
-    gain = gain_of([At(client["accuracy"] or 0.0, column[best], rows[client["name"]]) for client, column in known])
-    where = ", ".join(client["name"] for client in scored) if len(scored) < 3 else f"the {len(scored)} targets"
-    return f"{result['method']}: {percent(gain.accuracy)} at {where}, {against(gain, best)}."
+        return None
+    return gain_of([At(client["accuracy"] or 0.0, column[best], rows[client["name"]]) for client, column in known]), best
 
 
 def baselines(client: SiteResult) -> dict[str, float]:

@@ -131,16 +131,16 @@ def simulate_here(
     from tideline.client.watching import guesses
     from tideline.core.algorithm import load_methods
     from tideline.engine.process.ray_tasks import RAY
+    from tideline.engine.site.rules import FREE
     from tideline.experiments.simulation import Place, simulate_text
     from tideline.nets import registry
     from tideline.report.verdict_rows import sentences_of
-    from tideline_agent.settings import read_policy
+    from tideline_agent.policy_file import read_policy
     from tideline_agent.trainer import present
 
     owners = read_policy(policy)
-    place = Place(
-        policy=owners.allowed, device=device, pool=pool, jobs=jobs, address=address, gpus=gpus, rehearse=owners.rehearse
-    )
+    rules = FREE if policy is None else owners.rules  # whoever simulates owns the data of all sites
+    place = Place(policy=owners.allowed, rules=rules, device=device, pool=pool, jobs=jobs, address=address, gpus=gpus)
     if pool != RAY:  # whose workers look for the device themselves: it may be on their machines alone
         present(device)
     registry.use(networks or ())

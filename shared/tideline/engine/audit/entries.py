@@ -9,18 +9,19 @@ import threading
 from collections.abc import Collection, Iterable
 
 from tideline.core.errors import FederationError
-from tideline.core.run import ClientId
-from tideline.core.settings import Plain
+from tideline.core.run import ClientId, plain_world
+from tideline.core.settings import Plain, plain
 from tideline.core.signing import fingerprint
 from tideline.engine.audit.log import BEGUN, AuditEvent
 from tideline.engine.model.accounts import NAME, ApiKey, Client, Invite, Keys
-from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
+from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply, hashed
 from tideline.engine.model.runs import RunRow, Status
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Advance, Journal
 
 MOST_FILES = 64  # of a message that are listed one by one
 MOST_WORDS = 500  # characters of a reason
+MOST_SETTINGS = 8192  # characters of a run's settings that are written out
 HASH = 16  # characters by which a token or a key is known
 
 KINDS = (
@@ -82,8 +83,14 @@ def parts_swept(dropped: int, freed: int, by: str, now: float) -> AuditEvent:
 
 
 def run_started(row: RunRow, by: str) -> AuditEvent:
-    details = {"method": row.method, "roster": dict(row.roster), "contract": row.spec.contract}
-    details |= {"weights": row.spec.initial_weights} if row.spec.initial_weights else {}
+    """What was asked for: the same that the run's sites write down."""
+    spec = row.spec
+    details: dict[str, Plain] = {"method": row.method, "roster": plain(row.roster), "contract": spec.contract}
+    details |= {"experiment": spec.experiment}
+    details |= {"weights": spec.initial_weights} if spec.initial_weights else {}
+    details |= {"parent": row.parent} if row.parent else {}
+    settings: dict[str, Plain] = {"config": dict(spec.config), "world": plain_world(spec.world), "seed": spec.seed}
+    details |= settings if len(json.dumps(settings)) <= MOST_SETTINGS else {"settings": hashed("settings", settings)}
     return AuditEvent("run_started", row.created, by, run=row.id, details=details)
 
 

@@ -17,24 +17,25 @@ from tideline.archive.readings import Orders
 from tideline.archive.writer import encode
 from tideline.core.algorithm import NORMALISE, AnyAlgorithm, Methods
 from tideline.core.errors import ConfigRefused, ContractRefused, DataRefused, FederationError, Malformed, MemoryLost, StepFailed
-from tideline.core.forgetting import holds_rows, without_rows
 from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
-from tideline.core.record import Nothing, Record, Weights
+from tideline.core.record import Nothing, Record, Weights, holds_rows
 from tideline.core.rows import Rows, check_whole
 from tideline.core.run import Digest, Place, Prior, Role, RunId, Scaling, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
 from tideline.engine.compute.configured import Configured, configured
 from tideline.engine.compute.features import Encoder, encoded_site
+from tideline.engine.compute.forgetting import without_rows
 from tideline.engine.compute.initial_weights import read_base
 from tideline.engine.compute.inline import reproducible
 from tideline.engine.compute.kept_data import KeptData, bytes_of
+from tideline.engine.compute.limits import check_base, check_rows, clipped
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN
-from tideline.engine.ports.site import Done, Job, OpenSiteData, SiteData
+from tideline.engine.ports.site import NO_LIMITS, Done, Job, OpenSiteData, SiteData
 from tideline.learning.in_world import statistics_in
 from tideline.learning.local_training import patience_of
 from tideline.learning.normalising import Normaliser, Statistics, check_place, constants, digest_of, own_statistics
@@ -123,6 +124,9 @@ class StepRunner:
         raw = step is not None and step.name == NORMALISE and scaling.at is Place.INPUTS  # measured before any encoder
         by = None if asked is None else statistics_in(asked[0])
         opened = self.opened(job.brief.world, role, base if of_features(world) and not raw else None, by)
+        if job.limits != NO_LIMITS:
+            check_rows(job.limits, job.brief, self.rows(opened.site_data, View.TRAIN, role).count)
+            check_base(job.limits, job.brief)
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
             data, validation = self.seen(opened.site_data, step.view if step else View.TRAIN, job.brief, config)
             fetch = self.fetching(algorithm, config, world, job)
@@ -142,6 +146,7 @@ class StepRunner:
                 training=self.unlabelled(opened.site_data, step, job.brief),
                 outputs=partial(self.outputs, job),
                 normalised_by=opened.normalised_by,
+                least_per_class=job.limits.per_class,
             )
             if phase is None or step is None or asked is None:
                 return self.join(algorithm, job, site, method.contract)
@@ -176,6 +181,8 @@ class StepRunner:
         (order, rules), parts = asked, self.parts_of(job.run)
         outcome: Outcome[Record, Record] = guarded(step.name, step.run, order, memory, site)
         metrics = guarded(step.name, declared, step, outcome, algorithm.memory)
+        if job.limits.clip and job.brief.weights is not None:
+            outcome = replace(outcome, message=clipped(outcome.message, order, job.limits.clip))
         message = guarded(step.name, encode, outcome.message, parts, replace(rules, maker=maker))
         if outcome.memory is memory and job.memory is not None:
             kept = files_of(job.memory, parts)

@@ -20,7 +20,7 @@ from tideline.core.settings import Plain
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.model.brief import brief_of, with_peers
 from tideline.engine.model.joins import check_join, kept
-from tideline.engine.model.orders import Arrivals, Envelope, Failure, Order, OrderRow, OrderStatus, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Envelope, Failure, Hold, Order, OrderRow, OrderStatus, Receipt, Reply
 from tideline.engine.model.runs import FINAL, JOIN, RunRow
 from tideline.engine.peers.relay import check_envelopes, for_one, seals
 from tideline.engine.peers.sealing import ciphers
@@ -213,7 +213,7 @@ class AgentService:
         if reply.sealed or header.handles:
             check_envelopes(row, run, reply, header.handles, self.journal.client(row.client))
         assert row.message is not None, "orders after the join have a message"
-        self.compute.check(CheckRequest(run.spec, row.cursor, row.message, reply.files[0][0]))
+        self.compute.check(CheckRequest(run.spec, row.cursor, row.message, reply.files[0][0], reply.metrics))
 
     def check_metrics(self, row: OrderRow, reply: Reply) -> None:
         """Only metrics with a clause of their own are taken, of numbers of a size that can be summed; a join has none."""
@@ -249,6 +249,10 @@ class AgentService:
     def beat_all(self, reported: Mapping[ClientId, Mapping[OrderId, float]]) -> Mapping[ClientId, tuple[OrderId, ...]]:
         """The same of many clients in one transaction, for those that have something to give up."""
         return self.journal.beat_all(reported, self.clock.now())
+
+    def hold(self, client: ClientId, held: Mapping[OrderId, Hold]) -> tuple[OrderId, ...]:
+        """Note why a client's owner lets orders wait; gives those that it should give up."""
+        return self.journal.hold(client, held, self.clock.now())
 
     def lives(self, client: ClientId) -> bool:
         """Remember that a client lives. Asks nobody; gives whether it should be written down now, with the others'."""

@@ -61,6 +61,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         *selection_notes(selected, ended),
         *chance_notes(scores, run.roster, run.spec.world.classes, ended),
         *verdict_notes(verdict, ended),
+        *share_notes(clients),
     )
     return {
         "run": run.id,
@@ -197,6 +198,7 @@ def awaited(journal: Journal, run: RunRow, now_open: Lines, now: float) -> list[
             "client": order.client,
             "silent_seconds": max(now - max(heard[order.client], order.beat), 0.0) if order.client in heard else None,
             "progress": order.progress,
+            "held": order.held,
         }
         for order in waiting
     ]
@@ -217,6 +219,19 @@ def children_wait(verdict: Verdict | None) -> str:
 
 def sibling_waits(journal: Journal, sibling: RunRow, now: float) -> str:
     return waits(sibling, journal.order_lines(sibling.id, sibling.cursor), now) if sibling.status in OPEN else ""
+
+
+ALONE = 0.9  # of all rows, beyond which one site is nearly the mean
+NEARLY = "{name} tells {share:.1%} of all training rows, so that a mean is nearly its own: look at its count, or set shares"
+
+
+def share_notes(clients: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """A site that outweighs two or more others by the number of rows that it tells."""
+    counts = {each["name"]: each["samples"] for each in clients if each["samples"]}
+    whole = sum(counts.values())
+    if len(counts) < 3:
+        return ()
+    return tuple(NEARLY.format(name=name, share=n / whole) for name, n in counts.items() if n > ALONE * whole)
 
 
 METRIC = "metrics."

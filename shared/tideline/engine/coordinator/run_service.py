@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tideline.core.errors import NotFound, Refused, RosterRefused
-from tideline.core.run import ClientId, Digest, Prior, Role, RunId, RunSpec, World
-from tideline.core.settings import Plain, nearest
+from tideline.core.errors import ConfigRefused, NotFound, Refused, RosterRefused
+from tideline.core.privacy import Contract
+from tideline.core.run import ClientId, Digest, Prior, Role, RunId, RunSpec, Shares, World
+from tideline.core.settings import Plain, nearest, plain
 from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
 from tideline.engine.coordinator.rehearsals import Child, comparing, laid_out, placed, request_of
@@ -22,7 +23,7 @@ from tideline.engine.model.experiment import (
     read_experiment,
     weights_missing,
 )
-from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, new_order, order_id, seed_for
+from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, hashed, new_order, order_id, seed_for
 from tideline.engine.model.runs import JOIN, OPEN, RunRow, Status
 from tideline.engine.model.totals import newest
 from tideline.engine.model.transitions import revocation
@@ -76,6 +77,8 @@ class RunService:
         self.check_initial_weights(experiment.weights)
         roster = self.roster(experiment)
         rows = self.compared(run, experiment, roster) if experiment.rehearse is None else self.rehearsed(run, experiment, roster)
+        asked = Digest(hashed("experiment", plain(experiment)))
+        rows = [replace(row, spec=replace(row.spec, by=identity.by, experiment=asked)) for row in rows]
         self.write(identity, rows, [order for row in rows for order in joins(row, self.clock.now())])
         return self.started(run)
 
@@ -178,6 +181,7 @@ class RunService:
         """outputs: whether targets keep what is predicted. Raises Refused errors with `context["path"]`."""
         scoring = replace(experiment.scoring, outputs=outputs)
         made = self.compute.draft(request_of(experiment, roster, scoring))
+        check_shares(experiment.shares, roster, made.contract)
         if seals(made.contract):
             check_keys(c for c in self.journal.clients() if c.name in roster and c.standing is not Standing.REVOKED)
         now = self.clock.now()
@@ -245,6 +249,16 @@ class RunService:
         return row
 
 
+def check_shares(shares: Shares, roster: Mapping[ClientId, Role], contract: Contract) -> None:
+    """Raises ConfigRefused for counts of a site that the run does not name, and where nothing is weighed by them."""
+    if strangers := sorted(set(shares.counts) - set(roster)):
+        what, path = f"shares.counts names {strangers[0]!r}, who is not in the roster", f"shares.counts.{strangers[0]}"
+        raise ConfigRefused(what, f"Name sites of the run{nearest(strangers[0], sorted(roster))}", path=path)
+    if shares != Shares() and all(clause.field != "metrics.samples" for clause in contract):
+        what = "shares is given, and no site of this method tells how many rows its replies are of"
+        raise ConfigRefused(what, "Leave shares out", path="shares")
+
+
 def next_attempt(order: OrderRow, after: int, now: float) -> OrderRow:
     """The same order once more: same seed, new name. after: the cursor of the client's last reply."""
     attempt = order.attempt + 1
@@ -277,6 +291,7 @@ def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
         sampling=experiment.sampling,
         network=made.network,
         scoring=experiment.scoring,
+        shares=experiment.shares,
     )
 
 

@@ -16,7 +16,7 @@ from tideline.core.settings import Plain
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.scores import news, scored_state
 from tideline.engine.model.accounts import Standing
-from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, new_order, seed_for
+from tideline.engine.model.orders import Hold, OrderRow, OrderStatus, Purpose, new_order, seed_for
 from tideline.engine.model.runs import FINAL, JOIN, OPEN, Lease, RoundRow, RunRow, Status
 from tideline.engine.model.totals import AnyOrder, RoundTotals, newest
 from tideline.engine.peers.relay import shut_out
@@ -35,11 +35,14 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Progress:
-    """Who of the asked is still awaited, who has answered and who has failed, with the reason."""
+    """Who of the asked is still awaited, who has answered and who has failed, with the reason; and which of the awaited wait for
+    their own owners.
+    """
 
     waiting: frozenset[ClientId] = frozenset()
     answered: frozenset[ClientId] = frozenset()
     failed: tuple[tuple[ClientId, str], ...] = ()
+    held: tuple[tuple[ClientId, Hold], ...] = ()
 
     @property
     def asked(self) -> int:
@@ -80,6 +83,7 @@ def progress_of(orders: Iterable[AnyOrder]) -> Progress:
         frozenset(o.client for o in latest if o.status is OrderStatus.OPEN),
         frozenset(o.client for o in latest if o.status is OrderStatus.ANSWERED),
         tuple(sorted((o.client, reason(o)) for o in latest if o.status not in (OrderStatus.OPEN, OrderStatus.ANSWERED))),
+        tuple((o.client, Hold(o.held)) for o in latest if o.status is OrderStatus.OPEN and o.held),
     )
 
 
@@ -90,8 +94,26 @@ def reason(order: AnyOrder) -> str:
 def waits_for(progress: Progress, rules: Waiting, seconds_left: float) -> str:
     if not progress.waiting:  # seen for a moment, or until another replica takes over from the one that conducted the run
         return f"all {progress.asked} sites have answered; waiting for a coordinator to close the round"
-    names = ", ".join(sorted(progress.waiting))
-    return f"waiting for {len(progress.waiting)} of {progress.asked} sites ({names}); gives up in {duration(seconds_left)}"
+    names, held = ", ".join(sorted(progress.waiting)), held_words(progress.held)
+    ends = f"gives up in {duration(seconds_left + (rules.held if held else 0.0))}"
+    if len(progress.held) == len(progress.waiting):
+        return f"waiting for {'; for '.join(held)}; {ends}"
+    more = f", of them for {'; for '.join(held)}" if held else ""
+    return f"waiting for {len(progress.waiting)} of {progress.asked} sites ({names}){more}; {ends}"
+
+
+HOLDS = {
+    Hold.APPROVAL: "the approval of {}",
+    Hold.HOURS: "the hours at which the owners of {} let runs work",
+    Hold.QUOTA: "tomorrow, for {} have let out as much as their owners allow in a day",
+}
+
+
+def held_words(held: Iterable[tuple[ClientId, Hold]]) -> list[str]:
+    """What sites wait for by their owners' word, in words."""
+    known = tuple(held)
+    by_reason = {why: [client for client, each in known if each is why] for why in Hold}
+    return [HOLDS[why].format(", ".join(names)) for why, names in by_reason.items() if names]
 
 
 def duration(seconds: float) -> str:
@@ -104,6 +126,7 @@ def duration(seconds: float) -> str:
 MOST_NAMED = 10  # sites in a cause
 LEFT_OUT = "it had stalled, and was given up when the rest of the rehearsal had ended: {cause}"
 STORE_SECONDS = 600.0  # that the last exchange of a run that selects waits: who misses it has the best that it knew of before
+HELD_SECONDS, HELD_FRESH_SECONDS = 30.0, 180.0  # between looks at a late round that is held; since the site last said so
 HEARD_SECONDS = 90.0  # a client that lives is written down as seen at least twice in this time
 
 
@@ -130,7 +153,7 @@ class Scheduler:
                 return max(run.deadline_at, self.clock.now() + run.spec.waiting.deadline)
             what = self.judge(run)
             if what is Verdict.WAIT:
-                return run.deadline_at
+                return max(run.deadline_at, self.clock.now() + HELD_SECONDS) if self.late(run) else run.deadline_at
             orders = newest(self.journal.orders(run.id, run.cursor))
             if what is Verdict.STALL:
                 self.stall(run, progress_of(orders), token)
@@ -166,7 +189,19 @@ class Scheduler:
             for client in barred:
                 self.journal.revoke(client, "", self.clock.now())
             standing = self.journal.standing(run.id, run.cursor)
-        return verdict(standing, waiting_of(run), floor_of(run), expired=self.clock.now() >= run.deadline_at)
+        expired = self.late(run) and not (standing.open and self.held_by_owners(run))
+        return verdict(standing, waiting_of(run), floor_of(run), expired=expired)
+
+    def late(self, run: RunRow) -> bool:
+        return self.clock.now() >= run.deadline_at
+
+    def held_by_owners(self, run: RunRow) -> bool:
+        """Whether a round that is late still waits for sites whose owners let it: they live, and say so."""
+        now = self.clock.now()
+        if now >= run.deadline_at + run.spec.waiting.held:
+            return False
+        lines = newest(self.journal.order_lines(run.id, run.cursor))
+        return any(o.held and o.status is OrderStatus.OPEN and now - o.beat < HELD_FRESH_SECONDS for o in lines)
 
     def stall(self, run: RunRow, progress: Progress, token: int | None) -> None:
         reasons = [f"{client}: {why}" for client, why in progress.failed]

@@ -52,7 +52,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class OrderRow:
-    """One order and, once it is answered, its reply. sealed: the values of others that its message names."""
+    """One order and, once it is answered, its reply. sealed: the values of others that its message names. held: why its site lets
+    it wait, as long as it does.
+    """
 
     id: OrderId
     run: RunId
@@ -74,6 +76,7 @@ class OrderRow:
     bytes_down: int = 0
     bytes_up: int = 0
     sealed: tuple[AnyHandle, ...] = ()
+    held: str = ""
 
     @property
     def message(self) -> Digest | None:
@@ -131,6 +134,14 @@ class Receipt:
     verdict: str  # accepted | missing | refused | stale | late
     missing: tuple[tuple[Digest, int], ...] = ()
     error: Failure | None = None
+
+
+class Hold(StrEnum):
+    """Why an order waits at its site."""
+
+    APPROVAL = "approval"
+    HOURS = "hours"
+    QUOTA = "quota"
 
 
 class Purpose(StrEnum):

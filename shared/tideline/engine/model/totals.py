@@ -36,6 +36,7 @@ class OrderLine:
     answered: float | None
     bytes_down: int
     bytes_up: int
+    held: str = ""
 
 
 AnyOrder = OrderRow | OrderLine
@@ -90,6 +91,7 @@ def line_of(order: OrderRow) -> OrderLine:
         answered=order.answered,
         bytes_down=order.bytes_down,
         bytes_up=order.bytes_up,
+        held=order.held,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tideline.core.algorithm import Unlike
 from tideline.core.handle import AnyHandle
 from tideline.core.phase import Table
 from tideline.core.privacy import Contract
@@ -63,6 +64,8 @@ class MethodFacts:
     settings: tuple[SettingFacts, ...]
     presets: Mapping[str, Mapping[str, Plain]]
     cast: tuple[Role, ...]
+    unlike: Unlike
+    extra_rounds: int
     network: str
     contract: Contract
     sentences: tuple[str, ...]
@@ -151,12 +154,13 @@ class CloseRequest:
 
 @dataclass(frozen=True)
 class CheckRequest:
-    """A reply to be held to its declaration. asked, reply: the roots of the order's message and of the reply's."""
+    """A reply with its metrics, held to its declaration. asked, reply: the roots of the order's message and of the reply's."""
 
     spec: RunSpec
     cursor: int
     asked: Digest
     reply: Digest
+    metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
 
 
 @dataclass(frozen=True)

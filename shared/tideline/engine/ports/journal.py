@@ -11,7 +11,7 @@ from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Roster, RunId
 from tideline.core.settings import Plain
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys
-from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
+from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import Event, Headline, Lease, RoundRow, RunRow, Status, Tally
 from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
 
@@ -208,6 +208,9 @@ class Runs(Protocol):
         self, reported: Mapping[ClientId, Mapping[OrderId, float]], now: float
     ) -> Mapping[ClientId, tuple[OrderId, ...]]:
         """The same of many clients at once. Those that have nothing to give up are not there."""
+
+    def hold(self, client: ClientId, held: Mapping[OrderId, Hold], now: float) -> tuple[OrderId, ...]:
+        """Note why a client lets orders wait, until it tells their progress; gives those that are no longer open."""
 
     def event(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None: ...
 

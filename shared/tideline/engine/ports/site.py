@@ -17,6 +17,27 @@ from tideline.engine.model.orders import Arrivals, Envelope, Files, Order, Recei
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What a site's owner holds each step to.
+
+    rows        training rows that the site must have
+    per_class   labelled rows of a class, below which nothing that is told by class tells of it
+    share       of a mini-batch in the training rows, at most
+    clip        longest update of weights that a user has brought; 0: as long as it is
+    own_base    whether frozen weights must be those of a package that is installed at the site
+    """
+
+    rows: int = 1
+    per_class: int = 1
+    share: float = 1.0
+    clip: float = 0.0
+    own_base: bool = False
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
 class Job:
     """One step to run at a site. Files lie in the site's parts. outputs: what other runs keep of their predictions here. best:
     the memory at the run's best scoring, where there is one.
@@ -33,6 +54,7 @@ class Job:
     transfers: Transfers = Transfers()
     outputs: Mapping[RunId, Digest] = field(default_factory=lambda: EMPTY)
     best: Digest | None = None
+    limits: Limits = NO_LIMITS
 
 
 @dataclass(frozen=True)

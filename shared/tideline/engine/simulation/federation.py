@@ -31,6 +31,8 @@ from tideline.engine.simulation.adapters import LocalLink, QuietBell
 from tideline.engine.simulation.homes import Home, Scratch
 from tideline.engine.simulation.pools import InlinePool, Sources, StepPool
 from tideline.engine.site.agent import Agent, Work
+from tideline.engine.site.owner import Owner
+from tideline.engine.site.rules import FREE, SiteRules
 
 Watch = Callable[[Event], None]
 OpenPool = Callable[[Methods, Sources, str], StepPool]
@@ -39,11 +41,11 @@ OrderOf = Callable[[list[Order]], list[Order]]
 
 @dataclass(frozen=True)
 class SimSite:
-    """A simulated site: how it opens its data, what its owner forbids, and whether it may play the target."""
+    """A simulated site: how it opens its data, what may leave it, and which runs may run there."""
 
     open_site_data: OpenSiteData
     policy: Policy = DEFAULT_POLICY
-    rehearses: bool = True
+    rules: SiteRules = FREE
 
 
 class Federation:
@@ -85,9 +87,8 @@ class Federation:
         vault = self.home.vault(name)
         pool = StepRunner(methods, vault.parts, site.open_site_data, device)
         link = LocalLink(name, self.agent_service)
-        return Agent(
-            name=name, link=link, vault=vault, pool=pool, policy=site.policy, peer_keys=peer_keys, rehearses=site.rehearses
-        )
+        owner = Owner(site.policy, site.rules)
+        return Agent(name=name, link=link, vault=vault, pool=pool, owner=owner, peer_keys=peer_keys)
 
     def bring(self, buffers: Sequence[Buffer]) -> Digest:
         """Take in a file of weights, the joined buffers; what an experiment calls it."""

@@ -17,7 +17,7 @@ from tideline.engine.audit import entries
 from tideline.engine.model import totals, transitions
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.experiment import WEIGHTS_CURSOR, initial_weights_of, weights_missing
-from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply
+from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, JOIN, OPEN, Event, Headline, Lease, RoundRow, RunRow, Status, Tally, headline
 from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
 from tideline.engine.peers.sealing import ciphers
@@ -303,8 +303,16 @@ class MemoryJournal(MemoryAccounts):
                 if row is None or row.client != client or row.status is not OrderStatus.OPEN:
                     gone.append(order)
                 else:
-                    self._write(replace(row, progress=share, beat=now))
+                    self._write(replace(row, progress=share, beat=now, held=""))
             return tuple(gone)
+
+    def hold(self, client: ClientId, held: Mapping[OrderId, Hold], now: float) -> tuple[OrderId, ...]:
+        with self._lock:
+            rows = {order: self._orders.get(order) for order in held}
+            own = {o: row for o, row in rows.items() if row and row.client == client and row.status is OrderStatus.OPEN}
+            for order, row in own.items():
+                self._write(replace(row, held=held[order].value, beat=now))
+            return tuple(order for order in held if order not in own)
 
     def beat_all(
         self, reported: Mapping[ClientId, Mapping[OrderId, float]], now: float

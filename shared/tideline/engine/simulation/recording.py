@@ -17,7 +17,7 @@ Call = tuple[str, Mapping[str, Any]]  # a method's name, and its arguments
 # The methods that change something. What they call themselves is not recorded once more.
 WRITES = (
     *("create", "create_once", "set_status", "reopen", "advance", "claim", "renew", "release", "answer", "reissue"),
-    *("beat", "beat_all", "event", "add_invite", "enrol", "saw", "saw_all", "rekey", "approve", "ask_rotation"),
+    *("beat", "beat_all", "hold", "event", "add_invite", "enrol", "saw", "saw_all", "rekey", "approve", "ask_rotation"),
     *("revoke", "add_key", "revoke_key", "used_key", "add_parts", "held", "collect", "adopt", "marker", "reserve"),
     *("choose", "conclude", "leave"),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
@@ -12,19 +12,19 @@ from tideline.archive.errors import DigestMismatch, PartMissing, TooLarge
 from tideline.archive.layout import check_digest, parse
 from tideline.archive.parts import MAX_PART_BYTES, Parts
 from tideline.core import errors
-from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, refused
-from tideline.core.recent import Recent
-from tideline.core.run import EMPTY, ClientId, Digest, Role, RunId
+from tideline.core.run import EMPTY, ClientId, Digest, RunId
 from tideline.core.settings import Plain, plain
 from tideline.core.step import Moved, Transfers, no_tick
 from tideline.engine.model.brief import DISTRUST, Brief, brief_in
 from tideline.engine.model.joins import NETWORK
-from tideline.engine.model.orders import Failure, Files, Order, Receipt, Reply
+from tideline.engine.model.orders import Failure, Files, Hold, Order, Receipt, Reply
 from tideline.engine.model.runs import JOIN
 from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, fresh
 from tideline.engine.peers.relay import seals
 from tideline.engine.peers.sealing import ciphers, complete, plaintexts, seal, signed_since, unseal, vouched
 from tideline.engine.ports.site import Best, Done, Head, Job, Link, Pool, Vault
+from tideline.engine.site.admission import check_run
+from tideline.engine.site.owner import Owner
 
 KEPT_RUNS = 64  # of which it is remembered how long the last reply took to send
 # What happens to an order: begun and worked, around its step; cut, a transfer; failed; and the verdict on its reply.
@@ -37,7 +37,7 @@ class Agent:
     """One site. `handle` may be called again for the same order at any time: the work is done once.
 
     peer_keys: its keys, and what it knows of its peers'; without them it makes new ones. watch: a clock that never goes back, by
-    which transfers are measured. rehearses: whether it may play the target, its labels masked.
+    which transfers are measured. owner: who says what may run here, and keeps the ledger.
     """
 
     def __init__(
@@ -46,22 +46,30 @@ class Agent:
         link: Link,
         vault: Vault,
         pool: Pool,
-        policy: Policy = DEFAULT_POLICY,
+        owner: Owner | None = None,
         log: Log | None = None,
-        roles: Iterable[Role] = frozenset(Role),
         peer_keys: PeerKeys | None = None,
         watch: Callable[[], float] = time.monotonic,
-        rehearses: bool = True,
     ) -> None:
         self.name, self.link, self.vault, self.pool = name, link, vault, pool
         self.peer_keys, self.watch = peer_keys or new_peer_keys(), watch
         self._sent: dict[RunId, Moved] = {}
-        self._refused: Recent[Contract] = Recent(2)
-        self.policy, self.log, self.roles, self.rehearses = policy, log or silent, frozenset(roles), rehearses
+        self.owner, self.log = owner or Owner(), log or silent
 
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
         """Answer an order. None if it was withdrawn or has ended. Raises Unreachable only if the link gives up."""
         return driven(self.work(order), lambda job: self.pool.run(job, tick))
+
+    def holds(self, order: Order) -> Hold | None:
+        """Why an order is to wait here; None for one that can be handled, if only to be refused."""
+        try:
+            brief = brief_in(order)
+            self.owner.allow(self.name, brief)
+            self.owner.permit(brief.contract)
+            check_run(self.owner.rules, brief)
+            return self.owner.holds(order, brief)
+        except errors.FederationError:
+            return None
 
     def work(self, order: Order) -> Work[Receipt | None]:
         """`handle`, with the step left to the caller: gives its job, if there is one to do, and is sent what is done, or thrown
@@ -72,6 +80,7 @@ class Agent:
             if head.rowless:  # before anybody knows of the reply: an order that was not answered is given again
                 self.vault.collect(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
             reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed)
+            self.owner.replies(order, (*reply.files, *ciphers(reply.sealed)))
             return self.deliver(order, reply)
         except (errors.Cancelled, errors.Stale):
             return None
@@ -84,12 +93,12 @@ class Agent:
         """The vault's head with the reply to an order that the owner allows: remembered, or worked out now."""
         brief = brief_in(order)
         check_files(order, brief.base)
-        self.allow(brief)
-        self.permit(brief.contract)
+        self.owner.check(self.name, order, brief)
         head = self.vault.head(order.run)
         if head is not None and head.cursor == order.cursor and head.asked in (None, order.files):
             return replace(head, sealed=signed_since(order.run, head.sealed, self.peer_keys))
         self.consistent(head, order, brief.keeps)
+        self.owner.begins(order, brief)
         outputs = self.outputs(brief)
         kept = [file for files in outputs.values() for file in files]
         self.vault.collect(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed), *kept))
@@ -209,6 +218,7 @@ class Agent:
             memory=memory,
             transfers=transfers,
             outputs={run: files[0][0] for run, files in outputs.items()},
+            limits=self.owner.limits(brief),
         )
 
     def guard(self, order: Order, done: Done) -> Mapping[str, Plain]:
@@ -216,37 +226,8 @@ class Agent:
         if order.cursor != JOIN:
             return EMPTY
         assert done.contract is not None, "a join gives the contract"
-        self.permit(done.contract)
+        self.owner.permit(done.contract)
         return {"labelled": bool(done.labelled), **({} if done.network is None else {NETWORK: plain(done.network)})}
-
-    def allow(self, brief: Brief) -> None:
-        """Hold the run's role to those that the owner allows: the coordinator checks it too, but the labels lie here.
-
-        To play the target with labels masked is no other role, for less leaves than in its own; but an owner may forbid it.
-        """
-        if brief.rehearses == self.name and brief.role is Role.TARGET:
-            if not self.rehearses:
-                what = "This site's policy forbids rehearsing: it plays no target"
-                raise errors.RosterRefused(what, "Its owner can allow it in the site's policy file: [runs] rehearse = true")
-            if self.roles & {Role.SOURCE, Role.PEER}:
-                return
-        if brief.role not in self.roles:
-            allowed = ", ".join(sorted(self.roles))
-            what = f"This site may not be a {brief.role}: its owner allows {allowed}"
-            raise errors.RosterRefused(what, "Give it a role that it allows")
-
-    def permit(self, contract: Contract) -> None:
-        """Hold a contract to the owner's policy. Every order is held to it before any work: a join may never have come.
-
-        The pool holds the order's contract to the one that this site derives, so a shorter one gains nothing.
-        """
-        no = self._refused.of(contract, lambda: refused(contract, self.policy), self.policy)
-        if no:
-            raise errors.ContractRefused(
-                "This site's policy forbids: " + "; ".join(c.sentence() for c in no),
-                "Its owner can allow them in the site's policy file",
-                clauses=[c.sentence() for c in no],
-            )
 
     def deliver(self, order: Order, reply: Reply) -> Receipt:
         """Report until the agent service lacks nothing; push what it lacks."""
@@ -281,6 +262,7 @@ class Agent:
 
     def fail(self, order: Order, error: errors.FederationError) -> Receipt:
         self.log("failed", order, error)
+        self.owner.refuses(order, error)
         return self.link.report(order, Reply(order.id, failure=Failure(error.kind, str(error))))
 
 

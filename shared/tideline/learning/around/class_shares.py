@@ -88,6 +88,7 @@ def counting(memory: type[Any], sampled: bool) -> AnyPhase:
     def run(order: Nothing, memory: Any, site: Site[Any]) -> Outcome[ClassCounts, Any]:
         y, K = site.data.y, site.world.classes
         counts = torch.zeros(K, dtype=torch.int64) if y is None else torch.bincount(y, minlength=K)
+        counts = counts * (counts >= site.least_per_class)
         return Outcome(ClassCounts(counts), memory)
 
     step = Step(name=CLASS_COUNTS, run=run, takes=Nothing, keeps=memory, gives=ClassCounts)

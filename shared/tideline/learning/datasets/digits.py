@@ -11,7 +11,7 @@ No handwritten digit is in both mnist and coloured. `digits_data/README.md` says
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,10 @@ class Raw:
     test_idx: NDArray[np.int32]
     scale: float | None
 
+    def half_turned(self) -> Raw:
+        """As a camera that hangs upside down sees it."""
+        return replace(self, x=np.ascontiguousarray(self.x[:, ::-1, ::-1]))
+
 
 def load(domain: str) -> Raw:
     """The domain's rows, the same bytes every time. Raises ConfigRefused for a name that is not in DOMAINS."""
@@ -63,6 +67,11 @@ def write_site(
     """
     raw = load(domain)
     train, held = deal(raw, part, parts, rows)
+    return write_rows(folder, domain, raw, train, held, labels)
+
+
+def write_rows(folder: Path, domain: str, raw: Raw, train: Rows, held: Rows, labels: bool = True) -> dict[str, int]:
+    """Write `folder`/`domain`.npz of these rows; how many are for training and how many are held out."""
     chosen = np.sort(np.concatenate([train, held]))
     arrays: dict[str, Any] = {"x": raw.x[chosen], "test_idx": np.flatnonzero(np.isin(chosen, held)).astype(np.int32)}
     if labels:

@@ -20,14 +20,12 @@ from tideline.learning.rehearsal import report
 from tideline.learning.rehearsal.messages import Agreed, Counts, Foretold, Known, Moments, Voted, Weights, as_record, moments_in
 from tideline.learning.rehearsal.settings import Rehearsing
 from tideline.learning.rehearsal.state import State, members_of
-from tideline.numerics.rehearsal import choice
+from tideline.numerics.rehearsal import choice, expectation
 from tideline.numerics.rehearsal.expectation import Expectation
-from tideline.numerics.rehearsal.expectation import expected as expectation
 from tideline.numerics.rehearsal.shifts import Shift, distance, likeness, shift, unlike
 
 ANY_TARGET = ClientId("a target")  # where the roster has none
 NO_GAIN = Expectation(0.0, 0.0, 0.0)
-LONE, FLOOR = 0.1, 0.01  # of a difference of confidence and accuracy: its spread where one site is known, and always
 LEAST_WEIGHT = 0.05  # of a vote: who has less does not change what is predicted
 COUNTED = ("rows", "right", "gained", "lost", "changed", "confidence")
 
@@ -242,18 +240,11 @@ def changed_here(votes: Tensor, reply: Foretold | None) -> tuple[float, int]:
 def gain_of(votes: Tensor, here: float, n: int) -> Expectation:
     rows, gained, lost, changed, _ = votes.unbind(1)
     alike = torch.full((len(votes),), 1 / len(votes), dtype=torch.float64)
-    return expectation((gained - lost) / rows, changed / rows, alike, here, n)
+    return expectation.expected((gained - lost) / rows, changed / rows, alike, here, n)
 
 
 def accuracy(votes: Tensor, before: Tensor, reply: Foretold) -> Expectation:
-    """The accuracy to expect: the mean confidence here, less what confidences exceeded accuracies by where both are known.
-
-    Guillory et al., "Predicting with Confidence on Unseen Distributions", ICCV 2021. votes (s, 5); before (s,): accuracies
-    without adaptation. The interval is of 90 %.
-    """
+    """The accuracy to expect of a vote. votes (s, 5); before (s,): accuracies without adaptation."""
     rows, gained, lost, _, confidence = votes.unbind(1)
-    excess = (confidence - gained + lost) / rows - before
-    value = reply.confidence / reply.rows - float(excess.mean())
-    spread = float(excess.std()) if len(excess) > 1 else LONE
-    off = 1.64 * ((1 + 1 / len(excess)) * spread**2 + 0.25 / reply.rows + FLOOR**2) ** 0.5
-    return Expectation(*(min(max(each, 0.0), 1.0) for each in (value, value - off, value + off)))
+    right = before + (gained - lost) / rows
+    return expectation.accuracy(confidence / rows, right, reply.confidence / reply.rows, reply.rows)

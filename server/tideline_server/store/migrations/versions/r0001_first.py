@@ -140,6 +140,7 @@ def exchanges() -> None:
         whole("after"),
         seconds("created"),
         text("status"),
+        text("held"),
         *map(seconds, ("progress", "beat")),
         whole("reply", sa.ForeignKey("listings.id"), null=True),
         *map(plain, ("metrics", "facts", "failure")),

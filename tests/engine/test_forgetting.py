@@ -8,9 +8,9 @@ from torch import Tensor
 
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import resolve
-from tideline.core.forgetting import holds_rows, without_rows
 from tideline.core.privacy import Exposure
-from tideline.core.record import Undeclarable, Weights, field, record
+from tideline.core.record import Undeclarable, Weights, field, holds_rows, record
+from tideline.engine.compute.forgetting import without_rows
 
 
 @record

@@ -12,16 +12,11 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from tideline.core.privacy import Exposure
-from tideline.core.record import Kind, Spec, Undeclarable, leaves, specs
+from tideline.core.record import Kind, Spec, Undeclarable, specs
 
 T = TypeVar("T")
 EMPTY: Mapping[str, Any] = {"dict": {}, "weights": {}, "tuple": (), "optional": None}
 NESTED = ("record", "dict", "tuple", "optional")
-
-
-def holds_rows(kind: type[Any]) -> bool:
-    """Whether a type of memory declares rows."""
-    return any(leaf.exposure is Exposure.SAMPLES for leaf in leaves(kind))
 
 
 def without_rows(memory: T) -> T:

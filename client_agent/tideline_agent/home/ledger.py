@@ -1,0 +1,203 @@
+"""A site's ledger: what runs its agent let work, what left, and what the owner said. A line is an entry, chained by hashes.
+
+ledger.jsonl   entries, each flushed to the disk before what it tells of goes on
+ledger.known   what the entries up to a place come to, so that a start does not read years of them
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from tideline.archive.folder import room
+from tideline.core.errors import ChainBroken, StorageFull
+from tideline.core.run import Digest, RunId
+from tideline.core.settings import Plain
+from tideline.engine.audit.log import START, AuditEvent, Entry, Tip, chained, follow
+from tideline.engine.ports.ledger import Spent
+
+FILE, KNOWN = "ledger.jsonl", "ledger.known"
+APPROVED, DECLINED, RUN, REPLY = "approved", "declined", "run", "reply"
+DAY_SECONDS = 86400.0
+TODO = "Keep a copy of the file as it is; move it away to begin another, and ask who has had access to the agent's home"
+
+
+@dataclass
+class Known:
+    """What entries come to, up to a place in the file.
+
+    words: the owner's, by run. intents: that were approved, and not declined since. begun: runs. lately: what was spent when, of
+    the last two days.
+    """
+
+    offset: int = 0
+    tip: Tip = field(default_factory=Tip)
+    words: dict[str, bool] = field(default_factory=dict)
+    intents: dict[str, bool] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
+    lately: list[tuple[float, str, int]] = field(default_factory=list)
+
+    def take(self, entry: Entry) -> None:
+        """One more entry."""
+        if entry.kind in (APPROVED, DECLINED):
+            said = entry.kind == APPROVED
+            self.words[entry.run] = said
+            if intent := entry.details.get("intent"):
+                self.intents[str(intent)] = said
+        elif entry.kind in (RUN, REPLY):
+            begins = entry.kind == RUN and entry.run not in self.begun
+            self.begun.add(entry.run)
+            if begins or entry.kind == REPLY:
+                self.lately.append((entry.at, entry.kind, int(entry.details.get("bytes", 0))))
+        if self.lately and self.lately[0][0] < entry.at - 2 * DAY_SECONDS:
+            self.lately = [each for each in self.lately if each[0] >= entry.at - 2 * DAY_SECONDS]
+
+
+class FileLedger:
+    """The port Ledger over a file in the agent's home. The owner's commands write to it, too. now: seconds since 1970."""
+
+    def __init__(self, home: Path, now: Callable[[], float] = time.time) -> None:
+        self.path, self._resume, self._now = home / FILE, home / KNOWN, now
+        self._lock = threading.Lock()
+        self._known = resumed(self.path, self._resume)
+        with self._lock, self._open() as file:
+            self._catch_up(file)
+            self._write_known()
+
+    def record(self, kind: str, **facts: Plain) -> None:
+        """Append an entry and flush it. Raises StorageFull, ChainBroken."""
+        run = str(facts.pop("run", ""))
+        with self._lock, self._open() as file:
+            self._catch_up(file)
+            self._append(file, AuditEvent(kind, self._now(), run=run, details=facts))
+
+    def word(self, run: RunId) -> bool | None:
+        return self._seen().words.get(run)
+
+    def approved(self, intent: Digest) -> bool:
+        return self._seen().intents.get(intent, False)
+
+    def began(self, run: RunId) -> bool:
+        return run in self._seen().begun
+
+    def spent(self, since: float) -> Spent:
+        lately = [each for each in self._seen().lately if each[0] >= since]
+        replies = [nbytes for _, kind, nbytes in lately if kind == REPLY]
+        return Spent(sum(kind == RUN for _, kind, _ in lately), len(replies), sum(replies))
+
+    def _seen(self) -> Known:
+        """All that stands in the file now: a command may have written the owner's word meanwhile."""
+        with self._lock:
+            if self.path.stat().st_size != self._known.offset:
+                with self._open() as file:
+                    self._catch_up(file)
+            return self._known
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[IO[bytes]]:
+        """The file, locked against other processes."""
+        try:
+            with self.path.open("a+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield file
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            what = f"No room for an entry in {self.path}, and nothing leaves this site without one"
+            raise StorageFull(what, "Free disk space at the site") from error
+
+    def _catch_up(self, file: IO[bytes]) -> None:
+        """Take in what others have written. What a crash left of a line is no entry, and is cut off."""
+        size = file.seek(0, os.SEEK_END)
+        if size < self._known.offset:
+            raise ChainBroken(f"{self.path} is shorter than it was", TODO)
+        file.seek(self._known.offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                file.truncate(self._known.offset)
+                self._append(file, AuditEvent("cut_off", self._now(), details={"bytes": len(line)}))
+                return
+            self._take(entry_in(self.path, line, self._known.tip), len(line))
+
+    def _append(self, file: IO[bytes], event: AuditEvent) -> None:
+        entry = chained(self._known.tip, [event])[0]
+        line = json.dumps(asdict(entry), separators=(",", ":")).encode() + b"\n"
+        file.seek(0, os.SEEK_END)
+        try:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):  # what is left of the line is cut off by whoever writes next
+                file.truncate(self._known.offset)
+            raise
+        self._take(entry, len(line))
+
+    def _take(self, entry: Entry, size: int) -> None:
+        self._known.take(entry)
+        self._known.tip, self._known.offset = Tip(entry.seq, entry.hash), self._known.offset + size
+
+    def _write_known(self) -> None:
+        temporary = self._resume.with_suffix(".tmp")
+        with room(temporary):
+            temporary.write_text(json.dumps({**asdict(self._known), "begun": sorted(self._known.begun)}))
+        temporary.replace(self._resume)
+
+
+def resumed(path: Path, resume: Path) -> Known:
+    """What was known at the last start, if the entry that it ended with still stands there; else nothing is known yet."""
+    try:
+        raw = json.loads(resume.read_text())
+        known = Known(**{**raw, "tip": Tip(**raw["tip"]), "begun": set(raw["begun"]), "lately": list(map(tuple, raw["lately"]))})
+        return known if known.offset == 0 or last_before(path, known.offset).hash == known.tip.hash else Known()
+    except (OSError, ValueError, TypeError, KeyError, IndexError):
+        return Known()
+
+
+def last_before(path: Path, offset: int) -> Entry:
+    """The entry that ends at an offset. Raises ValueError, IndexError where none does."""
+    with path.open("rb") as file:
+        begin = max(0, offset - (1 << 16))
+        file.seek(begin)
+        lines = file.read(offset - begin).splitlines(keepends=True)
+    return Entry(**json.loads(lines[-1]))
+
+
+def entry_in(path: Path, line: bytes, tip: Tip) -> Entry:
+    """An entry that follows a tip. Raises ChainBroken with its number."""
+    try:
+        entry = Entry(**json.loads(line))
+    except (ValueError, TypeError):
+        raise ChainBroken(f"{path}: entry {tip.seq + 1} cannot be read", TODO, entry=tip.seq + 1) from None
+    try:
+        follow(tip, [entry])
+    except ChainBroken as error:
+        raise ChainBroken(f"{path}: {error.what}", TODO, **error.context) from None
+    return entry
+
+
+def entries(home: Path) -> Iterator[Entry]:
+    """All entries, each held to the one before. Raises ChainBroken at the first that does not follow."""
+    tip, path = Tip(0, START), home / FILE
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                return  # what a crash left, or what is being written
+            entry = entry_in(path, line, tip)
+            tip = Tip(entry.seq, entry.hash)
+            yield entry
+
+
+def as_plain(entry: Entry) -> dict[str, Any]:
+    return asdict(entry)

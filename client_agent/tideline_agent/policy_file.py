@@ -1,0 +1,104 @@
+"""The file in which a site's owner says what may leave, and which runs may run.
+
+[allow]
+features = ["coordinator"]
+[forbid]
+weights = ["peers"]
+[runs]
+approve = "new"
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from tideline.core.errors import ConfigRefused
+from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
+from tideline.core.settings import Plain, nearest, parse, plain
+from tideline.engine.model.orders import hashed
+from tideline.engine.site.rules import RATES, SiteRules
+
+NOTES = "notes"  # beside the exposures: what an agent tells of its work (core.notes)
+EXPOSURES = ("allow", "forbid")
+RULES = tuple(each.name for each in fields(SiteRules))
+TABLES = (*EXPOSURES, *(name for name in RULES if name != "retain_days"))
+
+
+@dataclass(frozen=True)
+class SitePolicy:
+    """What may leave a site in replies, whether its agent tells the coordinator of its work, and which runs may run there."""
+
+    allowed: Policy = DEFAULT_POLICY
+    notes: bool = True
+    rules: SiteRules = field(default_factory=SiteRules)
+
+
+def policy_digest(policy: SitePolicy) -> str:
+    """What stands in the ledger for the policy by which the entries that follow were made."""
+    allowed = sorted(f"{exposure} to {audience}" for exposure, audience in policy.allowed)
+    return hashed("policy", allowed, policy.notes, plain(policy.rules))
+
+
+def read_policy(path: Path | None) -> SitePolicy:
+    """The default policy, changed by the file. Raises ConfigRefused with the place of what is wrong."""
+    if path is None:
+        return SitePolicy()
+    raw = toml_in(path)
+    for name in raw:
+        if name not in (*EXPOSURES, *RULES):
+            tables = ", ".join(f"[{each}]" for each in TABLES)
+            todo = f"Use {tables}, and above them retain_days{nearest(name, (*EXPOSURES, *RULES))}"
+            raise ConfigRefused(f"{path}: [{name}] is not known", todo)
+    allowed = DEFAULT_POLICY | frozenset(pairs(path, raw, "allow"))
+    forbidden = frozenset(pairs(path, raw, "forbid"))
+    quiet = bool(table(path, raw, "forbid").get(NOTES))
+    return SitePolicy(allowed - forbidden, not quiet, rules_in(path, raw))
+
+
+def toml_in(path: Path) -> dict[str, Plain]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise ConfigRefused(f"The policy file {path} does not exist", "Create it, or leave --policy out") from None
+    except OSError as cause:
+        raise ConfigRefused(f"The policy file {path} cannot be read: {cause.strerror}", "Let the agent's user read it") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
+        raise ConfigRefused(f"The policy file {path} is not TOML: {cause}", "Correct the file") from None
+
+
+def rules_in(path: Path, raw: Mapping[str, Plain]) -> SiteRules:
+    """Which runs may run. Bounds of one's own stand beside the default ones; to lift one of these, write a larger number."""
+    given = {name: raw[name] for name in RULES if name in raw}
+    if "bounds" in given:
+        given["bounds"] = {**RATES, **table(path, raw, "bounds")}
+    try:
+        return parse(SiteRules, given)
+    except ConfigRefused as error:
+        raise ConfigRefused(f"{path}: {error.what}", error.todo, **error.context) from None
+
+
+def table(path: Path, raw: Mapping[str, Plain], name: str) -> Mapping[str, Plain]:
+    rows = raw.get(name, {})
+    if not isinstance(rows, Mapping):
+        lines = "lines such as features = ['coordinator']" if name in EXPOSURES else "lines such as rate = 0.5"
+        raise ConfigRefused(f"{path}: {name} is not a table", f"Write [{name}] and {lines}")
+    return rows
+
+
+def pairs(path: Path, raw: Mapping[str, Plain], name: str) -> Iterator[tuple[Exposure, Audience]]:
+    for exposure, audiences in table(path, raw, name).items():
+        words = [*(e.value for e in Exposure), NOTES]
+        if exposure not in words:
+            todo = f"Use one of: {', '.join(words)}{nearest(exposure, words)}"
+            raise ConfigRefused(f"{path}: {name}.{exposure} is no exposure", todo)
+        for audience in audiences if isinstance(audiences, list) else [audiences]:
+            if audience not in [a.value for a in Audience]:
+                raise ConfigRefused(f"{path}: {name}.{exposure} names {audience!r}", "Use 'coordinator' and 'peers'")
+            if exposure != NOTES:
+                yield Exposure(exposure), Audience(audience)
+            elif audience != Audience.COORDINATOR:
+                raise ConfigRefused(f"{path}: {name}.{exposure} names {audience!r}", "Notes go to the 'coordinator' alone")

@@ -1,0 +1,219 @@
+"""Commands by which a site's owner looks at runs that wait, lets them run or not, and reads the ledger. They send nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tideline.cli.guard import DONE, REFUSED, output, print_json
+from tideline.cli.options import Json
+from tideline.cli.site.site import Home
+from tideline.client.output import check_out, clean, counted, day, replace_bytes
+from tideline.core.errors import ConfigRefused, Refused
+from tideline.core.settings import plain
+
+if TYPE_CHECKING:
+    from tideline.engine.audit.log import Entry
+    from tideline.engine.model.brief import Brief
+    from tideline_agent.policy_file import SitePolicy
+
+policy = typer.Typer(help="Check the file that says which runs may run here.", no_args_is_help=True, rich_markup_mode=None)
+ledger = typer.Typer(help="Read what this site let happen.", no_args_is_help=True, rich_markup_mode=None)
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, see `tideline site pending`.")]
+PolicyFile = Annotated[Path | None, typer.Option("--policy", metavar="FILE", help="The policy. [default: the built-in one]")]
+
+
+def list_pending(home: Home, as_json: Json = False) -> None:
+    """List the runs that wait for you: what they are, who asks, and what they would send."""
+    from tideline.engine.site.admission import brief_in_words, facts_of
+    from tideline_agent.home.words import waiting
+
+    found = waiting(home)
+    if as_json:
+        facts = [facts_of(each.run.brief) for each in found]
+        head = [{"run": each.run.run, "waits_for": each.run.why.value, "since": each.run.since} for each in found]
+        print_json([{**one, **fact, "beside": each.beside} for one, fact, each in zip(head, facts, found, strict=True)])
+        return
+    for each in found:
+        more = f", with {counted(each.beside, 'run')} that belong to it" if each.beside else ""
+        typer.echo(f"{clean(each.run.run)} waits for {each.run.why.value} since {day(each.run.since)}{more}")
+        for line in brief_in_words(each.run.brief):
+            typer.echo(f"  {clean(line)}")
+    typer.echo("Nothing waits." if not found else "\nLet one run with `tideline site approve RUN`, or decline it.")
+
+
+def approve_run(
+    run: Run,
+    home: Home,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let a run work at this site, with its reference and its rehearsals."""
+    from tideline.engine.site.admission import brief_in_words
+    from tideline_agent.home.words import brief_of, say
+
+    brief = brief_of(home, run)
+    if not yes:
+        if as_json:
+            raise ConfigRefused("--json does not ask for confirmation", "Add --yes to approve the run", path="yes")
+        for line in brief_in_words(brief):
+            typer.echo(clean(line))
+        confirm(f"Let run {clean(run)} work at this site?")
+    say(home, run, approve=True)
+    output({"run": run, "approved": True}, as_json, f"Run {clean(run)} may work at this site.")
+
+
+def decline_run(run: Run, home: Home, as_json: Json = False) -> None:
+    """Do not let a run work at this site; one that works already answers nothing more."""
+    from tideline_agent.home.words import say
+
+    say(home, run, approve=False)
+    output({"run": run, "approved": False}, as_json, f"Run {clean(run)} may not work at this site.")
+
+
+def add_to(site: typer.Typer) -> None:
+    """Have these commands among those of a site's owner."""
+    for name, command in (("pending", list_pending), ("approve", approve_run), ("decline", decline_run)):
+        site.command(name)(command)
+    site.add_typer(policy, name="policy")
+    site.add_typer(ledger, name="ledger")
+
+
+def confirm(question: str) -> None:
+    """Raises Refused for any answer but yes."""
+    try:
+        wanted = typer.confirm(question, err=True)
+    except typer.Abort:
+        wanted = False
+    if not wanted:
+        raise Refused("Nothing was approved: you did not confirm", "Answer y, or add --yes")
+
+
+@policy.command("check")
+def check_policy(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The policy file. [default: the built-in policy]")] = None,
+    as_json: Json = False,
+) -> None:
+    """Read a policy file as an agent would, and say in words what it lets happen."""
+    from tideline_agent.policy_file import read_policy
+
+    found = read_policy(file)
+    if as_json:
+        print_json({"allowed": sorted(" to ".join(each) for each in found.allowed), "notes": found.notes, **plain(found.rules)})
+    else:
+        for line in policy_in_words(found):
+            typer.echo(line)
+
+
+@policy.command("explain")
+def explain_run(run: Run, home: Home, file: PolicyFile = None, as_json: Json = False) -> None:
+    """Say what a run is, and whether the policy lets it work at this site. RUN waits here, or has worked here."""
+    from tideline.core.privacy import refused
+    from tideline.engine.site.admission import brief_in_words, objections
+    from tideline_agent.home.words import brief_of
+    from tideline_agent.policy_file import read_policy
+
+    brief, owners = brief_of(home, run), read_policy(file)
+    against = [f"{words} ({line})" for words, line in objections(owners.rules, brief)]
+    against += [f"{clause.sentence()} ([allow] {clause.exposure.value})" for clause in refused(brief.contract, owners.allowed)]
+    if as_json:
+        print_json({"run": run, "allowed": not against, "against": against, "is": list(brief_in_words(brief))})
+    else:
+        show_explained(brief, owners, against)
+    raise typer.Exit(REFUSED if against else DONE)
+
+
+def show_explained(brief: Brief, owners: SitePolicy, against: list[str]) -> None:
+    from tideline.engine.site.admission import brief_in_words
+
+    for line in brief_in_words(brief):
+        typer.echo(clean(line))
+    if against:
+        typer.echo("\nThe policy does not let it run here:")
+        for line in against:
+            typer.echo(f"  {clean(line)}")
+        return
+    waits = {"never": "without asking you", "new": "once you have approved a run that asks for the same"}
+    word = waits.get(owners.rules.runs.approve.value, "once you have approved it")
+    typer.echo(f"\nThe policy lets it run here, {word}.")
+
+
+def policy_in_words(found: SitePolicy) -> Iterable[str]:
+    """What a policy lets happen, a line each."""
+    from tideline.core.privacy import Audience, Exposure
+
+    for exposure in Exposure:
+        to = [audience.value for audience in Audience if (exposure, audience) in found.allowed]
+        yield f"{exposure.value}: {'to ' + ' and '.join(to) if to else 'never leaves'}"
+    rules, runs = found.rules, found.rules.runs
+    yield f"methods: {', '.join(runs.methods) or 'all'}; users: {', '.join(runs.users) or 'all'}; hours: {runs.hours or 'all'}"
+    yield f"approval: {runs.approve.value}; rehearsals: {'yes' if runs.rehearse else 'no'}"
+    yield f"weights to begin from: {runs.weights.value}{''.join(f', {each}' for each in runs.digests)}"
+    yield f"settings at most: {', '.join(f'{name} {most:g}' for name, most in sorted(rules.bounds.items())) or 'as they are'}"
+    least, quotas = rules.least, rules.quotas
+    yield f"at least: {counted(least.rows, 'row')}, {counted(least.sites, 'site')}, {least.rows_per_class} of each class"
+    limits = {"runs": quotas.runs, "replies": quotas.replies, "bytes out": quotas.bytes}
+    yield f"a day at most: {', '.join(f'{most} {name}' for name, most in limits.items() if most) or 'as many as there are'}"
+    kept = f"after {counted(rules.retain_days, 'day')}" if rules.retain_days else "never, by themselves"
+    yield f"runs are forgotten: {kept}"
+    yield f"notes of the work: {'yes' if found.notes else 'no'}"
+
+
+@ledger.command("list")
+def list_entries(
+    home: Home,
+    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="Of this run alone.")] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="Of this kind alone, such as reply.")] = None,
+    last: Annotated[int, typer.Option("--last", min=1, help="So many of the newest.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List entries of the ledger, the newest last."""
+    found = [each for each in entries_of(home) if (run is None or each.run == run) and (kind is None or each.kind == kind)][
+        -last:
+    ]
+    if as_json:
+        print_json([vars(each) for each in found])
+        return
+    for each in found:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.at))
+        facts = " ".join(f"{name}={short(value)}" for name, value in each.details.items() if name not in ("config", "files"))
+        typer.echo(clean(f"{each.seq:>6}  {at}  {each.kind:<9}  {each.run}  {facts}"))
+
+
+def short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def entries_of(home: Path) -> Iterable[Entry]:
+    from tideline_agent.home.ledger import entries
+    from tideline_agent.home.words import check_home
+
+    check_home(home)
+    return entries(home)
+
+
+@ledger.command("verify")
+def verify_ledger(home: Home, as_json: Json = False) -> None:
+    """Check that no entry was changed, taken out or put in. Keep the last hash elsewhere: entries cut from the end show by it."""
+    last = next(iter(deque(entries_of(home), maxlen=1)), None)
+    count, tip = (last.seq, last.hash) if last else (0, "")
+    text = f"{counted(count, 'entry', 'entries')}, all as they were written; the last hash is {tip}"
+    output({"entries": count, "hash": tip}, as_json, text)
+
+
+@ledger.command("export")
+def export_ledger(
+    home: Home, out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A .jsonl file to write.")], as_json: Json = False
+) -> None:
+    """Write all entries to a file, a line each, once they are verified."""
+    check_out(out, ".jsonl")
+    lines = [json.dumps(vars(each)) + "\n" for each in entries_of(home)]
+    replace_bytes(out, "".join(lines).encode())
+    output({"file": str(out), "entries": len(lines)}, as_json, f"Wrote {out}: {counted(len(lines), 'entry', 'entries')}")

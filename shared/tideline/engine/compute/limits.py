@@ -1,0 +1,112 @@
+"""What a site's owner holds a step to, beside the contract: how many rows it is made of, and how far it moves brought weights."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from tideline.archive.parts import digest_of
+from tideline.archive.writer import file_of
+from tideline.core.errors import ConfigRefused, DataRefused, PolicyRefused
+from tideline.core.record import Record
+from tideline.core.run import Digest, World, plain_world, world_in
+from tideline.engine.model.brief import Brief
+from tideline.engine.ports.site import Limits
+from tideline.engine.site.admission import ASK, numbers_in
+from tideline.learning.frozen import base_in
+from tideline.learning.packages import CARRIED, file_in_package
+
+R = TypeVar("R", bound=Record)
+STEPS = ("batches", "steps")  # settings that say how many mini-batches an answer is made of, in place of epochs
+
+
+def check_rows(limits: Limits, brief: Brief, rows: int) -> None:
+    """Raises PolicyRefused for answers that would be made of too few rows. rows: to train on, with labels and without."""
+    for words, rule in too_few(limits, brief, rows):
+        raise PolicyRefused(f"The owner of this site does not allow it: {words}", ASK.format(rules=rule), rules=[rule])
+
+
+def too_few(limits: Limits, brief: Brief, rows: int) -> Iterator[tuple[str, str]]:
+    """What is made of too few rows, in words, each with the line of the policy that says so."""
+    if rows < limits.rows:
+        yield f"it has fewer than {limits.rows} training rows for the run", "[least] rows"
+    settings = {path.rsplit(".", 1)[-1]: value for path, value in numbers_in(brief.config)}
+    batch = settings.get("batch", math.inf)
+    if limits.share < 1.0 and limits.share * rows < batch < math.inf:
+        yield f"config.batch of {batch:g} is more than {limits.share:.0%} of its training rows", "[bounds] batch_share"
+    for name in STEPS:
+        seen = settings.get(name, 0.0) * batch
+        if 0 < seen < limits.rows:
+            yield f"config.{name} x config.batch is {seen:g} rows an answer, fewer than {limits.rows}", "[least] rows"
+
+
+def check_base(limits: Limits, brief: Brief) -> None:
+    """Raises PolicyRefused for frozen weights that no package brings that is installed here."""
+    if limits.own_base and brief.base not in installed(json.dumps(plain_world(brief.world), sort_keys=True)):
+        what = f"weights that a user brings ({brief.base}), which are those of no package that is installed here"
+        rule = "[runs] weights and digests"
+        raise PolicyRefused(f"The owner of this site does not allow it: {what}", ASK.format(rules=rule), rules=[rule])
+
+
+@lru_cache(maxsize=8)
+def installed(text: str) -> frozenset[Digest]:
+    """The files of frozen weights that a world's network has by packages that are installed here. text: the world, as JSON."""
+    world = world_in(json.loads(text))
+    return frozenset(
+        digest for name, each in CARRIED.items() if each.network == world.model for digest in digests_of(world, name)
+    )
+
+
+def digests_of(world: World, package: str) -> Iterator[Digest]:
+    try:
+        yield digest_of(file_of(base_in(world, file_in_package(package)), {}))
+    except (ConfigRefused, DataRefused):  # it is not installed here, or has not what the world freezes
+        return
+
+
+def clipped(reply: R, message: Record, longest: float) -> R:
+    """A reply whose weights lie no farther than so much, in Euclidean length, from those that the message brought.
+
+    Of each weights of the reply all floating-point tensors are one vector; those of the message with the same names and shapes
+    are its origin. Weights that the message has not are left as they are.
+    """
+    origins = list(weights_in(message))
+    changed = {}
+    for name, own in named_weights(reply):
+        origin = next((each for each in origins if alike(own, each)), None)
+        if origin is not None and (moved := moved_within(own, origin, longest)) is not None:
+            changed[name] = moved
+    return replace(reply, **changed) if changed else reply
+
+
+def named_weights(value: Record) -> Iterator[tuple[str, Mapping[str, Tensor]]]:
+    """The fields of a record that are weights."""
+    for each in fields(value):
+        found: Any = getattr(value, each.name)
+        if isinstance(found, Mapping) and found and all(isinstance(one, Tensor) for one in found.values()):
+            yield each.name, found
+
+
+def weights_in(value: Record) -> Iterator[Mapping[str, Tensor]]:
+    return (found for _, found in named_weights(value))
+
+
+def alike(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(one[name].shape == other[name].shape for name in one)
+
+
+def moved_within(own: Mapping[str, Tensor], origin: Mapping[str, Tensor], longest: float) -> dict[str, Tensor] | None:
+    """The weights, on the way from their origin no farther than so much; None where they are there already."""
+    floating = [name for name, each in own.items() if each.is_floating_point()]
+    length = math.sqrt(math.fsum(float((own[n].double() - origin[n].double()).square().sum()) for n in floating))
+    if length <= longest:
+        return None
+    share = longest / length
+    return {n: torch.lerp(origin[n].to(own[n]), own[n], share) if n in floating else own[n] for n in own}

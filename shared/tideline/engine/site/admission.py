@@ -1,0 +1,122 @@
+"""Whether a site's owner lets a run run there, and what a run is to its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tideline.core.errors import PolicyRefused
+from tideline.core.privacy import contract_digest
+from tideline.core.run import Digest, Scaling, plain_world
+from tideline.core.settings import Plain, nearest, plain
+from tideline.engine.model.brief import Brief
+from tideline.engine.model.orders import hashed
+from tideline.engine.site.rules import InitialWeights, SiteRules, bound_of
+from tideline.learning.packages import CARRIED
+
+ASK = "Ask the site's owner, who can allow it in the site's policy file: {rules}"
+
+
+def check_run(rules: SiteRules, brief: Brief) -> None:
+    """Raises PolicyRefused with all that the owner does not allow, and the lines of the policy that would."""
+    found = list(objections(rules, brief))
+    if found:
+        lines = list(dict.fromkeys(line for _, line in found))
+        what = "The owner of this site does not allow it: " + "; ".join(dict.fromkeys(words for words, _ in found))
+        raise PolicyRefused(what, ASK.format(rules=", ".join(lines)), rules=lines)
+
+
+def objections(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]:
+    """What the owner has against a run, in words, each with the line of the policy that says so."""
+    runs = rules.runs
+    if runs.methods and brief.method not in runs.methods:
+        yield f"the method {brief.method}{nearest(brief.method, runs.methods)}", "[runs] methods"
+    if runs.users and brief.asked_by not in runs.users:
+        yield f"runs of {brief.asked_by or 'a user without a name'}", "[runs] users"
+    yield from weights_refused(rules, brief)
+    if brief.world.scaling.kind is Scaling.GIVEN and not runs.constants:
+        yield "rows that are normalised by numbers of the run's user", "[runs] constants"
+    if 0 < brief.sites < rules.least.sites:
+        yield f"{brief.sites} sites, where {rules.least.sites} are wanted at least", "[least] sites"
+    for path, value in numbers_in(brief.config):
+        most = bound_of(rules.bounds, path.rsplit(".", 1)[-1])
+        if most is not None and value > most:
+            yield f"config.{path} of {value:g}, which is bound to {most:g}", f"[bounds] {path.rsplit('.', 1)[-1]}"
+
+
+def weights_refused(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]:
+    """Weights that a user brings can be made so that an update of them is made of single rows."""
+    found = {each for each in (brief.weights, brief.base) if each is not None}
+    if rules.runs.weights is InitialWeights.ANY or brief.weights in rules.runs.digests or carried(rules, brief):
+        return
+    for digest in sorted(found.difference(rules.runs.digests)):
+        yield f"weights that a user brings ({digest})", "[runs] weights and digests"
+
+
+def carried(rules: SiteRules, brief: Brief) -> bool:
+    """Whether frozen weights may be those of a package that is installed here: a trainer, which can read them, sees to it."""
+    known = {*rules.runs.digests, brief.base}
+    own = rules.runs.weights is InitialWeights.BUILT_IN and brief.base is not None and brief.base not in rules.runs.digests
+    return own and brief.weights in (None, *known) and any(each.network == brief.world.model for each in CARRIED.values())
+
+
+def numbers_in(config: Mapping[str, Plain], at: str = "") -> Iterator[tuple[str, float]]:
+    """All numbers of a method's settings by their path."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from numbers_in(value, f"{at}{name}.")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield f"{at}{name}", float(value)
+
+
+def intent_digest(brief: Brief) -> Digest:
+    """The digest of what an owner approves: two runs that ask for the same, by the same user and in the same role, have one.
+
+    Seeds, ids and places in the run do not enter.
+    """
+    return Digest(
+        hashed(
+            "intent",
+            brief.asked_by,
+            brief.role.value,
+            brief.method,
+            plain(brief.config),
+            plain_world(brief.world),
+            plain(brief.scoring),
+            contract_digest(brief.contract),
+            brief.weights,
+            brief.base,
+        )
+    )
+
+
+def facts_of(brief: Brief) -> dict[str, Plain]:
+    """A run as its owner's ledger has it: who asks for what, in which role, and the digests of all that is long."""
+    weights = {"weights": brief.weights} if brief.weights else {}
+    parent = {"parent": brief.parent} if brief.parent else {}
+    rehearses = {"rehearses": brief.rehearses} if brief.rehearses else {}
+    return {
+        "by": brief.asked_by,
+        "experiment": brief.experiment,
+        "intent": intent_digest(brief),
+        "method": brief.method,
+        "config": plain(brief.config),
+        "role": brief.role.value,
+        "sites": brief.sites,
+        "contract": contract_digest(brief.contract),
+        **weights,
+        **parent,
+        **rehearses,
+    }
+
+
+def brief_in_words(brief: Brief) -> Sequence[str]:
+    """What a run is and sends, a line each, for the owner who is asked to approve it."""
+    who = brief.asked_by or "a user without a name"
+    weights = [f"begins from weights that the user brings: {brief.weights}"] if brief.weights else []
+    settings = ", ".join(f"{name}: {value}" for name, value in brief.config.items())
+    return (
+        f"asked for by {who}; method {brief.method}; this site is a {brief.role.value}, one of {brief.sites or 'some'} sites",
+        *weights,
+        *([f"settings: {settings}"] if settings else []),
+        *(clause.sentence() for clause in brief.contract),
+    )

@@ -1,0 +1,132 @@
+"""What a site's owner says of runs, beside what may leave: which may run, when, how often, and within which bounds."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, time
+from enum import StrEnum
+
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import EMPTY
+from tideline.core.settings import setting
+
+CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
+SIZES = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?(kB|MB|GB|TB)?")
+BATCH_SHARE = "batch_share"
+# Of learning rates; no method's defaults come near them.
+RATES: Mapping[str, float] = {"rate": 10.0, "source_rate": 10.0, "encoder_rate": 10.0}
+
+
+class Approval(StrEnum):
+    """Which runs wait for the owner's word. NEW: those that ask for what was never approved here."""
+
+    NEVER = "never"
+    NEW = "new"
+    ALWAYS = "always"
+
+
+class InitialWeights(StrEnum):
+    """Which weights a run may begin from. BUILT_IN: those that are drawn from the run's seed, and the owner's DIGESTS."""
+
+    BUILT_IN = "built-in"
+    DIGESTS = "digests"
+    ANY = "any"
+
+
+@dataclass(frozen=True)
+class RunRules:
+    """The table [runs]."""
+
+    methods: tuple[str, ...] = setting((), doc="methods that may run here; none said: all")
+    users: tuple[str, ...] = setting((), doc="users, by the names of their keys, whose runs may run here; none said: all")
+    hours: str = setting("", doc="when work may begin, by the site's clock, such as 20:00-06:00; none said: always")
+    approve: Approval = setting(Approval.NEVER, doc="which runs wait for the owner's approval: never, new or always")
+    rehearse: bool = setting(True, doc="whether the site plays the target in rehearsals")
+    weights: InitialWeights = setting(InitialWeights.BUILT_IN, doc="weights that a run may begin from: built-in, digests or any")
+    digests: tuple[str, ...] = setting((), doc="weights that a run may begin from, by digest")
+    constants: bool = setting(False, doc="whether rows may be normalised by numbers that the run's user gives")
+    clip: float = setting(10.0, low=0.0, doc="longest update of brought weights that leaves the site; 0: as long as it is")
+
+    def __post_init__(self) -> None:
+        """Raises ConfigRefused for hours that are none, and digests without the rule that reads them."""
+        if self.hours and not CLOCK.fullmatch(self.hours):
+            what = f"runs.hours is {self.hours!r}, which is no span of a day"
+            raise ConfigRefused(what, "Write it as HH:MM-HH:MM, such as 20:00-06:00", path="runs.hours")
+        if self.weights is InitialWeights.DIGESTS and not self.digests:
+            what = "runs.weights is digests, and runs.digests names none, so that no brought weights could ever be used"
+            raise ConfigRefused(what, "Name the digests, or write weights = 'built-in'", path="runs.digests")
+
+
+@dataclass(frozen=True)
+class Least:
+    """The table [least]: below it, nothing of a run is worked on; of a class with fewer rows no sum is told.
+
+    Of an answer that is made of fewer than some 16 rows, single ones can be read (docs/threat-model.md).
+    """
+
+    rows: int = setting(20, low=1, doc="training rows of which each answer is made at least")
+    sites: int = setting(1, low=1, doc="sites that the run must name")
+    rows_per_class: int = setting(5, low=1, doc="labelled rows of a class, below which nothing that is told by class tells of it")
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """The table [quotas], of a day by the site's clock. 0: no limit."""
+
+    runs: int = setting(0, low=0, doc="runs that may begin in a day")
+    replies: int = setting(0, low=0, doc="replies in a day")
+    bytes_out: str = setting("0", doc="bytes of replies in a day, such as 2 GB")
+
+    def __post_init__(self) -> None:
+        """Raises ConfigRefused for a size that is none."""
+        if not SIZE.fullmatch(self.bytes_out):
+            what = f"quotas.bytes_out is {self.bytes_out!r}, which is no size"
+            raise ConfigRefused(what, "Write bytes, or a number of kB, MB, GB or TB, such as '2 GB'", path="quotas.bytes_out")
+
+    @property
+    def bytes(self) -> int:
+        found = SIZE.fullmatch(self.bytes_out)
+        assert found is not None, "checked when it was made"
+        return int(float(found[1]) * SIZES[found[2] or ""])
+
+
+@dataclass(frozen=True)
+class SiteRules:
+    """All of it.
+
+    bounds: the largest value of settings, by names or patterns of names; BATCH_SHARE: of a mini-batch, as a share of the site's
+    training rows. retain_days: after which a run's files at the site are forgotten; 0: never.
+    """
+
+    runs: RunRules = field(default_factory=RunRules)
+    bounds: Mapping[str, float] = setting(RATES, low=0.0, doc="largest values of settings")
+    least: Least = field(default_factory=Least)
+    quotas: Quotas = field(default_factory=Quotas)
+    retain_days: int = setting(0, low=0, high=36500, doc="days after which a run's files at this site are forgotten; 0: never")
+
+
+# Of whom the data and the federation are one and the same, as in a simulation: only what leaves is held to a policy.
+FREE = SiteRules(
+    RunRules(weights=InitialWeights.ANY, constants=True, clip=0.0), bounds=EMPTY, least=Least(rows=1, rows_per_class=1)
+)
+
+
+def bound_of(bounds: Mapping[str, float], name: str) -> float | None:
+    """The bound of a setting: its own, or else the least of the patterns that match its name; None without any."""
+    if name in bounds:
+        return bounds[name]
+    return min((most for pattern, most in bounds.items() if fnmatch.fnmatchcase(name, pattern)), default=None)
+
+
+def within(hours: str, now: datetime) -> bool:
+    """Whether a time of the day lies in such hours, which may run over midnight. No hours: always."""
+    found = CLOCK.fullmatch(hours)
+    if found is None:
+        return True
+    begin, end = time(int(found[1]), int(found[2])), time(int(found[3]), int(found[4]))
+    at = now.time()
+    return begin <= at < end if begin < end else at >= begin or at < end

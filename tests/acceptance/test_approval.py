@@ -1,0 +1,80 @@
+"""An owner who wants to be asked, with real agents: a run waits, is approved or declined, and the ledger tells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.acceptance.conftest import WORLD, write_blobs
+from tests.acceptance.harness import Net, net
+from tests.cli.world import tide_process
+
+pytestmark = pytest.mark.processes
+GIVEN = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {"anna": "source", "bert": "source"}}
+ASKING = "retain_days = 1\n[runs]\napprove = 'new'\n"
+
+
+def site(made: Net, *args: str | Path) -> Any:
+    """A command of bert's owner, as JSON."""
+    ended = tide_process("site", *args, "--home", made.home / "home-bert", "--json")
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def waits(made: Net, run: str, words: str) -> None:
+    made.until(lambda: words in made.client().get(f"/runs/{run}")["waits_for"], f"run {run} to wait for {words}")
+
+
+def test_a_run_waits_for_its_approval(tmp_path: Path) -> None:
+    """Users see it, the owner sees what is asked, a restart forgets neither, and what asks for the same needs no second word."""
+    with net(tmp_path) as made:
+        made.coordinator()
+        made.agent("anna", write_blobs(tmp_path / "anna", 0))
+        made.agent("bert", write_blobs(tmp_path / "bert", 1), "source", *made.policy(ASKING))
+        run = made.run(GIVEN)
+        waits(made, run, "waiting for the approval of bert; gives up in 8 d")
+        assert [each["held"] for each in made.client().get(f"/runs/{run}")["awaited"]] == ["approval"]
+        (asked,) = site(made, "pending")
+        assert (asked["run"], asked["waits_for"], asked["method"], asked["by"]) == (run, "approval", "fedavg", "admin")
+        explained = site(made, "policy", "explain", run)
+        assert explained["allowed"] and any("sends model (like model) as WEIGHTS" in line for line in explained["is"])
+        made.kill("bert")
+        made.again("bert")
+        waits(made, run, "waiting for the approval of bert")
+        made.until(lambda: len(site(made, "pending")) == 1, "the run to wait again")
+        assert site(made, "approve", run, "--yes") == {"run": run, "approved": True}
+        assert made.ended(run)["status"] == "completed"
+        assert site(made, "pending") == []
+        again = made.ended(made.run({**GIVEN, "seed": 5}))
+        assert again["status"] == "completed", again["cause"]
+        kinds = [entry["kind"] for entry in site(made, "ledger", "list", "--run", run)]
+        assert kinds[:3] == ["approved", "run", "order"] and kinds.count("reply") == kinds.count("order") > 3
+        with made.journal() as journal:
+            (started,) = [e for e in journal.audit() if e.kind == "run_started" and e.run == run]
+        (entry,) = [e for e in site(made, "ledger", "list", "--run", run) if e["kind"] == "run"]
+        assert entry["details"]["experiment"] == started.details["experiment"] and entry["details"]["by"] == started.by == "admin"
+        assert site(made, "ledger", "verify")["entries"] > len(kinds)
+
+
+def test_a_run_that_is_declined(tmp_path: Path) -> None:
+    """It says by whom; an approval that is taken back ends the site's part, and other settings wait anew."""
+    with net(tmp_path) as made:
+        made.coordinator()
+        made.agent("anna", write_blobs(tmp_path / "anna", 0))
+        made.agent("bert", write_blobs(tmp_path / "bert", 1), "source", *made.policy(ASKING))
+        run = made.run(GIVEN)
+        waits(made, run, "the approval of bert")
+        made.until(lambda: len(site(made, "pending")) == 1, "the run to be listed")
+        site(made, "decline", run)
+        ended = made.ended(run)
+        assert ended["status"] == "stalled" and "bert: The owner of this site has declined the run" in ended["cause"]
+        other = made.run({**GIVEN, "config": {"rounds": 1}, "reference": None})
+        waits(made, other, "the approval of bert")
+        assert [e["what"][:30] for e in ended["clients"][1]["failures"]] == ["The owner of this site has dec"]
+        (refused,) = [e for e in site(made, "ledger", "list", "--run", run) if e["kind"] == "refused"]
+        assert refused["details"]["kind_of_error"] == "PolicyRefused"
+        unknown = tide_process("site", "approve", "nothing", "--home", made.home / "home-bert", "--yes")
+        assert unknown.returncode == 2 and "There is no run 'nothing' in this home" in unknown.stderr

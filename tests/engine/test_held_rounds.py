@@ -1,0 +1,91 @@
+"""A site whose owner lets an order wait is waited for beyond the deadline, as long as it lives and says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.toys import Stage, stage, start
+from tideline.core.run import ClientId, Waiting
+from tideline.engine.coordinator.scheduler import Progress, waits_for
+from tideline.engine.model.orders import Hold
+from tideline.engine.model.runs import Status
+
+ANNA, BERT, CARL = map(ClientId, ("anna", "bert", "carl"))
+
+
+@pytest.fixture
+def on() -> Stage:
+    return stage()
+
+
+def opened(on: Stage, why: Hold, who: ClientId = BERT, **waiting: float) -> str:
+    """A run whose other sites have joined, and one waits."""
+    run = start(on, waiting={"deadline": 100.0, **waiting})
+    on.scheduler.turn(run)
+    for name in (ANNA, BERT, CARL):
+        (order,) = on.agent_service.orders(name)
+        if name == who:
+            assert on.agent_service.hold(who, {order.id: why}) == ()
+        else:
+            on.handle(order)
+    return run
+
+
+def status(on: Stage, run: str) -> Status:
+    row = on.journal.run(run)  # type: ignore[arg-type]
+    assert row is not None
+    return row.status
+
+
+def held_again(on: Stage, held: Hold = Hold.APPROVAL) -> None:
+    """What the agent's beat says every few seconds."""
+    for order in on.agent_service.orders(BERT):
+        on.agent_service.hold(BERT, {order.id: held})
+
+
+@pytest.mark.parametrize("held", list(Hold))
+def test_a_held_order_outlasts_the_deadline(on: Stage, held: Hold) -> None:
+    """The result says what is waited for; once the site answers, the run goes on."""
+    run = opened(on, held)
+    on.clock.advance(150.0)
+    held_again(on, held)
+    later = on.scheduler.turn(run)  # type: ignore[arg-type]
+    assert status(on, run) is Status.WAITING and later is not None and later > on.clock.now()
+    told = on.result(run)  # type: ignore[arg-type]
+    assert "bert" in told["waits_for"] and [each["held"] for each in told["awaited"]] == [held.value]
+    (order,) = on.agent_service.orders(BERT)
+    on.handle(order)
+    on.scheduler.turn(run)  # type: ignore[arg-type]
+    assert status(on, run) is Status.RUNNING
+
+
+def test_not_without_a_sign_of_life(on: Stage) -> None:
+    """A site that has gone away while it held its order is missing like any other."""
+    run = opened(on, Hold.APPROVAL)
+    on.clock.advance(400.0)
+    on.scheduler.turn(run)  # type: ignore[arg-type]
+    assert status(on, run) is Status.STALLED
+
+
+def test_not_for_ever(on: Stage) -> None:
+    """`waiting.held` says how long beyond the deadline."""
+    run = opened(on, Hold.APPROVAL, held=1000.0)
+    on.clock.advance(1050.0)
+    held_again(on)
+    on.scheduler.turn(run)  # type: ignore[arg-type]
+    assert status(on, run) is Status.WAITING
+    on.clock.advance(60.0)
+    held_again(on)
+    on.scheduler.turn(run)  # type: ignore[arg-type]
+    assert status(on, run) is Status.STALLED
+
+
+def test_in_words() -> None:
+    """All that wait for their owners, or some of those that are waited for."""
+    all_held = Progress(frozenset({ANNA, BERT}), frozenset({CARL}), (), ((ANNA, Hold.APPROVAL), (BERT, Hold.HOURS)))
+    words = "waiting for the approval of anna; for the hours at which the owners of bert let runs work; gives up in 7 d"
+    assert waits_for(all_held, Waiting(), 540.0) == words
+    some = Progress(frozenset({ANNA, BERT}), frozenset({CARL}), (), ((ANNA, Hold.APPROVAL),))
+    assert waits_for(some, Waiting(held=0.0), 540.0) == (
+        "waiting for 2 of 3 sites (anna, bert), of them for the approval of anna; gives up in 9 min"
+    )

@@ -1,0 +1,201 @@
+"""What a site's owner lets run: methods, users, weights, settings, sizes, hours and a day's worth."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tideline.core.errors import PolicyRefused
+from tideline.core.run import ClientId, Digest, Normalise, OrderId, Role, RunId, Scaling, World
+from tideline.engine.model.brief import Brief
+from tideline.engine.model.orders import Hold, Order
+from tideline.engine.model.runs import JOIN
+from tideline.engine.ports.ledger import NoLedger, Spent
+from tideline.engine.site.admission import check_run, intent_digest
+from tideline.engine.site.owner import Owner
+from tideline.engine.site.rules import FREE, Approval, InitialWeights, Least, Quotas, RunRules, SiteRules, bound_of, within
+
+WEIGHTS = Digest("ab" * 32)
+BRIEF = Brief(
+    method="fedavg",
+    config={"rate": 0.01, "rounds": 5, "batch": 32, "nesterov": True, "inner": {"source_rate": 0.5}},
+    world=World((4,), 3, "mlp"),
+    threads=1,
+    keeps=False,
+    contract=(),
+    role=Role.SOURCE,
+    asked_by="alice",
+    sites=3,
+)
+CONSTANTS = replace(BRIEF.world, normalise=Normalise(Scaling.GIVEN, mean=(0.0,) * 4, std=(1.0,) * 4))
+RUN, ME, NOON = RunId("run"), ClientId("me"), datetime(2026, 5, 4, 12, 0)
+ORDER = Order(
+    id=OrderId("o"), run=RUN, cursor=JOIN, phase="", step="", round=1, files=(), seed=0, after=-2, seconds_left=1.0, brief={}
+)
+
+
+def rules(**runs: Any) -> SiteRules:
+    return SiteRules(RunRules(**runs))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "asked", "words"),
+    [
+        (rules(), {}, None),
+        (rules(methods=("fedavg",)), {}, None),
+        (rules(methods=("feddadil",)), {}, "the method fedavg"),
+        (rules(users=("bob",)), {}, "runs of alice"),
+        (rules(users=("bob",)), {"asked_by": ""}, "runs of a user without a name"),
+        (rules(), {"weights": WEIGHTS}, f"weights that a user brings ({WEIGHTS})"),
+        (rules(), {"base": WEIGHTS}, f"weights that a user brings ({WEIGHTS})"),
+        (rules(weights=InitialWeights.ANY), {"weights": WEIGHTS}, None),
+        (rules(digests=(WEIGHTS,)), {"weights": WEIGHTS}, None),
+        (rules(digests=("cd" * 32,)), {"weights": WEIGHTS}, "weights that a user brings"),
+        (rules(), {"world": CONSTANTS}, "rows that are normalised by numbers of the run's user"),
+        (rules(constants=True), {"world": CONSTANTS}, None),
+        (SiteRules(bounds={"rounds": 4}), {}, "config.rounds of 5, which is bound to 4"),
+        (SiteRules(bounds={"*rate": 0.1}), {}, "config.inner.source_rate of 0.5, which is bound to 0.1"),
+        (SiteRules(bounds={"*rate": 0.1, "source_rate": 1.0}), {}, None),
+        (SiteRules(bounds={"nesterov": 0.0}), {}, None),
+        (SiteRules(), {"config": {"rate": 100.0}}, "config.rate of 100, which is bound to 10"),
+        (SiteRules(least=Least(sites=4)), {}, "3 sites, where 4 are wanted"),
+        (SiteRules(least=Least(sites=4)), {"sites": 0}, None),
+        (FREE, {"weights": WEIGHTS, "world": CONSTANTS, "config": {"rate": 1e9}}, None),
+    ],
+)
+def test_what_an_owner_allows(allowed: SiteRules, asked: dict[str, Any], words: str | None) -> None:
+    """A refusal says what is not allowed and which line of the policy would; nothing else is refused."""
+    brief = replace(BRIEF, **asked)
+    if words is None:
+        check_run(allowed, brief)
+        return
+    with pytest.raises(PolicyRefused) as refusal:
+        check_run(allowed, brief)
+    assert words in refusal.value.what and "policy file: [" in refusal.value.todo, str(refusal.value)
+
+
+def test_all_that_is_not_allowed_is_said_at_once() -> None:
+    """So that an owner is asked once."""
+    with pytest.raises(PolicyRefused) as refusal:
+        check_run(rules(users=("bob",), methods=("kd3a",)), replace(BRIEF, weights=WEIGHTS))
+    assert refusal.value.context["rules"] == ["[runs] methods", "[runs] users", "[runs] weights and digests"]
+
+
+@pytest.mark.parametrize(
+    ("hours", "at", "inside"),
+    [
+        ("", "03:00", True),
+        ("08:00-17:30", "08:00", True),
+        ("08:00-17:30", "17:30", False),
+        ("20:00-06:00", "23:59", True),
+        ("20:00-06:00", "05:59", True),
+        ("20:00-06:00", "06:00", False),
+        ("20:00-06:00", "12:00", False),
+    ],
+)
+def test_hours(hours: str, at: str, inside: bool) -> None:
+    """Of a day, or over midnight; the first minute is in, the last is not."""
+    hour, minute = map(int, at.split(":"))
+    assert within(hours, NOON.replace(hour=hour, minute=minute)) is inside
+
+
+def test_the_narrowest_of_patterns_binds_and_a_name_outweighs_them() -> None:
+    """A name of its own is the owner's last word."""
+    bounds = {"*": 9.0, "*rate": 5.0, "rate": 7.0}
+    assert [bound_of(bounds, name) for name in ("rate", "source_rate", "epochs")] == [7.0, 5.0, 9.0]
+    assert bound_of({}, "rate") is None
+
+
+NOTHING = Spent()
+
+
+class Words(NoLedger):
+    """A ledger in which these were approved, by run and by intent, and so much was spent."""
+
+    def __init__(
+        self, words: dict[str, bool], intents: Set[str] = frozenset(), spent: Spent = NOTHING, begun: bool = False
+    ) -> None:
+        self.words, self.intents, self._spent, self._begun = words, intents, spent, begun
+
+    def word(self, run: RunId) -> bool | None:
+        return self.words.get(run)
+
+    def approved(self, intent: Digest) -> bool:
+        return intent in self.intents
+
+    def began(self, run: RunId) -> bool:
+        return self._begun
+
+    def spent(self, since: float) -> Spent:
+        return self._spent
+
+
+def owner(allowed: SiteRules, ledger: NoLedger, now: datetime = NOON) -> Owner:
+    return Owner(rules=allowed, ledger=ledger, now=lambda: now)
+
+
+@pytest.mark.parametrize(
+    ("asks", "words", "intents", "held"),
+    [
+        (Approval.NEVER, {}, set(), None),
+        (Approval.ALWAYS, {}, {intent_digest(BRIEF)}, Hold.APPROVAL),
+        (Approval.ALWAYS, {"run": True}, set(), None),
+        (Approval.ALWAYS, {"whole": True}, set(), None),
+        (Approval.NEW, {}, set(), Hold.APPROVAL),
+        (Approval.NEW, {}, {intent_digest(BRIEF)}, None),
+        (Approval.NEW, {"run": False}, {intent_digest(BRIEF)}, None),
+    ],
+)
+def test_what_waits_for_the_owners_word(asks: Approval, words: dict[str, bool], intents: set[str], held: Hold | None) -> None:
+    """Approving a run covers those that belong to it, by `new` those that ask for the same; what is declined does not wait."""
+    asked = owner(rules(approve=asks), Words(words, intents))
+    brief = replace(BRIEF, parent=RunId("whole"))
+    assert asked.holds(ORDER, brief) is held
+    if held is None and words.get("run") is not False:
+        asked.check(ME, ORDER, brief)
+    else:
+        with pytest.raises(PolicyRefused):
+            asked.check(ME, ORDER, brief)
+
+
+def test_an_owner_may_take_the_word_back() -> None:
+    """Then nothing more is worked on, also where no run needs to be approved."""
+    with pytest.raises(PolicyRefused, match="has declined the run"):
+        owner(rules(), Words({"run": False})).check(ME, ORDER, BRIEF)
+
+
+def test_another_intent_is_not_the_same() -> None:
+    """User, role, method, settings, world, contract and weights enter; what differs from run to run does not."""
+    others = (
+        {"asked_by": "bob"},
+        {"role": Role.TARGET},
+        {"method": "fedprox"},
+        {"config": {}},
+        {"world": CONSTANTS},
+        {"weights": WEIGHTS},
+        {"base": WEIGHTS},
+    )
+    made = [intent_digest(replace(BRIEF, **other)) for other in others]  # type: ignore[arg-type]
+    assert len({intent_digest(BRIEF), *made}) == len(others) + 1
+    assert intent_digest(replace(BRIEF, version="9", best=3, parent=RunId("whole"), sites=7)) == intent_digest(BRIEF)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "spent", "begun", "held"),
+    [
+        (SiteRules(RunRules(hours="20:00-06:00")), Spent(), False, Hold.HOURS),
+        (SiteRules(quotas=Quotas(runs=2)), Spent(runs=1), False, None),
+        (SiteRules(quotas=Quotas(runs=2)), Spent(runs=2), False, Hold.QUOTA),
+        (SiteRules(quotas=Quotas(runs=2)), Spent(runs=2), True, None),
+        (SiteRules(quotas=Quotas(replies=5)), Spent(replies=5), True, Hold.QUOTA),
+        (SiteRules(quotas=Quotas(bytes_out="1 kB")), Spent(bytes=999), True, None),
+        (SiteRules(quotas=Quotas(bytes_out="1 kB")), Spent(bytes=1000), True, Hold.QUOTA),
+    ],
+)
+def test_what_waits_for_an_hour_or_a_day(allowed: SiteRules, spent: Spent, begun: bool, held: Hold | None) -> None:
+    """A run that has begun may go on though no other may begin."""
+    assert owner(allowed, Words({}, spent=spent, begun=begun)).holds(ORDER, BRIEF) is held
