@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tideline import nets
 from tideline.algorithms.averaging.messages import Model, Trained
 from tideline.algorithms.feddadil import messages
-from tideline.algorithms.feddadil.messages import Heads, Labelled, Mine, Moments
+from tideline.algorithms.feddadil.messages import Heads, Mine, Moments
 from tideline.core.errors import StepFailed
 from tideline.core.record import Nothing
 from tideline.core.rows import Rows
@@ -48,7 +48,7 @@ def prepare(config: Config, site: Site[Config]) -> Mine:
         evidence={},
         chosen="",
         summaries={},
-        picture=Labelled(torch.zeros(0, 0), torch.zeros(0, 0)),
+        picture={},
     )
     return blank if config.encoder_rounds else with_features(blank, flat(site.data.x), site)
 

@@ -77,6 +77,8 @@ class Agent:
         """
         try:
             head = yield from self.ready(order)
+            if head.rowless:  # before anybody knows of the reply: an order that was not answered is given again
+                self.vault.collect(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
             reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed)
             self.owner.replies(order, (*reply.files, *ciphers(reply.sealed)))
             return self.deliver(order, reply)
@@ -110,7 +112,9 @@ class Agent:
             self.copy(files, self.vault.parts(run), self.vault.parts(order.run))
         fetched = self.open(order, brief)
         self.log("begun", order, None)
-        done = yield self.job(order, brief, head, outputs, Transfers(fetched, self._sent.get(order.run, Moved())))
+        best = best_of(head, brief)
+        job = self.job(order, brief, head, outputs, Transfers(fetched, self._sent.get(order.run, Moved())))
+        done = yield replace(job, best=best.memory[0][0] if best and best.memory else None)
         self.log("worked", order, None)
         facts = self.guard(order, done)
         sealed = seal(order.run, brief.peers, done.handles, self.vault.parts(order.run), self.peer_keys)
@@ -125,8 +129,9 @@ class Agent:
             sealed=sealed,
             peers=peers,
             own=plaintexts(sealed) or (head.own if head else ()),
-            best=best_of(head, brief),
+            best=replace(best, memory=done.best) if best and done.best else best,
             outputs=done.outputs or (head.outputs if head else ()),
+            rowless=done.rowless,
         )
         self.vault.commit(order.run, made)
         return made
