@@ -51,7 +51,9 @@ def rules(**runs: Any) -> SiteRules:
         (rules(users=("bob",)), {}, "runs of alice"),
         (rules(users=("bob",)), {"asked_by": ""}, "runs of a user without a name"),
         (rules(), {"weights": WEIGHTS}, f"weights that a user brings ({WEIGHTS})"),
-        (rules(), {"base": WEIGHTS}, f"weights that a user brings ({WEIGHTS})"),
+        (rules(), {"base": WEIGHTS}, None),  # a trainer looks whether a package that is installed here has them
+        (rules(), {"base": WEIGHTS, "weights": Digest("cd" * 32)}, "weights that a user brings"),
+        (rules(weights=InitialWeights.DIGESTS, digests=("cd" * 32,)), {"base": WEIGHTS}, f"a user brings ({WEIGHTS})"),
         (rules(weights=InitialWeights.ANY), {"weights": WEIGHTS}, None),
         (rules(digests=(WEIGHTS,)), {"weights": WEIGHTS}, None),
         (rules(digests=("cd" * 32,)), {"weights": WEIGHTS}, "weights that a user brings"),

@@ -39,15 +39,15 @@ def agree(reply: Record, metrics: Mapping[str, float]) -> None:
 
 def shared_out(replies: Replies[R], shares: Shares) -> Replies[R]:
     """Replies whose counts are the pinned ones, and at most as large as the cap allows. marks: whose were changed."""
-    told = {c: each[SAMPLES] for c, each in replies.metrics.items() if c in replies and SAMPLES in each}
-    if shares == Shares() or not told:
+    said = {c: each[SAMPLES] for c, each in replies.metrics.items() if c in replies and SAMPLES in each}
+    if shares == Shares() or not said:
         return replies
-    pinned = {c: float(shares.counts[c]) for c in told if c in shares.counts}
-    known = {**told, **pinned}
+    pinned = {c: float(shares.counts[c]) for c in said if c in shares.counts}
+    known = {**said, **pinned}
     most = known if shares.max is None else capped(known, shares.max)
-    made = {c: max(int(most[c]), 1) for c in told if most[c] != told[c]}
+    made = {c: max(int(most[c]), 1) for c in said if most[c] != said[c]}
     load = {c: partial(with_count, replies.loader(c), made[c]) if c in made else replies.loader(c) for c in replies}
-    words = {PINNED: sorted(pinned), CAPPED: sorted(c for c in told if most[c] < known[c])}
+    words = {PINNED: sorted(pinned), CAPPED: sorted(c for c in said if most[c] < known[c])}
     return Replies(load, replies.metrics, marked(words))
 
 

@@ -11,7 +11,6 @@ from tideline.core.settings import Plain, nearest, plain
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import hashed
 from tideline.engine.site.rules import InitialWeights, SiteRules, bound_of
-from tideline.learning.packages import CARRIED
 
 ASK = "Ask the site's owner, who can allow it in the site's policy file: {rules}"
 
@@ -54,9 +53,8 @@ def weights_refused(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]
 
 def carried(rules: SiteRules, brief: Brief) -> bool:
     """Whether frozen weights may be those of a package that is installed here: a trainer, which can read them, sees to it."""
-    known = {*rules.runs.digests, brief.base}
-    own = rules.runs.weights is InitialWeights.BUILT_IN and brief.base is not None and brief.base not in rules.runs.digests
-    return own and brief.weights in (None, *known) and any(each.network == brief.world.model for each in CARRIED.values())
+    built_in = rules.runs.weights is InitialWeights.BUILT_IN and brief.base is not None
+    return built_in and brief.base not in rules.runs.digests and brief.weights in (None, brief.base)
 
 
 def numbers_in(config: Mapping[str, Plain], at: str = "") -> Iterator[tuple[str, float]]:

@@ -86,7 +86,13 @@ class Owner:
     def limits(self, brief: Brief) -> Limits:
         """What a trainer holds each step of a run to."""
         least, bounds, own = self.rules.least, self.rules.bounds, carried(self.rules, brief)
-        return Limits(least.rows, least.rows_per_class, bounds.get(BATCH_SHARE, 1.0), self.rules.runs.clip, own)
+        return Limits(
+            rows=least.rows,
+            per_class=least.rows_per_class,
+            share=bounds.get(BATCH_SHARE, 1.0),
+            clip=self.rules.runs.clip,
+            own_base=own,
+        )
 
     def allow(self, me: ClientId, brief: Brief) -> None:
         """Hold the run's role to those that the owner allows: the coordinator checks it too, but the labels lie here.
