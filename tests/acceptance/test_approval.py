@@ -59,6 +59,20 @@ def test_a_run_waits_for_its_approval(tmp_path: Path) -> None:
         assert site(made, "ledger", "verify")["entries"] > len(kinds)
 
 
+def test_an_approval_covers_the_runs_that_belong_to_it(tmp_path: Path) -> None:
+    """A reference of another method, whose clauses are shown with the run's own."""
+    with net(tmp_path) as made:
+        made.coordinator()
+        made.agent("bert", write_blobs(tmp_path / "bert", 1), "source", *made.policy("[runs]\napprove = 'always'\n"))
+        given = {"method": "fedprox", "preset": "tiny", "world": WORLD, "roster": {"bert": "source"}}
+        run = made.run({**given, "reference": {"method": "fedavg"}})
+        made.until(lambda: site(made, "pending") != [], "the run to wait")
+        made.until(lambda: site(made, "pending")[0]["beside"] == [f"{run}-ref"], "its reference to wait with it")
+        site(made, "approve", run, "--yes")
+        result = made.ended(run)
+        assert (result["status"], result["reference_status"]) == ("completed", "completed"), result["cause"]
+
+
 def test_a_run_that_is_declined(tmp_path: Path) -> None:
     """It says by whom; an approval that is taken back ends the site's part, and other settings wait anew."""
     with net(tmp_path) as made:

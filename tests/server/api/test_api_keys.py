@@ -67,7 +67,14 @@ def test_looking_is_for_viewers_and_changing_is_not() -> None:
 
     Hidden from one: keys, the audit log, weights (a look keeps them), and models, of which much of rows may be read.
     """
-    hidden = ("GET /keys", "GET /audit", "GET /audit/tip", "GET /weights/{digest}", "GET /runs/{run}/files", "GET /parts/{digest}")
+    hidden = (
+        "GET /keys",
+        "GET /audit",
+        "GET /audit/tip",
+        "GET /weights/{digest}",
+        "GET /runs/{run}/files",
+        "GET /parts/{digest}",
+    )
     for name, need in NEEDS.items():
         looks = (name.startswith("GET ") and name not in hidden) or name in UNCHANGING
         assert (need.role is KeyRole.VIEWER) == looks, name

@@ -31,19 +31,23 @@ PolicyFile = Annotated[Path | None, typer.Option("--policy", metavar="FILE", hel
 
 def list_pending(home: Home, as_json: Json = False) -> None:
     """List the runs that wait for you: what they are, who asks, and what they would send."""
-    from tideline.engine.site.admission import brief_in_words, facts_of
-    from tideline_agent.home.words import waiting
+    from tideline.engine.site.admission import facts_of
+    from tideline_agent.home.words import in_words, waiting
 
     found = waiting(home)
     if as_json:
         facts = [facts_of(each.run.brief) for each in found]
         head = [{"run": each.run.run, "waits_for": each.run.why.value, "since": each.run.since} for each in found]
-        print_json([{**one, **fact, "beside": each.beside} for one, fact, each in zip(head, facts, found, strict=True)])
+        print_json(
+            [
+                {**one, **fact, "beside": [other.run for other in each.beside]}
+                for one, fact, each in zip(head, facts, found, strict=True)
+            ]
+        )
         return
     for each in found:
-        more = f", with {counted(each.beside, 'run')} that belong to it" if each.beside else ""
-        typer.echo(f"{clean(each.run.run)} waits for {each.run.why.value} since {day(each.run.since)}{more}")
-        for line in brief_in_words(each.run.brief):
+        typer.echo(f"{clean(each.run.run)} waits for {each.run.why.value} since {day(each.run.since)}")
+        for line in in_words(each.run.brief, (other.brief for other in each.beside)):
             typer.echo(f"  {clean(line)}")
     typer.echo("Nothing waits." if not found else "\nLet one run with `tideline site approve RUN`, or decline it.")
 
@@ -55,14 +59,13 @@ def approve_run(
     as_json: Json = False,
 ) -> None:
     """Let a run work at this site, with its reference and its rehearsals."""
-    from tideline.engine.site.admission import brief_in_words
-    from tideline_agent.home.words import brief_of, say
+    from tideline_agent.home.words import brief_of, covered, in_words, say
 
     brief = brief_of(home, run)
     if not yes:
         if as_json:
             raise ConfigRefused("--json does not ask for confirmation", "Add --yes to approve the run", path="yes")
-        for line in brief_in_words(brief):
+        for line in in_words(brief, covered(home, run)):
             typer.echo(clean(line))
         confirm(f"Let run {clean(run)} work at this site?")
     say(home, run, approve=True)

@@ -12,6 +12,7 @@ from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import hashed
 from tideline.engine.site.rules import InitialWeights, SiteRules, bound_of
 
+LONGEST = 60  # characters of a setting that are shown
 ASK = "Ask the site's owner, who can allow it in the site's policy file: {rules}"
 
 
@@ -107,11 +108,17 @@ def facts_of(brief: Brief) -> dict[str, Plain]:
     }
 
 
+def shown(value: Plain) -> str:
+    """A setting as far as a line has room."""
+    text = str(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
 def brief_in_words(brief: Brief) -> Sequence[str]:
     """What a run is and sends, a line each, for the owner who is asked to approve it."""
     who = brief.asked_by or "a user without a name"
     weights = [f"begins from weights that the user brings: {brief.weights}"] if brief.weights else []
-    settings = ", ".join(f"{name}: {value}" for name, value in brief.config.items())
+    settings = ", ".join(f"{name}: {shown(value)}" for name, value in brief.config.items())
     return (
         f"asked for by {who}; method {brief.method}; this site is a {brief.role.value}, one of {brief.sites or 'some'} sites",
         *weights,
