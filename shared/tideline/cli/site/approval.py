@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import time
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tideline.cli.guard import DONE, REFUSED, output, print_json
-from tideline.cli.options import Json
+from tideline.cli.options import REGISTRY, Json, Methods
 from tideline.cli.site.site import Home
 from tideline.client.output import check_out, clean, counted, day, replace_bytes
 from tideline.core.errors import ConfigRefused, Refused
-from tideline.core.settings import plain
+from tideline.core.settings import nearest, plain
 
 if TYPE_CHECKING:
     from tideline.engine.audit.log import Entry
@@ -101,17 +103,20 @@ def confirm(question: str) -> None:
 @policy.command("check")
 def check_policy(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The policy file. [default: the built-in policy]")] = None,
+    methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
     """Read a policy file as an agent would, and say in words what it lets happen."""
     from tideline_agent.policy_file import read_policy
 
     found = read_policy(file)
+    idle = list(without_effect(found, methods))
     if as_json:
-        print_json({"allowed": sorted(" to ".join(each) for each in found.allowed), "notes": found.notes, **plain(found.rules)})
-    else:
-        for line in policy_in_words(found):
-            typer.echo(line)
+        allowed = sorted(" to ".join(each) for each in found.allowed)
+        print_json({"allowed": allowed, "notes": found.notes, **plain(found.rules), "without_effect": idle})
+        return
+    for line in (*policy_in_words(found), *(f"Without effect: {each}" for each in idle)):
+        typer.echo(line)
 
 
 @policy.command("explain")
@@ -145,6 +150,22 @@ def show_explained(brief: Brief, owners: SitePolicy, against: list[str]) -> None
     waits = {"never": "without asking you", "new": "once you have approved a run that asks for the same"}
     word = waits.get(owners.rules.runs.approve.value, "once you have approved it")
     typer.echo(f"\nThe policy lets it run here, {word}.")
+
+
+def without_effect(found: SitePolicy, methods: str) -> Iterable[str]:
+    """Names in a policy that no installed method has: a slip of the pen, or a method that is not installed here."""
+    from tideline.core.algorithm import load_methods, resolve
+    from tideline.engine.site.rules import BATCH_SHARE
+
+    known = load_methods(methods)
+    names = [name for name, _ in known]
+    for name in found.rules.runs.methods:
+        if name not in names:
+            yield f"[runs] methods names {name}, and there is no such method here{nearest(name, names)}"
+    settings = sorted({each.name for name in names for each in fields(resolve(known, name).config)})
+    for bound in found.rules.bounds:
+        if bound != BATCH_SHARE and not fnmatch.filter(settings, bound):
+            yield f"[bounds] {bound}: no method here has such a setting{nearest(bound, settings)}"
 
 
 def policy_in_words(found: SitePolicy) -> Iterable[str]:
