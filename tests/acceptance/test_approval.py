@@ -87,7 +87,8 @@ def test_a_run_that_is_declined(tmp_path: Path) -> None:
         assert ended["status"] == "stalled" and "bert: The owner of this site has declined the run" in ended["cause"]
         other = made.run({**GIVEN, "config": {"rounds": 1}, "reference": None})
         waits(made, other, "the approval of bert")
-        assert [e["what"][:30] for e in ended["clients"][1]["failures"]] == ["The owner of this site has dec"]
+        assert ended["clients"][1]["declined"].startswith("The owner of this site has declined the run")
+        assert any("bert takes no part: The owner of this site has declined the run" in note for note in ended["notes"])
         (refused,) = [e for e in site(made, "ledger", "list", "--run", run) if e["kind"] == "refused"]
         assert refused["details"]["kind_of_error"] == "PolicyRefused"
         unknown = tide_process("site", "approve", "nothing", "--home", made.home / "home-bert", "--yes")
