@@ -66,8 +66,10 @@ def test_an_approval_covers_the_runs_that_belong_to_it(tmp_path: Path) -> None:
         made.agent("bert", write_blobs(tmp_path / "bert", 1), "source", *made.policy("[runs]\napprove = 'always'\n"))
         given = {"method": "fedprox", "preset": "tiny", "world": WORLD, "roster": {"bert": "source"}}
         run = made.run({**given, "reference": {"method": "fedavg"}})
-        made.until(lambda: site(made, "pending") != [], "the run to wait")
-        made.until(lambda: site(made, "pending")[0]["beside"] == [f"{run}-ref"], "its reference to wait with it")
+        waits(made, run, "waiting for the approval of bert")
+        made.until(
+            lambda: [each["beside"] for each in site(made, "pending")] == [[f"{run}-ref"]], "its reference to wait with it"
+        )
         site(made, "approve", run, "--yes")
         result = made.ended(run)
         assert (result["status"], result["reference_status"]) == ("completed", "completed"), result["cause"]
