@@ -111,8 +111,13 @@ NOTES
 ## Where memory stays
 
 What a step keeps is the site's **memory**. The agent writes it to its home (`HOME/runs/RUN/`), and the next step of the
-same run reads it; so does a restarted agent. It is in no message, so it has no clause. Every account that can read that
-folder can read it.
+same run reads it; so does a restarted agent. It is in no message, so it has no clause. Only the agent's own account can
+read that folder.
+
+A memory that needs the site's rows for all of a run declares them as SAMPLES; of the built-in methods that is
+[feddadil](methods/feddadil.md)'s alone. They are gone from the memory, from that of the best round and from the disk once the
+site has answered the run's last exchange. What `tideline site export` writes needs none of them. A site that was not asked
+then, or whose run was cancelled, failed or stalled, still has them until `tideline site forget` deletes the run.
 
 ## How much of an image can be reconstructed
 

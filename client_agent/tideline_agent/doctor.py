@@ -14,19 +14,17 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 
-from cryptography import x509
-
 from tideline import __version__
 from tideline.core.errors import FederationError, IdentityRefused, TooMany
 from tideline.core.signing import PROTOCOL
 from tideline.core.tokens import read_token, split_address
-from tideline.core.validity import SKEW_SECONDS, ending
 from tideline.engine.coordinator.scheduler import duration
+from tideline.engine.model.validity import SKEW_SECONDS, ending
 from tideline.learning.sites.named import place_in
 from tideline_agent.discovery import Found, find
 from tideline_agent.home import identity
 from tideline_agent.home.identity import Keys
-from tideline_agent.link import Endpoints, GrpcLink, NotSpoken, check_certificate
+from tideline_agent.link import Endpoints, GrpcLink, NotSpoken, check_certificate, end_of
 from tideline_agent.notes import LOW_DISK_BYTES
 from tideline_agent.policy_file import read_policy
 from tideline_agent.settings import AgentSettings
@@ -169,7 +167,7 @@ def tls(patient: Patient) -> Iterator[Finding]:
 
     yield from patient.each("tls", check)
     if own is not None:
-        until = x509.load_pem_x509_certificate(own[0].read_bytes()).not_valid_after_utc.timestamp()
+        until = end_of(own[0].read_bytes())
         if ends := ending(until, patient.now()):
             todo = f"Renew it, where the authority's key is: tideline tls client {settings.name}"
             yield Finding(

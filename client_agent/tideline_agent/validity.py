@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import structlog
-from cryptography import x509
 
 from tideline.core.errors import Unreachable
 from tideline.core.notes import Note
-from tideline.core.validity import RENEW_SECONDS, ending, off
-from tideline_agent.link import Endpoints, shown_by
+from tideline.engine.model.validity import RENEW_SECONDS, ending, off
+from tideline_agent.link import Endpoints, end_at, end_of
 
 log = structlog.get_logger()
-LOOK_SECONDS = 6 * 3600.0  # between two looks at certificates
+CHECK_SECONDS = 6 * 3600.0  # between two checks of certificates
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,10 @@ class Validity:
 
     def run(self) -> None:
         while not self.stop.is_set():
-            self.look()
-            self.stop.wait(LOOK_SECONDS)
+            self.check()
+            self.stop.wait(CHECK_SECONDS)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Say how far the clock is off, and of each certificate that ends soon, or has ended, whose it is and how it ends."""
         if how := off(self.ahead()):
             log.warning("clock_off", clock=f"{how} the coordinator's")
@@ -56,15 +55,13 @@ class Validity:
         if self.endpoints.roots is not None or self.endpoints.system:
             for address in self.endpoints.addresses:
                 with contextlib.suppress(Unreachable):
-                    for each in shown_by(address, self.endpoints.own)[:1]:
-                        yield f"the coordinator's at {address}", each.not_valid_after_utc.timestamp()
+                    if (end := end_at(address, self.endpoints.own)) is not None:
+                        yield f"the coordinator's at {address}", end
 
     @property
     def own(self) -> float | None:
         """When the agent's own certificate ends."""
-        if self.endpoints.own is None:
-            return None
-        return x509.load_pem_x509_certificate(self.endpoints.own[1]).not_valid_after_utc.timestamp()
+        return None if self.endpoints.own is None else end_of(self.endpoints.own[1])
 
     def notes(self) -> Iterator[Note]:
         """What is to be told with a step that begins."""

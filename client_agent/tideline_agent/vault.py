@@ -87,6 +87,7 @@ class FolderVault:
             own=files["own"],
             best=None if raw.get("best") is None else best_in(raw["best"]),
             outputs=files["outputs"],
+            rowless=raw.get("rowless", False),
         )
 
     def commit(self, run: RunId, head: Head) -> None:

@@ -7,7 +7,7 @@ import threading
 import structlog
 
 from tideline.core.run import ClientId
-from tideline.core.validity import off
+from tideline.engine.model.validity import off
 from tideline.engine.ports.clock import Clock
 
 log = structlog.get_logger()

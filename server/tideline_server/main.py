@@ -23,7 +23,6 @@ from tideline import __version__
 from tideline.core.algorithm import REGISTRY
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.tokens import Trust
-from tideline.core.validity import ending
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.part_store import PartStore
@@ -31,6 +30,7 @@ from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.coordinator.verifying import Scrubber, Verifier
 from tideline.engine.model.runs import Lease
+from tideline.engine.model.validity import ending
 from tideline.engine.process.private import close_home, for_the_owner_alone
 from tideline.engine.process.resources import retain_freed_memory
 from tideline.engine.process.stopping import stopping

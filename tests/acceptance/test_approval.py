@@ -59,6 +59,22 @@ def test_a_run_waits_for_its_approval(tmp_path: Path) -> None:
         assert site(made, "ledger", "verify")["entries"] > len(kinds)
 
 
+def test_an_approval_covers_the_runs_that_belong_to_it(tmp_path: Path) -> None:
+    """A reference of another method, whose clauses are shown with the run's own."""
+    with net(tmp_path) as made:
+        made.coordinator()
+        made.agent("bert", write_blobs(tmp_path / "bert", 1), "source", *made.policy("[runs]\napprove = 'always'\n"))
+        given = {"method": "fedprox", "preset": "tiny", "world": WORLD, "roster": {"bert": "source"}}
+        run = made.run({**given, "reference": {"method": "fedavg"}})
+        waits(made, run, "waiting for the approval of bert")
+        made.until(
+            lambda: [each["beside"] for each in site(made, "pending")] == [[f"{run}-ref"]], "its reference to wait with it"
+        )
+        site(made, "approve", run, "--yes")
+        result = made.ended(run)
+        assert (result["status"], result["reference_status"]) == ("completed", "completed"), result["cause"]
+
+
 def test_a_run_that_is_declined(tmp_path: Path) -> None:
     """It says by whom; an approval that is taken back ends the site's part, and other settings wait anew."""
     with net(tmp_path) as made:
@@ -73,7 +89,8 @@ def test_a_run_that_is_declined(tmp_path: Path) -> None:
         assert ended["status"] == "stalled" and "bert: The owner of this site has declined the run" in ended["cause"]
         other = made.run({**GIVEN, "config": {"rounds": 1}, "reference": None})
         waits(made, other, "the approval of bert")
-        assert [e["what"][:30] for e in ended["clients"][1]["failures"]] == ["The owner of this site has dec"]
+        assert ended["clients"][1]["declined"].startswith("The owner of this site has declined the run")
+        assert any("bert takes no part: The owner of this site has declined the run" in note for note in ended["notes"])
         (refused,) = [e for e in site(made, "ledger", "list", "--run", run) if e["kind"] == "refused"]
         assert refused["details"]["kind_of_error"] == "PolicyRefused"
         unknown = tide_process("site", "approve", "nothing", "--home", made.home / "home-bert", "--yes")

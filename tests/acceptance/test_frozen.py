@@ -85,7 +85,7 @@ def test_an_agent_without_the_network_is_told(tmp_path: Path) -> None:
     own = ("--networks", "tests.nets.foreign:convolutions")
     with net(tmp_path) as made:
         made.coordinator(*own)
-        made.agent("dora", image_site(tmp_path / "dora", 9), "source")
+        made.agent("dora", image_site(tmp_path / "dora", 9), "source", *made.policy(BRINGS))
         world = {**WORLD, "model": "convolutions"}
         registry.use(["tests.nets.foreign:convolutions"])
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ HEAVY += ("pydantic_settings", "rich", "structlog", "yaml", "uvicorn")
 
 def commands() -> dict[str, Any]:
     """Every command by the words that call it."""
-    root = COMMAND
-    found = {name: command for name, command in root.commands.items() if not hasattr(command, "commands")}
-    for name, group in root.commands.items():
-        for inner, command in getattr(group, "commands", {}).items():
-            found[f"{name} {inner}"] = command
-    return found
+    return dict(below(COMMAND, ""))
+
+
+def below(group: Any, words: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        whole = f"{words} {name}".strip()
+        yield from below(command, whole) if hasattr(command, "commands") else ((whole, command),)
 
 
 def options_of(command: Any) -> set[str]:
@@ -41,7 +43,9 @@ def sections() -> dict[str, str]:
 def test_all_commands_are_there() -> None:
     """The commands that the project promises exist, and no others."""
     runs = {f"run {word}" for word in ("start", "list", "show", "watch", "cancel", "resume", "export", "report", "logs")}
-    runs |= {f"site {word}" for word in ("list", "export", "picture", "drift", "peers", "trust", "forget")}
+    runs |= {f"site {word}" for word in ("list", "export", "picture", "drift", "peers", "trust", "forget", "pending")}
+    runs |= {f"site {word}" for word in ("approve", "decline", "policy check", "policy explain")}
+    runs |= {f"site ledger {word}" for word in ("list", "verify", "export")}
     runs |= {f"clients {word}" for word in ("list", "approve", "revoke", "rotate")} | {"tls init", "tls client"}
     runs |= {f"keys {word}" for word in ("add", "list", "revoke")} | {"login", "logout", "data check", "data deal", "data sample"}
     runs |= {f"audit {word}" for word in ("verify", "list", "export")}

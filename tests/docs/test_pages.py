@@ -118,6 +118,12 @@ def test_the_privacy_page_is_what_its_tool_makes() -> None:
     assert text_of(tool.PAGE) == tool.page(METHODS), "Run: .venv/bin/python tools/privacy_page.py"
 
 
+def test_what_shows_a_defence_is_there() -> None:
+    """Each test and benchmark that the threat model names."""
+    named = set(re.findall(r"`((?:tests|benchmarks)/[\w/.]+)`", text_of(DOCS / "threat-model.md")))
+    assert len(named) > 8 and [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 def test_decisions_are_numbered_and_whole() -> None:
     """Each record has the next number, its title, and the four paragraphs."""
     records = sorted((DOCS / "decisions").glob("*.md"))

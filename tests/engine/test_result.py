@@ -17,7 +17,7 @@ RUN = {
     "fingerprint", "reference", "clients", "phases", "curve", "history", "contract",
 }  # fmt: skip
 CLIENT = {
-    "name", "domain", "role", "samples", "accuracy", "source_only", "bytes_up", "bytes_down", "metrics", "failures",
+    "name", "domain", "role", "samples", "accuracy", "source_only", "bytes_up", "bytes_down", "metrics", "failures", "declined",
 }  # fmt: skip
 
 

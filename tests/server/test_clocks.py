@@ -13,7 +13,7 @@ from tests.acceptance.test_doctor import issued
 from tests.server.grpc_port import grpc_port_of
 from tideline.core.notes import Note
 from tideline.core.run import ClientId
-from tideline.core.validity import ending, off
+from tideline.engine.model.validity import ending, off
 from tideline.engine.simulation.adapters import ManualClock
 from tideline_agent.link import Endpoints
 from tideline_agent.validity import Validity
@@ -72,7 +72,7 @@ def test_an_agent_looks_at_the_coordinators_certificate(tmp_path: Path, days_lef
     end = x509.load_pem_x509_certificate(tls[1]).not_valid_after_utc.timestamp()
     with grpc_port_of(tls=tls) as (_, port), capture_logs() as lines:
         endpoints = Endpoints((f"127.0.0.1:{port}",), roots=(tmp_path / "ca.pem").read_bytes())
-        Validity(endpoints, threading.Event(), lambda: 0.0, lambda: end - days_left * DAY).look()
+        Validity(endpoints, threading.Event(), lambda: 0.0, lambda: end - days_left * DAY).check()
     assert [line["how"] for line in lines if line["event"] == "certificate_ends"] == ([told] if told else [])
 
 

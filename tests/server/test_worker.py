@@ -32,6 +32,6 @@ def test_code_that_can_no_longer_be_loaded_ends_no_run(tmp_path: Path) -> None:
         with pytest.raises(ConfigRefused, match="no_such_module"):
             compute.methods()
         with pytest.raises(Unreachable, match="no_such_module"):
-            compute.check(CheckRequest(spec, 0, Digest("b3-" + "0" * 64), Digest("b3-" + "0" * 64)))
+            compute.check(CheckRequest(spec=spec, cursor=0, asked=Digest("b3-" + "0" * 64), reply=Digest("b3-" + "0" * 64)))
     finally:
         compute.end()

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tideline.core.errors import PolicyRefused
+from tideline.core.errors import PolicyRefused, StepFailed
 from tideline.core.run import ClientId, Digest, Normalise, OrderId, Role, RunId, Scaling, World
+from tideline.core.settings import Plain
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import Hold, Order
 from tideline.engine.model.runs import JOIN
@@ -51,7 +52,9 @@ def rules(**runs: Any) -> SiteRules:
         (rules(users=("bob",)), {}, "runs of alice"),
         (rules(users=("bob",)), {"asked_by": ""}, "runs of a user without a name"),
         (rules(), {"weights": WEIGHTS}, f"weights that a user brings ({WEIGHTS})"),
-        (rules(), {"base": WEIGHTS}, f"weights that a user brings ({WEIGHTS})"),
+        (rules(), {"base": WEIGHTS}, None),  # a trainer looks whether a package that is installed here has them
+        (rules(), {"base": WEIGHTS, "weights": Digest("cd" * 32)}, "weights that a user brings"),
+        (rules(weights=InitialWeights.DIGESTS, digests=("cd" * 32,)), {"base": WEIGHTS}, f"a user brings ({WEIGHTS})"),
         (rules(weights=InitialWeights.ANY), {"weights": WEIGHTS}, None),
         (rules(digests=(WEIGHTS,)), {"weights": WEIGHTS}, None),
         (rules(digests=("cd" * 32,)), {"weights": WEIGHTS}, "weights that a user brings"),
@@ -199,3 +202,23 @@ def test_another_intent_is_not_the_same() -> None:
 def test_what_waits_for_an_hour_or_a_day(allowed: SiteRules, spent: Spent, begun: bool, held: Hold | None) -> None:
     """A run that has begun may go on though no other may begin."""
     assert owner(allowed, Words({}, spent=spent, begun=begun)).holds(ORDER, BRIEF) is held
+
+
+class Recorded(NoLedger):
+    """A ledger that holds what it is given."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, dict[str, Plain]]] = []
+
+    def record(self, kind: str, **facts: Plain) -> None:
+        self.entries.append((kind, facts))
+
+
+def test_a_refusal_stands_once() -> None:
+    """However often the same is asked; other failures are no refusals."""
+    ledger = Recorded()
+    asked = Owner(rules=rules(), ledger=ledger)
+    for error in (PolicyRefused("no"), PolicyRefused("no"), PolicyRefused("not so"), StepFailed("broken")):
+        asked.refuses(ORDER, error)
+    asked.refuses(replace(ORDER, run=RunId("other")), PolicyRefused("no"))
+    assert [(facts["run"], facts["what"]) for _, facts in ledger.entries] == [("run", "no"), ("run", "not so"), ("other", "no")]

@@ -53,7 +53,8 @@ STRICT = replace(FREE, least=Least(rows=20, rows_per_class=1))
     [
         (STRICT, (7, 7, 7), {}, None),
         (STRICT, (7, 7, 5), {}, "it has fewer than 20 training rows for the run"),
-        (STRICT, (7, 7, 5), {"role": "target"}, "it has fewer than 20 training rows for the run"),
+        (STRICT, (7, 7, 5), {"role": "target"}, None),  # it is scored alone
+        (STRICT, (7, 7, 5), {"role": "target", "method": "self_training"}, "it has fewer than 20 training rows for the run"),
         (FREE, (1, 1, 1), {}, None),
         (
             STRICT,

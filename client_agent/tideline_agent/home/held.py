@@ -25,7 +25,7 @@ from tideline_agent.vault import FolderVault
 
 log = structlog.get_logger()
 HELD = "held"
-MOST_HELD = 4096  # orders that wait at once; more are offered again
+MOST_HELD = 256  # orders that wait at once, each with its brief; more are offered again
 
 
 @dataclass(frozen=True)

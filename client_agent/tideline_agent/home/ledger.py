@@ -26,7 +26,7 @@ from tideline.engine.audit.log import START, AuditEvent, Entry, Tip, chained, fo
 from tideline.engine.ports.ledger import Spent
 
 FILE, KNOWN = "ledger.jsonl", "ledger.known"
-APPROVED, DECLINED, RUN, REPLY = "approved", "declined", "run", "reply"
+APPROVED, DECLINED, RUN, REPLY, ORDER = "approved", "declined", "run", "reply", "order"
 DAY_SECONDS = 86400.0
 TODO = "Keep a copy of the file as it is; move it away to begin another, and ask who has had access to the agent's home"
 
@@ -74,7 +74,7 @@ class FileLedger:
             self._write_known()
 
     def record(self, kind: str, **facts: Plain) -> None:
-        """Append an entry and flush it. Raises StorageFull, ChainBroken."""
+        """Append an entry and flush it; an order, which lets nothing out, with the next. Raises StorageFull, ChainBroken."""
         run = str(facts.pop("run", ""))
         with self._lock, self._open() as file:
             self._catch_up(file)
@@ -135,7 +135,8 @@ class FileLedger:
         try:
             file.write(line)
             file.flush()
-            os.fsync(file.fileno())
+            if event.kind != ORDER:
+                os.fsync(file.fileno())
         except OSError:
             with contextlib.suppress(OSError):  # what is left of the line is cut off by whoever writes next
                 file.truncate(self._known.offset)

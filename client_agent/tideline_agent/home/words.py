@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tideline.core.errors import ConfigRefused, FederationError, NotFound
 from tideline.core.run import RunId
 from tideline.core.settings import nearest
 from tideline.engine.model.brief import Brief
-from tideline.engine.site.admission import facts_of
+from tideline.engine.site.admission import brief_in_words, facts_of
 from tideline_agent.home.held import HeldRun, brief_at, held_runs
 from tideline_agent.home.ledger import APPROVED, DECLINED, FILE, FileLedger
 from tideline_agent.vault import FolderVault
@@ -19,10 +19,10 @@ from tideline_agent.vault import FolderVault
 
 @dataclass(frozen=True)
 class Waiting:
-    """A run that waits for the owner, and how many runs of its comparison or rehearsal wait with it."""
+    """A run that waits for the owner, and those of its comparison or rehearsal that wait with it: its approval covers them."""
 
     run: HeldRun
-    beside: int
+    beside: tuple[HeldRun, ...] = ()
 
 
 def waiting(home: Path) -> list[Waiting]:
@@ -31,8 +31,7 @@ def waiting(home: Path) -> list[Waiting]:
     held = held_runs(home)
     names = {each.run for each in held}
     roots = [each for each in held if each.brief.parent not in names]
-    beside = Counter(each.brief.parent for each in held)
-    return [Waiting(each, beside[each.run]) for each in roots]
+    return [Waiting(each, tuple(other for other in held if other.brief.parent == each.run)) for each in roots]
 
 
 def say(home: Path, run: str, approve: bool) -> Brief:
@@ -41,6 +40,23 @@ def say(home: Path, run: str, approve: bool) -> Brief:
     facts = {name: value for name, value in facts_of(brief).items() if name in ("by", "method", "intent", "experiment", "role")}
     FileLedger(home).record(APPROVED if approve else DECLINED, run=run, owner=getpass.getuser(), **facts)
     return brief
+
+
+def in_words(brief: Brief, beside: Iterable[Brief] = ()) -> Iterator[str]:
+    """What a run is and would send, a line each, and what the runs send that its approval covers, once for all of them."""
+    lines = list(brief_in_words(brief))
+    yield from lines
+    others = list(beside)
+    if others:
+        methods = ", ".join(sorted({each.method for each in others}))
+        yield f"with it {len(others)} runs that belong to it, of {methods}, which send beside this:"
+        more = dict.fromkeys(clause.sentence() for each in others for clause in each.contract)
+        yield from (line for line in more if line not in lines)
+
+
+def covered(home: Path, run: str) -> tuple[Brief, ...]:
+    """The runs that wait here and belong to a run."""
+    return tuple(each.brief for each in held_runs(home) if each.brief.parent == run)
 
 
 def brief_of(home: Path, run: str) -> Brief:

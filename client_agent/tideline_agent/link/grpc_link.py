@@ -318,7 +318,9 @@ class GrpcLink:
         # Told somewhere between question and answer.
         heard = (before + time.monotonic()) / 2
         ahead = time.time() - (time.monotonic() - heard) - hello.time_ms / 1000
-        line.greeting = Greeting(hello.time_ms, heard, hello.version, (hello.oldest, hello.protocol), ahead)
+        line.greeting = Greeting(
+            time_ms=hello.time_ms, heard=heard, version=hello.version, protocols=(hello.oldest, hello.protocol), ahead=ahead
+        )
         return line.greeting
 
     @contextlib.contextmanager

@@ -68,6 +68,17 @@ def chain(address: str, own: tuple[bytes, bytes] | None) -> list[x509.Certificat
         raise Unreachable(f"{address} does not answer with TLS: {words}", todo) from None
 
 
+def end_of(pem: bytes) -> float:
+    """When a certificate (PEM) ends, in seconds since the epoch."""
+    return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
+
+
+def end_at(address: str, own: tuple[bytes, bytes] | None) -> float | None:
+    """When the certificate that the server at an address shows ends, whether it is to be trusted or not. Raises Unreachable."""
+    shown = chain(address, own)
+    return shown[0].not_valid_after_utc.timestamp() if shown else None
+
+
 def is_ip(host: str) -> bool:
     """Whether a host is an address by itself: those have no name to ask for."""
     try:

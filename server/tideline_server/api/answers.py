@@ -68,8 +68,8 @@ async def federation_error(request: Request, error: Exception) -> Response:
     status = code_of(error).http
     if status >= 500:
         more = {"incident": error.context["incident"]} if "incident" in error.context else {}
-        told = {"status": status, "kind": error.kind, "what": error.what, **more}
-        LOG.warning("refused", method=request.method, path=request.url.path, **told)
+        details = {"status": status, "kind": error.kind, "what": error.what, **more}
+        LOG.warning("refused", method=request.method, path=request.url.path, **details)
     return answer(status, error)
 
 

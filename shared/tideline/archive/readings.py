@@ -84,7 +84,7 @@ class Checked:
         self._known: dict[tuple[type[Record], Digest], tuple[Record, int, ref[Rules]]] = {}
         self._bytes = 0
 
-    def check(self, kind: type[Record], digest: Digest, parts: Parts, rules: Rules) -> None:
+    def check(self, kind: type[Record], digest: Digest, parts: Parts, rules: Rules) -> Record:
         """Read a reply, and remember it. Raises as `decode` does."""
         reading = read(kind, digest, parts, rules)
         if reading.alone and len(reading.view) <= SMALL_BYTES:
@@ -94,6 +94,7 @@ class Checked:
                 self._bytes += len(reading.view)
                 while self._bytes > CHECKED_BYTES or len(self._known) > CHECKED:
                     self._out(*next(iter(self._known)))
+        return reading.value
 
     def take(self, kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> R:
         """A reply that was checked by the same rules, handed out once, or read now. Raises as `decode` does."""

@@ -80,6 +80,7 @@ def title(result: RunResult) -> str:
 
 def site_row(result: RunResult, client: SiteResult) -> list[str]:
     kinds = [each["kind"] for each in client["failures"]]
+    failures = f"{len(kinds)} ({', '.join(sorted(set(kinds)))})" if kinds else "0"
     ended = result["status"] == "completed"
     return [
         client["name"],
@@ -90,7 +91,7 @@ def site_row(result: RunResult, client: SiteResult) -> list[str]:
         "no labels" if client["accuracy"] is None and ended and client["role"] != "source" else share(client["accuracy"]),
         size(client["bytes_up"]),
         size(client["bytes_down"]),
-        f"{len(kinds)} ({', '.join(sorted(set(kinds)))})" if kinds else "0",
+        "its owner declined" if client.get("declined") else failures,
     ]
 
 

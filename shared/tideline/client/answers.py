@@ -37,6 +37,7 @@ class SiteResult(TypedDict):
     bytes_down: int
     metrics: NotRequired[dict[str, float]]
     failures: list[Failure]
+    declined: NotRequired[str | None]
 
 
 class TableData(TypedDict):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from tideline.core.errors import ConfigRefused, NotFound
 from tideline.core.phase import Phase, Plan, Tells, Turn
 from tideline.core.privacy import TO_COORDINATOR, Clause, Contract, Exposure
-from tideline.core.record import Nothing, Weights, leaves
+from tideline.core.record import Nothing, Weights, holds_rows, leaves
 from tideline.core.run import EMPTY, NO_MORE, ClientId, Role, Roster, Scores, Scoring, Selection, World
 from tideline.core.settings import Plain, nearest, parse
 from tideline.core.step import Outcome, Site, Step
@@ -213,12 +213,13 @@ NORMALISE, CLASS_COUNTS = "normalise", "class_counts"
 
 def storing(algorithm: Algorithm[C, S, M]) -> Plan[C, S]:
     """The last exchange of a run that selects, where sites have models of their own: none of them would hear otherwise whether
-    the last scoring was the best. Nothing is sent but that; it closes with whoever answers in time.
+    the last scoring was the best. Nothing is sent but that; it closes with whoever answers in time. Where memories hold rows, it
+    is the last exchange of every site, after which they are gone (engine.compute.forgetting).
     """
     models = algorithm.site_models
     if models is None or models.of is None or algorithm.memory is Nothing:
         return ()
-    roles = models.roles
+    roles = () if holds_rows(algorithm.memory) else models.roles
 
     def store(order: Nothing, memory: M, site: Site[C]) -> Outcome[Nothing, M]:
         return Outcome(Nothing(), memory)

@@ -77,11 +77,20 @@ class Lazy(Mapping[ClientId, G], Generic[G]):
 
 
 class Replies(Lazy[G]):
-    """The answers of one exchange, each decoded when it is looked at."""
+    """The answers of one exchange, each decoded when it is looked at. marks: what was changed of them, as in Folded."""
 
-    def __init__(self, load: Mapping[ClientId, Callable[[], G]], metrics: Mapping[ClientId, Mapping[str, float]] = EMPTY) -> None:
+    def __init__(
+        self,
+        load: Mapping[ClientId, Callable[[], G]],
+        metrics: Mapping[ClientId, Mapping[str, float]] = EMPTY,
+        marks: Mapping[str, tuple[ClientId, ...]] = EMPTY,
+    ) -> None:
         super().__init__(load)
-        self.metrics = metrics
+        self.metrics, self.marks = metrics, marks
+
+    def loader(self, client: ClientId) -> Callable[[], G]:
+        """What makes a client's value."""
+        return self._load[client]
 
 
 class Each(Lazy[G]):

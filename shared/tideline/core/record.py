@@ -211,6 +211,11 @@ def unsealed(kind: type[Any], path: str) -> Iterator[Leaf]:
         yield each
 
 
+def holds_rows(kind: type[Any]) -> bool:
+    """Whether a type of memory declares rows: they are emptied after the last exchange."""
+    return any(leaf.exposure is Exposure.SAMPLES for leaf in leaves(kind))
+
+
 def require_exposures(kind: type[Any]) -> None:
     """A reply type with a field that does not say what it exposes, or that names the wrong readers, does not load."""
     for each in leaves(kind):

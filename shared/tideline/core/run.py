@@ -324,6 +324,14 @@ class Sampling:
         return min(max(share, least), named)
 
 
+@dataclass(frozen=True)
+class Shares:
+    """How much one site's reply may count where replies are weighed by numbers of rows."""
+
+    max: float | None = setting(None, low=0.001, high=1.0, doc="the largest share of one site in a fold; none said: as it is")
+    counts: Mapping[str, int] = setting(EMPTY, low=1, doc="site name: rows that it counts as, whatever it tells")
+
+
 class Scores(StrEnum):
     """Which scorings tell more than an accuracy."""
 
@@ -402,6 +410,7 @@ class RunSpec:
     children       of a rehearsal: the runs that it waits for, and compares
     rehearses      of such a run: the labelled site that plays the target; none where no site plays
     by, experiment     who asked for it, and the digest of what was asked for
+    shares         how much one site may count in a fold
     """
 
     id: RunId
@@ -426,3 +435,4 @@ class RunSpec:
     rehearses: ClientId | None = None
     by: str = ""
     experiment: Digest = NO_DIGEST
+    shares: Shares = field(default_factory=Shares)

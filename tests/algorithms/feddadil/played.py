@@ -52,10 +52,13 @@ def played(stage: Stage | None = None, given: Mapping[str, Any] | None = None, *
 
 
 def memory(stage: Stage, run: Any, name: str) -> Mine:
+    """What a site kept before its last answer, which changes nothing but that rows are gone then."""
+    return memories(stage, run, name)[-2]
+
+
+def left(stage: Stage, run: Any, name: str) -> Mine:
     """What a site keeps at the end."""
-    head = stage.vaults[ClientId(name)].head(run)
-    assert head is not None
-    return decode(Mine, head.memory[0][0], stage.vaults[ClientId(name)].parts(run), LAX)
+    return memories(stage, run, name)[-1]
 
 
 def memories(stage: Stage, run: Any, name: str) -> list[Mine]:

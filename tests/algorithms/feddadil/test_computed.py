@@ -7,7 +7,19 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algorithms.feddadil.played import ALREADY, ROSTER, federation, few, memory, of_images, phases, played, scored, site
+from tests.algorithms.feddadil.played import (
+    ALREADY,
+    ROSTER,
+    federation,
+    few,
+    left,
+    memory,
+    of_images,
+    phases,
+    played,
+    scored,
+    site,
+)
 from tests.laws.stage import Stage
 from tests.synthetic import CLASSES, IMAGES, blobs, experiment
 from tideline.algorithms.feddadil import Config, client, feddadil, server
@@ -133,11 +145,12 @@ def test_memory_of_the_optimiser_lasts() -> None:
 
 
 def test_what_the_owner_may_take() -> None:
-    """At a target the classifier, the summaries and a picture; at a source nothing. All finite, labels on the simplex."""
+    """At a target the classifier, the summaries and a picture, of a memory whose rows are gone; at a source nothing."""
     stage, run = played(given={}, distil=[1, 2])
     config = feddadil.configure(stage.row(run).spec.config)
-    assert feddadil.keepsakes(config, memory(stage, run, "anna")) == {}
-    taken = feddadil.keepsakes(config, memory(stage, run, "carl"))
+    assert feddadil.keepsakes(config, left(stage, run, "anna")) == {}
+    taken = feddadil.keepsakes(config, left(stage, run, "carl"))
+    assert len(left(stage, run, "carl").z) == 0
     assert set(taken) == {"summary_1", "summary_2", "classifier", "picture"}
     assert taken["summary_2"]["x"].shape[0] == 2 * CLASSES
     assert torch.allclose(taken["summary_2"]["soft"].sum(1), torch.ones(2 * CLASSES))

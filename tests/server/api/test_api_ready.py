@@ -10,7 +10,7 @@ from tideline.engine.coordinator.api_keys import hash_of
 def test_ready_needs_no_key() -> None:
     """200 while nothing is in the way."""
     answer = Coordinator(api_key_hash=hash_of("key")).get("/ready")
-    assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
+    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "warnings": []})
 
 
 def test_every_reason_is_in_the_answer() -> None:

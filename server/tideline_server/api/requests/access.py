@@ -40,12 +40,12 @@ NEEDS: Mapping[str, Need] = {
     "GET /algorithms/{name}": VIEW,
     "GET /algorithms/{name}/contract": VIEW,
     "GET /clients": VIEW,
-    "GET /parts/{digest}": VIEW,
+    "GET /parts/{digest}": Need(KeyRole.OPERATOR, "reading a run's model"),  # of a model, much of rows may be read
     "GET /metrics": VIEW,
     "GET /runs": VIEW,
     "GET /runs/{run}": VIEW,
     "GET /runs/{run}/events": VIEW,
-    "GET /runs/{run}/files": VIEW,
+    "GET /runs/{run}/files": Need(KeyRole.OPERATOR, "reading a run's model"),
     "GET /weights/{digest}": Need(KeyRole.OPERATOR, "finding weights"),
     "GET /whoami": VIEW,
     # It tells nothing of this coordinator and changes nothing; what it costs is bounded whoever asks (planner).

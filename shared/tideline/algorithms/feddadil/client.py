@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tideline import nets
 from tideline.algorithms.averaging.messages import Model, Trained
 from tideline.algorithms.feddadil import messages
-from tideline.algorithms.feddadil.messages import Heads, Labelled, Mine, Moments
+from tideline.algorithms.feddadil.messages import Heads, Mine, Moments
 from tideline.core.errors import StepFailed
 from tideline.core.record import Nothing
 from tideline.core.rows import Rows
@@ -48,7 +48,7 @@ def prepare(config: Config, site: Site[Config]) -> Mine:
         evidence={},
         chosen="",
         summaries={},
-        picture=Labelled(torch.zeros(0, 0), torch.zeros(0, 0)),
+        picture={},
     )
     return blank if config.encoder_rounds else with_features(blank, flat(site.data.x), site)
 
@@ -144,12 +144,12 @@ def slope(order: Heads, memory: Mine, site: Site[Config]) -> Outcome[messages.Sl
     which nothing may be told are left out.
     """
     mine = own(memory, site.config)
-    told = torch.bincount(memory.y, minlength=site.world.classes)[memory.y] >= site.least_per_class
+    counted = torch.bincount(memory.y, minlength=site.world.classes)[memory.y] >= site.least_per_class
     y, alike = nn.functional.one_hot(memory.y, site.world.classes).float(), common(order, memory.z)
     W, b, curvature, loss = torch.zeros_like(order.weight), torch.zeros_like(order.bias), torch.zeros(len(order.bias)), 0.0
     for h, z in enumerate((alike, alike, mine)):
         p = (z @ order.weight[h].mT + order.bias[h]).softmax(1)
-        error = (p - y) * told[:, None]
+        error = (p - y) * counted[:, None]
         W[h], b[h] = error.mT @ z / len(y), error.mean(0)
         curvature[h] = top_eigenvalue(z)
         loss = float(nn.functional.nll_loss(p.clamp_min(TINY).log(), memory.y))

@@ -132,8 +132,10 @@ class Moments:
 class Mine:
     """A site's memory. It never travels."""
 
-    z: Tensor = field("n_l d", doc="features of the training rows, as the encoder gives them; scaled they are Z_Q")
-    y: Tensor = field("l", doc="their labels, int64; empty where there are none, Y_Q")
+    z: Tensor = field(
+        "n_l d", Exposure.SAMPLES, doc="features of the training rows, as the encoder gives them; scaled they are Z_Q"
+    )
+    y: Tensor = field("l", Exposure.SAMPLES, doc="their labels, int64; empty where there are none, Y_Q")
     shift: Tensor = field("s", doc="the site's own mean feature")
     stretch: Tensor = field("s", doc="the site's own spread of each feature")
     alpha: Tensor = field("K", doc="barycentric coordinates, on the simplex")
@@ -145,7 +147,7 @@ class Mine:
     evidence: dict[str, float] = field(doc="what the choice was made from, found without labels")
     chosen: str = field(doc="what predicts: none, own, committee, r, e; empty before the first choice")
     summaries: dict[str, Labelled] = field(doc="labelled summaries of this site, by samples per class")
-    picture: Labelled = field(doc="the barycenter that stands for this site")
+    picture: dict[str, Tensor] = field(doc="rows and the barycenter that stands for them in a plane, and their classes")
 
 
 @record

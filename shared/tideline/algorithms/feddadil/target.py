@@ -59,7 +59,8 @@ def adapt(order: Adapting, memory: Mine, site: Site[Config]) -> Outcome[Nothing,
     chosen, found = choice(guess, own(mine, c), c, order.heads.contrast)
     mine = replace(mine, chosen=chosen, evidence=found)
     if at == c.rounds:
-        mine = replace(mine, picture=Labelled(whole.z, whole.y), summaries=summaries(z, y, memory.alpha, site))
+        drawn = picture(own(mine, c), guess[chosen], Labelled(whole.z, whole.y))
+        mine = replace(mine, picture=drawn, summaries=summaries(z, y, memory.alpha, site))
     return Outcome(Nothing(), mine)
 
 
@@ -156,8 +157,8 @@ def keepsakes(config: Config, memory: Mine) -> Mapping[str, Mapping[str, Tensor]
         return {}
     taken = {f"summary_{spc}": summary(each) for spc, each in memory.summaries.items()}
     taken["classifier"] = classifier(memory)
-    if len(memory.picture.z):
-        taken["picture"] = picture(config, memory)
+    if memory.picture:
+        taken["picture"] = dict(memory.picture)
     return taken
 
 
@@ -208,16 +209,15 @@ def on_own_scale(name: str, memory: Mine) -> list[Linear]:
     return [replace(each, share=each.share / len(found)) for each in found]
 
 
-def picture(config: Config, memory: Mine) -> dict[str, Tensor]:
-    """The site's rows and their barycenter along the directions in which both vary most; classes as the choice guesses them."""
-    z = own(memory, config)
-    guess = guesses(memory, memory.heads, memory.z, memory.guess, config)[memory.chosen]
-    flat = plane(torch.cat([z, memory.picture.z]))
+def picture(z: Tensor, guess: Tensor, barycenter: Labelled) -> dict[str, Tensor]:
+    """The site's rows z (n, d) and their barycenter along the directions in which both vary most, with the classes that are
+    guessed (n, n_c). Drawn while the rows are there: the site remembers them no longer than the run lasts."""
+    flat = plane(torch.cat([z, barycenter.z]))
     return {
         "site": flat[: len(z)],
         "site_class": guess.argmax(1),
         "barycenter": flat[len(z) :],
-        "barycenter_class": memory.picture.y.argmax(1),
+        "barycenter_class": barycenter.y.argmax(1),
     }
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import time
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tideline.cli.guard import DONE, REFUSED, output, print_json
-from tideline.cli.options import Json
+from tideline.cli.options import REGISTRY, Json, Methods
 from tideline.cli.site.site import Home
 from tideline.client.output import check_out, clean, counted, day, replace_bytes
 from tideline.core.errors import ConfigRefused, Refused
-from tideline.core.settings import plain
+from tideline.core.settings import nearest, plain
 
 if TYPE_CHECKING:
     from tideline.engine.audit.log import Entry
@@ -31,19 +33,23 @@ PolicyFile = Annotated[Path | None, typer.Option("--policy", metavar="FILE", hel
 
 def list_pending(home: Home, as_json: Json = False) -> None:
     """List the runs that wait for you: what they are, who asks, and what they would send."""
-    from tideline.engine.site.admission import brief_in_words, facts_of
-    from tideline_agent.home.words import waiting
+    from tideline.engine.site.admission import facts_of
+    from tideline_agent.home.words import in_words, waiting
 
     found = waiting(home)
     if as_json:
         facts = [facts_of(each.run.brief) for each in found]
         head = [{"run": each.run.run, "waits_for": each.run.why.value, "since": each.run.since} for each in found]
-        print_json([{**one, **fact, "beside": each.beside} for one, fact, each in zip(head, facts, found, strict=True)])
+        print_json(
+            [
+                {**one, **fact, "beside": [other.run for other in each.beside]}
+                for one, fact, each in zip(head, facts, found, strict=True)
+            ]
+        )
         return
     for each in found:
-        more = f", with {counted(each.beside, 'run')} that belong to it" if each.beside else ""
-        typer.echo(f"{clean(each.run.run)} waits for {each.run.why.value} since {day(each.run.since)}{more}")
-        for line in brief_in_words(each.run.brief):
+        typer.echo(f"{clean(each.run.run)} waits for {each.run.why.value} since {day(each.run.since)}")
+        for line in in_words(each.run.brief, (other.brief for other in each.beside)):
             typer.echo(f"  {clean(line)}")
     typer.echo("Nothing waits." if not found else "\nLet one run with `tideline site approve RUN`, or decline it.")
 
@@ -55,14 +61,13 @@ def approve_run(
     as_json: Json = False,
 ) -> None:
     """Let a run work at this site, with its reference and its rehearsals."""
-    from tideline.engine.site.admission import brief_in_words
-    from tideline_agent.home.words import brief_of, say
+    from tideline_agent.home.words import brief_of, covered, in_words, say
 
     brief = brief_of(home, run)
     if not yes:
         if as_json:
             raise ConfigRefused("--json does not ask for confirmation", "Add --yes to approve the run", path="yes")
-        for line in brief_in_words(brief):
+        for line in in_words(brief, covered(home, run)):
             typer.echo(clean(line))
         confirm(f"Let run {clean(run)} work at this site?")
     say(home, run, approve=True)
@@ -98,17 +103,20 @@ def confirm(question: str) -> None:
 @policy.command("check")
 def check_policy(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The policy file. [default: the built-in policy]")] = None,
+    methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
     """Read a policy file as an agent would, and say in words what it lets happen."""
     from tideline_agent.policy_file import read_policy
 
     found = read_policy(file)
+    idle = list(without_effect(found, methods))
     if as_json:
-        print_json({"allowed": sorted(" to ".join(each) for each in found.allowed), "notes": found.notes, **plain(found.rules)})
-    else:
-        for line in policy_in_words(found):
-            typer.echo(line)
+        allowed = sorted(" to ".join(each) for each in found.allowed)
+        print_json({"allowed": allowed, "notes": found.notes, **plain(found.rules), "without_effect": idle})
+        return
+    for line in (*policy_in_words(found), *(f"Without effect: {each}" for each in idle)):
+        typer.echo(line)
 
 
 @policy.command("explain")
@@ -142,6 +150,22 @@ def show_explained(brief: Brief, owners: SitePolicy, against: list[str]) -> None
     waits = {"never": "without asking you", "new": "once you have approved a run that asks for the same"}
     word = waits.get(owners.rules.runs.approve.value, "once you have approved it")
     typer.echo(f"\nThe policy lets it run here, {word}.")
+
+
+def without_effect(found: SitePolicy, methods: str) -> Iterable[str]:
+    """Names in a policy that no installed method has: a slip of the pen, or a method that is not installed here."""
+    from tideline.core.algorithm import load_methods, resolve
+    from tideline.engine.site.rules import BATCH_SHARE
+
+    known = load_methods(methods)
+    names = [name for name, _ in known]
+    for name in found.rules.runs.methods:
+        if name not in names:
+            yield f"[runs] methods names {name}, and there is no such method here{nearest(name, names)}"
+    settings = sorted({each.name for name in names for each in fields(resolve(known, name).config)})
+    for bound in found.rules.bounds:
+        if bound != BATCH_SHARE and not fnmatch.filter(settings, bound):
+            yield f"[bounds] {bound}: no method here has such a setting{nearest(bound, settings)}"
 
 
 def policy_in_words(found: SitePolicy) -> Iterable[str]:

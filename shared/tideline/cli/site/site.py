@@ -15,7 +15,6 @@ from tideline.client.output import check_out, clean, counted, day, size
 from tideline.core.errors import ConfigRefused, NotFound, Refused
 from tideline.core.run import RunId
 from tideline.core.settings import Plain, nearest, plain
-from tideline.engine.process.private import for_the_owner_alone
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,6 +34,8 @@ GO_ON = "Without its memory, a run that continues may stall with MemoryLost; say
 
 @app.callback()
 def begin() -> None:
+    from tideline.engine.process.private import for_the_owner_alone
+
     for_the_owner_alone()
 
 

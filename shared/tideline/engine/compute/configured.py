@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, plan_of, resolve, rounds_of
+from tideline.core.errors import ConfigRefused
 from tideline.core.phase import AnyPhase, AnyPlan
 from tideline.core.privacy import Contract
 from tideline.core.recent import Recent
-from tideline.core.run import NO_MORE, NO_SCALING, Normalise, Scoring
+from tideline.core.run import NO_MORE, NO_SCALING, Normalise, Scoring, Selection
 from tideline.core.settings import Plain, Settings
 from tideline.core.step import View
 from tideline.learning.in_world import in_world
@@ -70,3 +71,10 @@ def configured(
 def known(methods: Methods, method: str, config: str, scoring: Scoring, scaling: Normalise) -> Configured:
     algorithm = in_world(resolve(methods, method), scaling, scoring.prior)
     return Configured(algorithm, algorithm.configure(json.loads(config)), scoring)
+
+
+def check_selection(method: Configured) -> None:
+    """Raises ConfigRefused for a selection by a method whose scorings tell no score to select by."""
+    if method.scoring.selection is not Selection.NONE and all(phase.report is None for phase in method.plan):
+        what = f"{method.algorithm.name} scores in a way of its own, and tells no score to select a round by"
+        raise ConfigRefused(what, "Leave selection out", path="selection")

@@ -43,13 +43,15 @@ from tideline.core.run import (
     Sampling,
     Scoring,
     Selection,
+    Shares,
     World,
     checked_world,
 )
 from tideline.core.settings import Settings, plain
 from tideline.engine.compute.cohort import check_sampling, drawn, least_of, notes_of
-from tideline.engine.compute.configured import Configured, configured, scores
+from tideline.engine.compute.configured import Configured, check_selection, configured, scores
 from tideline.engine.compute.initial_weights import check_start, read_base, to_begin_from
+from tideline.engine.compute.shares import agree, shared_out
 from tideline.engine.model.experiment import base_files
 from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Files, Purpose, seed_for
@@ -75,6 +77,7 @@ class Game:
     threads: int = 1
     sampling: Sampling | None = None
     base: Files = ()
+    shares: Shares = Shares()
 
     @property
     def algorithm(self) -> AnyAlgorithm:
@@ -144,7 +147,7 @@ def enter(game: Game, state: Record, cursor: int, first: Set[ClientId] = NOBODY)
 def close(game: Game, state: Record, cursor: int, replies: Replies[Record], first: Set[ClientId] = NOBODY) -> Turned:
     folded = fold(game, game.plan[cursor], state, cursor, replies)
     turned = enter(game, folded.state, cursor + 1, first)
-    return replace(turned, marks=folded.marks, groups=folded.groups, tables=folded.tables)
+    return replace(turned, marks={**folded.marks, **replies.marks}, groups=folded.groups, tables=folded.tables)
 
 
 def ask(game: Game, phase: AnyPhase, state: Record, cursor: int, first: Set[ClientId]) -> Mapping[ClientId, Record]:
@@ -344,7 +347,7 @@ class InlineCompute:
 
     def check(self, asked: compute.CheckRequest) -> None:
         gives, rules = self.declared(self.game(asked.spec, ()), asked.cursor, asked.asked)
-        self._checked.check(gives, asked.reply, self.parts, rules)
+        agree(self._checked.check(gives, asked.reply, self.parts, rules), asked.metrics)
 
     def game(self, spec: RunSpec, roster: Roster) -> Game:
         """Raises Unreachable where the method or network of a run that has begun is not known here."""
@@ -358,6 +361,7 @@ class InlineCompute:
             threads=spec.threads,
             sampling=spec.sampling,
             base=base_files(spec),
+            shares=spec.shares,
         )
 
     def seen(self, world: World, file: str) -> World:
@@ -397,7 +401,7 @@ class InlineCompute:
     def replies(self, game: Game, closing: compute.RecordedRound) -> Replies[Record]:
         at, asked = closing.cursor, closing.asked
         load = {c: partial(self.reply, game, at, asked[c], reply) for c, reply in sorted(closing.replies.items())}
-        return Replies(load, closing.metrics)
+        return shared_out(Replies(load, closing.metrics), game.shares)
 
     def reply(self, game: Game, cursor: int, asked: Digest, digest: Digest) -> Record:
         """One reply, held to what is declared of it."""
@@ -450,13 +454,6 @@ class InlineCompute:
                 once[id(order)] = encode(order, self.parts, rules, memo)
             made[client] = once[id(order)]
         return made
-
-
-def check_selection(method: Configured) -> None:
-    """Raises ConfigRefused for a selection by a method whose scorings tell no score to select by."""
-    if method.scoring.selection is not Selection.NONE and all(phase.report is None for phase in method.plan):
-        what = f"{method.algorithm.name} scores in a way of its own, and tells no score to select a round by"
-        raise ConfigRefused(what, "Leave selection out", path="selection")
 
 
 def selects(game: Game, turned: Turned) -> bool:

@@ -15,8 +15,10 @@ from torch import Tensor
 from tideline.archive.digests import digest_of
 from tideline.archive.writer import file_of
 from tideline.core.errors import ConfigRefused, DataRefused, PolicyRefused
-from tideline.core.record import Record
-from tideline.core.run import Digest, World, plain_world, world_in
+from tideline.core.privacy import Exposure
+from tideline.core.record import Record, leaves
+from tideline.core.run import Digest, Role, World, plain_world, world_in
+from tideline.core.step import AnyStep
 from tideline.engine.model.brief import Brief
 from tideline.engine.ports.site import Limits
 from tideline.engine.site.admission import ASK, numbers_in
@@ -25,6 +27,16 @@ from tideline.learning.packages import CARRIED, file_in_package
 
 R = TypeVar("R", bound=Record)
 STEPS = ("batches", "steps")  # settings that say how many mini-batches an answer is made of, in place of epochs
+
+
+QUIET = (Exposure.METRIC, Exposure.COUNT)  # what a site that is only scored tells
+
+
+def tells(step: AnyStep | None, role: Role) -> bool:
+    """Whether an answer tells more than scores. At the join, of sites that are there to teach."""
+    if step is None:
+        return role is not Role.TARGET
+    return any(leaf.exposure not in QUIET for leaf in leaves(step.gives))
 
 
 def check_rows(limits: Limits, brief: Brief, rows: int) -> None:

@@ -20,17 +20,18 @@ from tideline.core.errors import ConfigRefused, ContractRefused, DataRefused, Fe
 from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
-from tideline.core.record import Nothing, Record, Weights
+from tideline.core.record import Nothing, Record, Weights, holds_rows
 from tideline.core.rows import Rows, check_whole
 from tideline.core.run import Digest, Place, Prior, Role, RunId, Scaling, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
 from tideline.engine.compute.configured import Configured, configured
 from tideline.engine.compute.features import Encoder, encoded_site
+from tideline.engine.compute.forgetting import without_rows
 from tideline.engine.compute.initial_weights import read_base
 from tideline.engine.compute.inline import reproducible
 from tideline.engine.compute.kept_data import KeptData, bytes_of
-from tideline.engine.compute.limits import check_base, check_rows, clipped
+from tideline.engine.compute.limits import check_base, check_rows, clipped, tells
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN
@@ -124,8 +125,9 @@ class StepRunner:
         by = None if asked is None else statistics_in(asked[0])
         opened = self.opened(job.brief.world, role, base if of_features(world) and not raw else None, by)
         if job.limits != NO_LIMITS:
-            check_rows(job.limits, job.brief, self.rows(opened.site_data, View.TRAIN, role).count)
             check_base(job.limits, job.brief)
+            if tells(step, role):
+                check_rows(job.limits, job.brief, self.rows(opened.site_data, View.TRAIN, role).count)
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
             data, validation = self.seen(opened.site_data, step.view if step else View.TRAIN, job.brief, config)
             fetch = self.fetching(algorithm, config, world, job)
@@ -150,7 +152,9 @@ class StepRunner:
             if phase is None or step is None or asked is None:
                 return self.join(algorithm, job, site, method.contract)
             memory = self.memory(algorithm, job, site, opened.site_data)
-            return self.step(algorithm, step, job, site, asked, memory, Maker(job.client, phase.name, job.round))
+            done = self.step(algorithm, step, job, site, asked, memory, Maker(job.client, phase.name, job.round))
+        ends = job.cursor == len(method.plan) - 1
+        return self.forget_rows(algorithm, job, done) if ends and holds_rows(algorithm.memory) else done
 
     def join(self, algorithm: AnyAlgorithm, job: Job, site: Site[Settings], clauses: Contract) -> Done:
         """Before the first phase: the first memory, whether there are labels, and contract and network as this site has them."""
@@ -188,6 +192,16 @@ class StepRunner:
         outputs = () if outcome.outputs is None else guarded(step.name, encode, outcome.outputs, parts, LAX).files
         handles = tuple(replace(each.bare(), to=each.to) for each in message.handles)
         return Done(message.files, kept, metrics, handles=handles, outputs=outputs)
+
+    def forget_rows(self, algorithm: AnyAlgorithm, job: Job, done: Done) -> Done:
+        """The last step, whose memory, and that of the best scoring, are rid of the site's rows: nothing reads them any more."""
+        parts = self.parts_of(job.run)
+
+        def rid(root: Digest) -> Files:
+            memory: Record = decode(algorithm.memory, root, parts, LAX)
+            return guarded("forgetting", encode, without_rows(memory), parts, LAX).files
+
+        return replace(done, memory=rid(done.memory[0][0]), rowless=True, best=rid(job.best) if job.best else ())
 
     def fetching(self, algorithm: AnyAlgorithm, config: Settings, world: World, job: Job) -> Fetch:
         """What opens the order's handles for a step. The values' files lie here: they were fetched before the step began."""

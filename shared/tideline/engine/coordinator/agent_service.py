@@ -225,7 +225,8 @@ class AgentService:
         if reply.sealed or header.handles:
             check_envelopes(row, run, reply, header.handles, self.journal.client(row.client))
         assert row.message is not None, "orders after the join have a message"
-        self.compute.check(CheckRequest(run.spec, row.cursor, row.message, reply.files[0][0]))
+        asked = CheckRequest(spec=run.spec, cursor=row.cursor, asked=row.message, reply=reply.files[0][0], metrics=reply.metrics)
+        self.compute.check(asked)
 
     def check_metrics(self, row: OrderRow, reply: Reply) -> None:
         """Only metrics with a clause of their own are taken, of numbers of a size that can be summed; a join has none."""

@@ -65,6 +65,8 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         *chance_notes(scores, run.roster, run.spec.world.classes, ended),
         *verdict_notes(verdict, ended),
         *mending_notes(journal, run),
+        *share_notes(clients),
+        *declined_notes(clients),
     )
     return {
         "run": run.id,
@@ -128,7 +130,7 @@ def compared(journal: Journal, sibling: RunRow) -> Sites:
 
 def client(run: RunRow, name: ClientId, own: SiteTotals, theirs: SiteTotals, missed: Iterable[OrderLine]) -> dict[str, Any]:
     """One site's line, from its own totals and those of the run that it is compared with."""
-    samples = own.metrics.get("samples")
+    samples, orders = own.metrics.get("samples"), tuple(missed)
     return {
         "name": name,
         "domain": None,
@@ -139,7 +141,8 @@ def client(run: RunRow, name: ClientId, own: SiteTotals, theirs: SiteTotals, mis
         "bytes_up": own.bytes_up,
         "bytes_down": own.bytes_down,
         "metrics": dict(own.metrics),
-        "failures": [failure(run, o) for o in missed],
+        "failures": [failure(run, o) for o in orders],
+        "declined": next((o.failure.what for o in reversed(orders) if o.failure and o.failure.kind in OWNERS), None),
     }
 
 
@@ -233,6 +236,26 @@ def children_wait(verdict: Verdict | None) -> str:
 
 def sibling_waits(journal: Journal, sibling: RunRow, now: float) -> str:
     return waits(sibling, journal.order_lines(sibling.id, sibling.cursor), now) if sibling.status in OPEN else ""
+
+
+OWNERS = ("PolicyRefused", "ContractRefused")  # kinds by which an owner says no
+DECLINED = "{name} takes no part: {what}"
+ALONE = 0.9  # of all rows, beyond which one site is nearly the mean
+NEARLY = "{name} tells {share:.1%} of all training rows, so that a mean is nearly its own: look at its count, or set shares"
+
+
+def declined_notes(clients: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The sites whose owners said no, each with what they said."""
+    return tuple(DECLINED.format(name=each["name"], what=each["declined"]) for each in clients if each["declined"])
+
+
+def share_notes(clients: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """A site that outweighs two or more others by the number of rows that it tells."""
+    counts = {each["name"]: each["samples"] for each in clients if each["samples"]}
+    whole = sum(counts.values())
+    if len(counts) < 3:
+        return ()
+    return tuple(NEARLY.format(name=name, share=n / whole) for name, n in counts.items() if n > ALONE * whole)
 
 
 METRIC = "metrics."

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tideline.core.errors import NotFound, Refused, RosterRefused
-from tideline.core.run import ClientId, Digest, Prior, Role, RunId, RunSpec, World
+from tideline.core.errors import ConfigRefused, NotFound, Refused, RosterRefused
+from tideline.core.privacy import Contract
+from tideline.core.run import ClientId, Digest, Prior, Role, RunId, RunSpec, Shares, World
 from tideline.core.settings import Plain, nearest, plain
 from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
 from tideline.engine.coordinator.history import next_attempt
@@ -181,6 +182,7 @@ class RunService:
         """outputs: whether targets keep what is predicted. Raises Refused errors with `context["path"]`."""
         scoring = replace(experiment.scoring, outputs=outputs)
         made = self.compute.draft(request_of(experiment, roster, scoring))
+        check_shares(experiment.shares, roster, made.contract)
         if seals(made.contract):
             check_keys(c for c in self.journal.clients() if c.name in roster and c.standing is not Standing.REVOKED)
         now = self.clock.now()
@@ -248,6 +250,16 @@ class RunService:
         return row
 
 
+def check_shares(shares: Shares, roster: Mapping[ClientId, Role], contract: Contract) -> None:
+    """Raises ConfigRefused for counts of a site that the run does not name, and where nothing is weighed by them."""
+    if strangers := sorted(set(shares.counts) - set(roster)):
+        what, path = f"shares.counts names {strangers[0]!r}, who is not in the roster", f"shares.counts.{strangers[0]}"
+        raise ConfigRefused(what, f"Name sites of the run{nearest(strangers[0], sorted(roster))}", path=path)
+    if shares != Shares() and all(clause.field != "metrics.samples" for clause in contract):
+        what = "shares is given, and no site of this method tells how many rows its replies are of"
+        raise ConfigRefused(what, "Leave shares out", path="shares")
+
+
 def joins(row: RunRow, now: float) -> list[OrderRow]:
     seeds = {client: seed_for(row.spec.seed, Purpose.PREPARE, JOIN, client) for client in row.roster}
     return [new_order(row.id, JOIN, client, base_files(row.spec), seed, JOIN - 1, now) for client, seed in seeds.items()]
@@ -273,6 +285,7 @@ def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
         sampling=experiment.sampling,
         network=made.network,
         scoring=experiment.scoring,
+        shares=experiment.shares,
     )
 
 

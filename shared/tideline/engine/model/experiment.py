@@ -25,6 +25,7 @@ from tideline.core.run import (
     Scores,
     Scoring,
     Selection,
+    Shares,
     Waiting,
     World,
 )
@@ -170,6 +171,7 @@ class Experiment:
     waiting: Waiting = field(default_factory=Waiting, metadata={"doc": "how long a round waits and for whom"})
     sample: float | int | Sampling | None = setting(None, doc="ask a part of the sites each round: how many, or a mapping")
     scores: Scores = setting(Scores.LAST, doc="which scorings tell all scores with intervals: last, every, or accuracy for none")
+    shares: Shares = field(default_factory=Shares, metadata={"doc": "how much one site may count in a fold: max, counts"})
     selection: Selection = setting(Selection.NONE, doc="the score of validation rows by which the best round is found")
     prior: Prior = setting(Prior.SOURCE, doc="at which shares of the classes targets predict: source, or em for their own")
     reference: Reference | None = setting(None, doc="a run to compare with")

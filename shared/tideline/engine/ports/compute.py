@@ -154,12 +154,13 @@ class CloseRequest:
 
 @dataclass(frozen=True)
 class CheckRequest:
-    """A reply to be held to its declaration. asked, reply: the roots of the order's message and of the reply's."""
+    """A reply with its metrics, held to its declaration. asked, reply: the roots of the order's message and of the reply's."""
 
     spec: RunSpec
     cursor: int
     asked: Digest
     reply: Digest
+    metrics: Mapping[str, float] = field(default_factory=lambda: EMPTY)
 
 
 @dataclass(frozen=True)

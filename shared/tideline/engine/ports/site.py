@@ -39,7 +39,9 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Job:
-    """One step to run at a site. Files lie in the site's parts. outputs: what other runs keep of their predictions here."""
+    """One step to run at a site. Files lie in the site's parts. outputs: what other runs keep of their predictions here. best:
+    the memory at the run's best scoring, where there is one.
+    """
 
     run: RunId
     client: ClientId
@@ -51,6 +53,7 @@ class Job:
     memory: Digest | None
     transfers: Transfers = Transfers()
     outputs: Mapping[RunId, Digest] = field(default_factory=lambda: EMPTY)
+    best: Digest | None = None
     limits: Limits = NO_LIMITS
 
 
@@ -60,7 +63,8 @@ class Done:
     site's own code derives it.
 
     handles: the values for peers that the message names; their files lie beside the message's. network: of the join, what the
-    run's network is at the site, unless it is built in. outputs: the file of what it predicts, which stays.
+    run's network is at the site, unless it is built in. outputs: the file of what it predicts, which stays. rowless: whether the
+    memory was rid of the site's rows, as no exchange comes after this one. best: then the job's best memory, rid of them, too.
     """
 
     message: Files
@@ -71,6 +75,8 @@ class Done:
     handles: tuple[AnyHandle, ...] = ()
     network: NetworkPrint | None = None
     outputs: Files = ()
+    rowless: bool = False
+    best: Files = ()
 
 
 class Pool(Protocol):
@@ -110,7 +116,8 @@ class Head:
     asked: the order's files; None in a record from before they were kept. sealed: what the reply brings for peers. peers: the
     sites that the run showed this one in its first order after the join, where sites of it seal for each other. own: the files of
     the values that it sealed last, which later orders may hand back to it. best: its memory at the run's
-    best scoring, if the run selects. outputs: the file of what the run's last scoring predicted here, if that is kept.
+    best scoring, if the run selects. outputs: the file of what the run's last scoring predicted here, if that is kept. rowless:
+    whether the memories were rid of the site's rows; files that an earlier memory had are to go.
     """
 
     order: OrderId
@@ -125,6 +132,7 @@ class Head:
     own: Files = ()
     best: Best | None = None
     outputs: Files = ()
+    rowless: bool = False
 
     @property
     def stays(self) -> Files:

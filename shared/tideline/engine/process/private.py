@@ -7,11 +7,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import structlog
-
 from tideline.core.errors import Refused
 
-log = structlog.get_logger()
 OTHERS = 0o077
 SPARED = ".pem"  # keys that others could read are refused where they are used: they may have been read
 
@@ -29,15 +26,20 @@ def close_home(folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     closed = [str(path) for path in (folder, *sorted(folder.iterdir())) if close(path, root=path == folder)]
-    if closed:
-        log.warning("closed_to_others", paths=closed)
+    report(closed)
 
 
 def close_database(path: Path) -> None:
     """The same for an SQLite file and the two beside it, wherever they lie. Raises Refused."""
     closed = [str(each) for each in beside(path) if close(each)]
+    report(closed)
+
+
+def report(closed: list[str]) -> None:
+    import structlog  # commands that close nothing start without it
+
     if closed:
-        log.warning("closed_to_others", paths=closed)
+        structlog.get_logger().warning("closed_to_others", paths=closed)
 
 
 def beside(path: Path) -> Iterator[Path]:

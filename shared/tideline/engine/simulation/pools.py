@@ -328,7 +328,7 @@ def needed(job: Job, parts: Parts) -> Iterator[Digest]:
     """
     if job.brief.base is not None:
         yield job.brief.base
-    for root in filter(None, (job.message, job.memory, *job.outputs.values())):
+    for root in filter(None, (job.message, job.memory, job.best, *job.outputs.values())):
         header = parse(parts.view(root))
         yield root
         yield from (Digest(digest) for digest, _ in header.parts)
@@ -337,7 +337,7 @@ def needed(job: Job, parts: Parts) -> Iterator[Digest]:
 
 def made(done: Done) -> Iterator[tuple[Digest, int]]:
     """The files that a step made, the values for peers among them."""
-    yield from (*done.message, *done.memory, *done.outputs)
+    yield from (*done.message, *done.memory, *done.best, *done.outputs)
     yield from ((Digest(each.digest), each.size) for each in done.handles)
 
 

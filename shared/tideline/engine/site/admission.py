@@ -11,8 +11,8 @@ from tideline.core.settings import Plain, nearest, plain
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import hashed
 from tideline.engine.site.rules import InitialWeights, SiteRules, bound_of
-from tideline.learning.packages import CARRIED
 
+LONGEST = 60  # characters of a setting that are shown
 ASK = "Ask the site's owner, who can allow it in the site's policy file: {rules}"
 
 
@@ -54,9 +54,8 @@ def weights_refused(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]
 
 def carried(rules: SiteRules, brief: Brief) -> bool:
     """Whether frozen weights may be those of a package that is installed here: a trainer, which can read them, sees to it."""
-    known = {*rules.runs.digests, brief.base}
-    own = rules.runs.weights is InitialWeights.BUILT_IN and brief.base is not None and brief.base not in rules.runs.digests
-    return own and brief.weights in (None, *known) and any(each.network == brief.world.model for each in CARRIED.values())
+    built_in = rules.runs.weights is InitialWeights.BUILT_IN and brief.base is not None
+    return built_in and brief.base not in rules.runs.digests and brief.weights in (None, brief.base)
 
 
 def numbers_in(config: Mapping[str, Plain], at: str = "") -> Iterator[tuple[str, float]]:
@@ -109,11 +108,17 @@ def facts_of(brief: Brief) -> dict[str, Plain]:
     }
 
 
+def shown(value: Plain) -> str:
+    """A setting as far as a line has room."""
+    text = str(value)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
 def brief_in_words(brief: Brief) -> Sequence[str]:
     """What a run is and sends, a line each, for the owner who is asked to approve it."""
     who = brief.asked_by or "a user without a name"
     weights = [f"begins from weights that the user brings: {brief.weights}"] if brief.weights else []
-    settings = ", ".join(f"{name}: {value}" for name, value in brief.config.items())
+    settings = ", ".join(f"{name}: {shown(value)}" for name, value in brief.config.items())
     return (
         f"asked for by {who}; method {brief.method}; this site is a {brief.role.value}, one of {brief.sites or 'some'} sites",
         *weights,

@@ -94,6 +94,8 @@ class Agent:
 
     def answer(self, order: Order, head: Head) -> Receipt:
         """Send the reply of a head. Raises PartDamaged for one that did not stay whole here."""
+        if head.rowless:  # before anybody knows of the reply: an order that was not answered is given again
+            self.vault.collect(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
         reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed)
         self.owner.replies(order, (*reply.files, *ciphers(reply.sealed)))
         return self.deliver(order, reply)
@@ -118,6 +120,7 @@ class Agent:
         peers = members(order, brief, head)
         if seals(brief.contract):
             self.peer_keys.trust(brief.peers)
+        best = best_of(head, brief)
         done = yield from self.worked(order, brief, head, outputs)
         self.log("worked", order, None)
         facts = self.guard(order, done)
@@ -133,8 +136,9 @@ class Agent:
             sealed=sealed,
             peers=peers,
             own=plaintexts(sealed) or (head.own if head else ()),
-            best=best_of(head, brief),
+            best=replace(best, memory=done.best) if best and done.best else best,
             outputs=done.outputs or (head.outputs if head else ()),
+            rowless=done.rowless,
         )
         self.vault.commit(order.run, made)
         return made
@@ -149,7 +153,9 @@ class Agent:
                     self.copy(files, self.vault.parts(run), self.vault.parts(order.run))
                 fetched = self.open(order, brief)
                 self.log("begun", order, None)
-                return (yield self.job(order, brief, head, outputs, Transfers(fetched, self._sent.get(order.run, Moved()))))
+                job = self.job(order, brief, head, outputs, Transfers(fetched, self._sent.get(order.run, Moved())))
+                best = best_of(head, brief)
+                return (yield replace(job, best=best.memory[0][0] if best and best.memory else None))
             except PartDamaged as error:
                 fetched_files = {digest for digest, _ in (*order.files, *plaintexts(order.sealed))}
                 if not left or error.context.get("digest") not in fetched_files:

@@ -19,6 +19,7 @@ from tideline.engine.site.admission import carried, check_run, facts_of, intent_
 from tideline.engine.site.rules import BATCH_SHARE, FREE, Approval, SiteRules, within
 
 REFUSALS = (errors.PolicyRefused, errors.ContractRefused, errors.RosterRefused)
+MOST_SAID = 1024  # refusals that are remembered, so that none stands twice
 MOST_WORDS, MOST_FILES = 500, 16  # of a refusal, in characters; of a message, by digest
 
 
@@ -32,6 +33,7 @@ class Owner:
     roles: frozenset[Role] = frozenset(Role)
     now: Callable[[], datetime] = datetime.now
     _refused: Recent[Contract] = field(default_factory=lambda: Recent(2))
+    _said: dict[tuple[RunId, str], None] = field(default_factory=dict)
 
     def check(self, me: ClientId, order: Order, brief: Brief) -> None:
         """Hold a run to all that the owner says, before any work. Raises RosterRefused, ContractRefused, PolicyRefused."""
@@ -80,13 +82,22 @@ class Owner:
         self.ledger.record("reply", run=order.run, order=order.id, files=listed(files), **sizes)
 
     def refuses(self, order: Order, error: errors.FederationError) -> None:
-        if isinstance(error, REFUSALS):
+        """Write down what was refused, once for each run and reason: whoever asks again and again fills no disk."""
+        said = order.run, error.what
+        if isinstance(error, REFUSALS) and said not in self._said:
+            self._said = dict([*self._said.items(), (said, None)][-MOST_SAID:])
             self.ledger.record("refused", run=order.run, order=order.id, kind_of_error=error.kind, what=error.what[:MOST_WORDS])
 
     def limits(self, brief: Brief) -> Limits:
         """What a trainer holds each step of a run to."""
         least, bounds, own = self.rules.least, self.rules.bounds, carried(self.rules, brief)
-        return Limits(least.rows, least.rows_per_class, bounds.get(BATCH_SHARE, 1.0), self.rules.runs.clip, own)
+        return Limits(
+            rows=least.rows,
+            per_class=least.rows_per_class,
+            share=bounds.get(BATCH_SHARE, 1.0),
+            clip=self.rules.runs.clip,
+            own_base=own,
+        )
 
     def allow(self, me: ClientId, brief: Brief) -> None:
         """Hold the run's role to those that the owner allows: the coordinator checks it too, but the labels lie here.

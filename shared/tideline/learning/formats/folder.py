@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import tempfile
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -30,6 +29,7 @@ from tideline.learning.formats import arrays, csv_files, images, parquet
 from tideline.learning.formats.classes import Classes, read_classes
 from tideline.learning.formats.holdings import Holdings, Sides
 from tideline.learning.formats.holdings import Rows as Numbers
+from tideline.learning.formats.memory import memory_bytes
 from tideline.learning.formats.surveys import OWNERS, SHOWN, Piece, Place, Survey, at
 from tideline.learning.formats.transforms import PLAIN, Transform, check_values, convert, times
 from tideline.learning.rows import scratch
@@ -113,8 +113,8 @@ def samples(surveys: list[Survey]) -> int:
 
 
 def in_memory(rows: int, world: World, held: int) -> bool:
-    """Whether so many samples are held in memory: if they are few, and this machine has it."""
-    return 4 * rows * math.prod(world.inputs) <= min(held, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    """Whether so many samples are held in memory: if they are few, and this process may have it."""
+    return 4 * rows * math.prod(world.inputs) <= min(held, memory_bytes())
 
 
 def on_demand(survey: Survey, role: Role) -> tuple[bool, ...]:

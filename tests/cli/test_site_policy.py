@@ -1,0 +1,80 @@
+"""`tideline site policy` and `ledger`: what an owner reads before an agent starts, and after it has worked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tideline.cli.app import app
+from tideline.cli.guard import DONE, REFUSED, TAMPERED
+from tideline_agent.home.ledger import FILE, FileLedger
+
+
+def site(*args: str | Path) -> Result:
+    return CliRunner().invoke(app, ["site", *map(str, args)])
+
+
+def test_a_policy_in_words(tmp_path: Path) -> None:
+    """Each rule has a line; names that nothing has are told, with the one that was meant."""
+    file = tmp_path / "policy.toml"
+    file.write_text("[runs]\nmethods = ['fedavg', 'fedpro']\nhours = '20:00-06:00'\n[bounds]\nrouds = 3\n'*rate' = 1\n")
+    told = site("policy", "check", file)
+    assert told.exit_code == DONE, told.output
+    for words in (
+        "weights: to coordinator and peers",
+        "features: never leaves",
+        "methods: fedavg, fedpro; users: all; hours: 20:00-06:00",
+        "at least: 20 rows, 1 site, 5 of each class",
+        "Without effect: [runs] methods names fedpro, and there is no such method here (did you mean fedprox?)",
+        "Without effect: [bounds] rouds: no method here has such a setting (did you mean rounds?)",
+    ):
+        assert words in told.output, told.output
+    assert told.output.count("Without effect") == 2
+    whole = json.loads(site("policy", "check", file, "--json").stdout)
+    assert whole["runs"]["hours"] == "20:00-06:00" and len(whole["without_effect"]) == 2
+    assert json.loads(site("policy", "check", "--json").stdout)["without_effect"] == []
+
+
+@pytest.mark.parametrize("text", ["[runs]\napprove = 'often'\n", "[run]\n", "runs = 3\n"])
+def test_a_policy_that_is_none(tmp_path: Path, text: str) -> None:
+    """It is refused, with its place, as an agent would."""
+    (tmp_path / "policy.toml").write_text(text)
+    told = site("policy", "check", tmp_path / "policy.toml")
+    assert told.exit_code == REFUSED and "policy.toml: " in told.output and "What to do: " in told.output
+
+
+def test_a_ledger_is_listed_verified_and_exported(tmp_path: Path) -> None:
+    """The newest last; by run and kind; a changed one is refused with the number of the entry."""
+    made = FileLedger(tmp_path)
+    for i in range(3):
+        made.record("reply", run="abc", order=str(i), bytes=i)
+    made.record("run", run="def", method="fedavg")
+    listed = json.loads(site("ledger", "list", "--home", tmp_path, "--json", "--run", "abc", "--last", "2").stdout)
+    assert [each["seq"] for each in listed] == [2, 3]
+    assert [each["run"] for each in json.loads(site("ledger", "list", "--home", tmp_path, "--json", "--kind", "run").stdout)] == [
+        "def"
+    ]
+    assert "method=fedavg" in site("ledger", "list", "--home", tmp_path).output
+    facts = json.loads(site("ledger", "verify", "--home", tmp_path, "--json").stdout)
+    assert facts["entries"] == 4 and facts["hash"] in site("ledger", "verify", "--home", tmp_path).output
+    assert site("ledger", "export", "--home", tmp_path, "--out", tmp_path / "out.jsonl").exit_code == DONE
+    assert [json.loads(line)["seq"] for line in (tmp_path / "out.jsonl").read_text().splitlines()] == [1, 2, 3, 4]
+    (tmp_path / FILE).write_bytes((tmp_path / FILE).read_bytes().replace(b'"bytes":1', b'"bytes":7'))
+    told = site("ledger", "verify", "--home", tmp_path)
+    assert told.exit_code == TAMPERED and "entry 2" in told.output.lower()
+
+
+def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
+    """For every one of these commands, with the option to correct."""
+    for words in (
+        ("pending",),
+        ("approve", "abc", "--yes"),
+        ("decline", "abc"),
+        ("ledger", "list"),
+        ("policy", "explain", "abc"),
+    ):
+        told = site(*words, "--home", tmp_path)
+        assert told.exit_code == REFUSED and "is not an agent's home" in told.output, (words, told.output)
