@@ -29,6 +29,7 @@ class CoordinatorSettings:
     redis: str | None = setting(None, doc="redis://HOST:PORT through which replicas wake each other and share limits.")
     lease: float = setting(15.0, low=1, high=3600, doc="Seconds of silence after which another replica takes over the runs.")
     connections: int = setting(256, low=0, doc="Connections from one address to the HTTP port. 0: no limit.")
+    grpc_connections: int = setting(1024, low=0, doc="Connections from one address to the gRPC port. 0: no limit.")
     admin_key_file: Path | None = setting(None, doc="File with an admin key that replicas share, beside the home's own.")
     # From the environment alone: other users of the machine can see a command's options.
     admin_key: str | None = field(default=None, repr=False)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
@@ -17,22 +18,42 @@ import structlog
 from tideline.core.errors import FederationError, StorageFull
 from tideline.engine.process.pipe import to_plain
 from tideline_server.errors import code_of
+from tideline_server.rpc.threshold import Threshold, TooSlow
 from tideline_server.rpc.wire import MAX_KIND, MAX_WORDS, Context
 
 log = structlog.get_logger()
-Q = TypeVar("Q")
 R = TypeVar("R")
+STALLED_SECONDS = 120.0  # for which nothing moves on a stream, before it ends
 Watch = Callable[[str, str, float], None]  # the call's name, its status, its seconds
 CODES: dict[int, str] = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
-def served(name: str, call: Callable[[Q, Context], Awaitable[R]], watch: Watch) -> Callable[[Q, Context], Awaitable[R | None]]:
-    """A call with one reply."""
+def served(
+    name: str, call: Callable[[bytes, Context], Awaitable[R]], watch: Watch, threshold: Threshold
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[R | None]]:
+    """A call with one message and one reply. To gRPC its messages are a stream: they are read when there is room for them."""
 
-    async def serve(request: Q, context: Context) -> R | None:
-        with watched(name, call.__name__, context, watch):
+    async def head_alone(head: bytes, chunks: AsyncIterator[bytes], context: Context) -> R:
+        return await call(head, context)
+
+    return served_push(name, head_alone, watch, threshold, call.__name__)
+
+
+def served_push(
+    name: str,
+    call: Callable[[bytes, AsyncIterator[bytes], Context], Awaitable[R]],
+    watch: Watch,
+    threshold: Threshold,
+    function: str = "",
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[R | None]]:
+    """A call whose first message proves it, and which goes on. function: the name by which its log lines know it."""
+
+    async def serve(messages: AsyncIterator[bytes], context: Context) -> R | None:
+        with watched(name, function or call.__name__, context, watch):
             try:
-                return await call(request, context)
+                with threshold.entering(context) as place:
+                    chunks = aiter(messages)
+                    return await call(await threshold.first(place, chunks), chunks, context)
             except Exception as error:  # noqa: BLE001 - the framework would tell the caller its words
                 await abort(context, error)
             return None
@@ -41,19 +62,45 @@ def served(name: str, call: Callable[[Q, Context], Awaitable[R]], watch: Watch) 
 
 
 def served_stream(
-    name: str, call: Callable[[Q, Context], AsyncIterator[R]], watch: Watch
-) -> Callable[[Q, Context], AsyncIterator[R]]:
-    """A call that streams its reply."""
+    name: str, call: Callable[[bytes, Context], AsyncGenerator[R, None]], watch: Watch, threshold: Threshold
+) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+    """A call that streams its reply. A caller that takes nothing for long has its connection cut."""
 
-    async def serve(request: Q, context: Context) -> AsyncIterator[R]:
+    async def serve(messages: AsyncIterator[bytes], context: Context) -> None:
         with watched(name, call.__name__, context, watch):
             try:
-                async for each in call(request, context):
-                    yield each
+                with threshold.entering(context) as place:
+                    async with contextlib.aclosing(call(await threshold.first(place, aiter(messages)), context)) as answers:
+                        async for each in answers:
+                            await taken(context, each, threshold)
             except Exception as error:  # noqa: BLE001 - the framework would tell the caller its words
                 await abort(context, error)
 
     return serve
+
+
+async def taken(context: Context, message: object, threshold: Threshold) -> None:
+    """Send a message. Raises TooSlow for a caller that does not read, which then has no connection any more."""
+    try:
+        async with asyncio.timeout(STALLED_SECONDS):
+            await context.write(message)
+    except TimeoutError:
+        # No status would reach a caller that does not read what came before.
+        threshold.connections.cut(context.peer())
+        raise TooSlow(f"Nothing was read for {STALLED_SECONDS:g} s", "Call again; an agent does by itself") from None
+
+
+async def moving(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """What a caller sends, as long as it goes on sending. Raises TooSlow."""
+    while True:
+        try:
+            async with asyncio.timeout(STALLED_SECONDS):
+                chunk = await anext(chunks)
+        except TimeoutError:
+            raise TooSlow(f"Nothing has come for {STALLED_SECONDS:g} s", "Call again; an agent does by itself") from None
+        except StopAsyncIteration:
+            return
+        yield chunk
 
 
 @contextmanager
@@ -92,5 +139,6 @@ async def refuse(context: Context, error: FederationError) -> NoReturn:
         log.warning("no_room", reason=str(error))
     details = json.dumps({k: v[:MAX_WORDS] for k, v in to_plain(error).items() if k != "context"}).encode()
     status = grpc.StatusCode[code_of(error).grpc]
-    await context.abort(status, error.kind, trailing_metadata=(("tideline-error-bin", details),))
-    raise AssertionError("an aborted call raises")
+    with contextlib.suppress(grpc.aio.InternalError):  # who has hung up hears nothing
+        await context.abort(status, error.kind, trailing_metadata=(("tideline-error-bin", details),))
+    raise asyncio.CancelledError

@@ -113,18 +113,18 @@ CALLS: Mapping[str, Lie] = {
     "thousands of metrics": Lie(
         worked(metrics={f"m{i}": 1.0 for i in range(5_000)}), "TooLarge", "5000 metrics come at once; at most 1000 may"
     ),
-    "hundred thousand metrics": Lie(
-        worked(metrics={f"m{i}": 1.0 for i in range(100_000)}), "TooLarge", "bytes of one ReportRequest come at once"
+    "sixty thousand metrics": Lie(
+        worked(metrics={f"m{i}": 1.0 for i in range(60_000)}), "TooLarge", "bytes of one ReportRequest come at once"
     ),
     "thousands of files": Lie(worked(files=[pb.File()] * 50_000), "TooLarge", "50000 files come at once; at most 8193 may"),
-    "million files": Lie(worked(files=[pb.File()] * 1_000_000), "TooLarge", "at most 1048576 may"),
+    "half a million files": Lie(worked(files=[pb.File()] * 600_000), "TooLarge", "at most 1048576 may"),
     "push of thousands of parts": Lie(headed(50_000), "TooLarge", "50000 parts come at once; at most 8193 may"),
-    "push of a million parts": Lie(headed(1_000_000), "TooLarge", "bytes of one PushHead come at once"),
+    "push of half a million parts": Lie(headed(600_000), "TooLarge", "bytes of one PushHead come at once"),
     "fetch of thousands of parts": Lie(asked_for(50_000), "TooLarge", "50000 parts come at once; at most 8193 may"),
-    "million roles": Lie(
-        lambda liar: refused(lambda: liar.ask("Enrol", pb.EnrolRequest(roles=[""] * 1_000_000), pb.EnrolReply)),
+    "half a million roles": Lie(
+        lambda liar: refused(lambda: liar.ask("Enrol", pb.EnrolRequest(roles=[""] * 600_000), pb.EnrolReply)),
         "TooLarge",
-        "2000000 bytes of one EnrolRequest come at once; at most 65536 may",
+        "1200000 bytes of one EnrolRequest come at once; at most 65536 may",
     ),
     "work at a million orders": Lie(
         lambda liar: refused(lambda: liar.beat(**{f"{i:x}": 0.5 for i in range(100_000)})), "TooLarge", "at most 262144 may"
