@@ -209,6 +209,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
         version=__version__,
         later=syncers,
         meter=metrics,
+        allowance=settings.allowance,
     )
     scheduling = scheduling_of(settings, part_store, compute, bell, metrics)
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)

@@ -363,6 +363,8 @@ class Servicer:
         client = await self.caller("Beat", raw, context)
         if self.notebook.overdue():
             await self.run(self.notebook.flush)
+        if self.agent_service.unreported.overdue(self.run_service.clock.now()):
+            await self.run(self.agent_service.forget_ended)
         request = parsed(pb.BeatRequest, raw)
         self.clocks.heard(client.name, request.clock_ms)
         # In this order of arguments, what is no number becomes 0.

@@ -19,7 +19,32 @@ HUGE = (1 << 64) - 1
 def pushed(**said: Any) -> Callable[[Liar], Told]:
     """A part that is announced otherwise than it is."""
     more = said.pop("more", b"")
-    return lambda liar: refused(lambda: liar.push(liar.asked(), PART, more, **said))
+
+    def tell(liar: Liar) -> Told:
+        order = liar.at_work()
+        told = refused(lambda: liar.push(order, PART, more, **said))
+        liar.over(order)
+        return told
+
+    return tell
+
+
+def at_join(liar: Liar) -> Told:
+    """A part for the answer to a join, which has none."""
+    order = liar.asked()
+    told = refused(lambda: liar.push(order, PART))
+    liar.over(order)
+    return told
+
+
+def too_much(liar: Liar) -> Told:
+    """Many parts, none of them large, of a reply that may have one model."""
+    order = liar.at_work()
+    parts = [pb.Arrival(digest=f"{at:064x}", size=1 << 20) for at in range(4000)]
+    head = pb.PushHead(order=order.id, parts=parts).SerializeToString()
+    told = refused(lambda: liar.stream([head]))
+    liar.over(order)
+    return told
 
 
 def reported(**said: Any) -> Callable[[Liar], Told]:
@@ -97,6 +122,8 @@ CALLS: Mapping[str, Lie] = {
     "one part more": Lie(pushed(more=PART), "TooLarge", "follow the last part that was announced"),
     "empty part": Lie(pushed(size=0), "TooLarge", "A part of 0 bytes is announced"),
     "part of exabytes": Lie(pushed(size=HUGE), "TooLarge", "the limit is 1099511627776"),
+    "part at a join": Lie(at_join, "Undeclared", "The answer to a join brings no files"),
+    "parts beyond the contract": Lie(too_much, "TooLarge", "4194304000 bytes in 4000 parts are pushed"),
     "offset beyond the part": Lie(pushed(offset=HUGE), "Stale", "is here up to 0"),
     "digest that is a path": Lie(pushed(digest="../../../coordinator.db"), "BadName", "is not a digest"),
     "digest with a NUL": Lie(pushed(digest="a\0b"), "BadName", "is not a digest"),

@@ -29,6 +29,8 @@ QUICK = (
     "version with a NUL",
     "digest of other bytes",
     "announced too large",
+    "part at a join",
+    "parts beyond the contract",
     "order of another client",
     "thousands of metrics",
     "half a million files",
