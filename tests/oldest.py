@@ -2,7 +2,7 @@
 
     python -m tests.oldest [--into FOLDER]
 
-It makes an environment of its own. Where its packages cannot be had, it says so and ends with 0.
+It makes an environment of its own. Where no package index can be reached, it says so and ends with 0.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ TESTED = (
 )
 # What tests need beside the product, and the newest Python that the oldest packages have wheels for.
 TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "psutil", "schemathesis", "packaging", "moto[s3]", "flask")
+AWAY = ("Failed to establish a new connection", "NameResolutionError", "(from versions: none)")  # pip, without an index
 NEWEST_PYTHON = (3, 13)
 
 
@@ -52,11 +53,16 @@ def lowest(allowed: SpecifierSet) -> str:
 
 
 def installed(folder: Path, wanted: Iterable[str]) -> bool:
-    """Whether an environment with these packages could be made."""
+    """Make an environment with these packages; False where there is no index. Raises SystemExit for what cannot be installed."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin" / "python"
     pip = [str(python), str(ROOT / "tools" / "install.py"), str(folder / "install.log"), *wanted, *TOOLS]
-    return subprocess.run(pip, check=False).returncode == 0
+    if not subprocess.run(pip, check=False).returncode:
+        return True
+    log = (folder / "install.log").read_text(errors="replace")
+    if any(words in log for words in AWAY):
+        return False
+    sys.exit("The oldest versions that pyproject.toml allows do not go together")
 
 
 def main() -> int:
@@ -70,7 +76,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="tideline-oldest-") as temporary:
         folder = (given.into or Path(temporary)).resolve()
         if not installed(folder, floors((ROOT / "pyproject.toml").read_text(encoding="utf-8"))):
-            print("!!! NOT TESTED: the oldest packages cannot be had here")
+            print("!!! NOT TESTED: no package index can be reached")
             return 0
         path = ":".join(str(ROOT / each) for each in ("shared", "server", "client_agent", "protos"))
         words = ("-m", "pytest", "-q", "-n", "2", "-W", "default", *TESTED)

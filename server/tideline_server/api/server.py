@@ -22,6 +22,7 @@ from tideline_server.settings import CoordinatorSettings
 LOG = structlog.get_logger("tideline_server.api")
 HEAD_BYTES = 32 << 10  # of a request's line and headers
 HEAD_SECONDS = 20.0  # for a request's line and headers, from the connection's or the head's first byte on
+BACKLOG = 64  # connections that are taken up before anybody else has a turn at the loop
 STALLED_SECONDS = 60.0  # in which whoever is sent something takes some of it
 
 
@@ -131,6 +132,7 @@ def http_config(settings: CoordinatorSettings, app: ASGIApp, bounds: Bounds) -> 
         log_config=None,
         access_log=False,
         http=bounded(bounds),
+        backlog=BACKLOG,
         h11_max_incomplete_event_size=HEAD_BYTES,
         ws="none",
         timeout_graceful_shutdown=2,

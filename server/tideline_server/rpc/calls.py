@@ -7,7 +7,7 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
@@ -30,10 +30,10 @@ CODES: dict[int, str] = {code.value[0]: code.name for code in grpc.StatusCode}
 
 def served(
     name: str, call: Callable[[bytes, Context], Awaitable[R]], watch: Watch, threshold: Threshold
-) -> Callable[[AsyncIterator[bytes], Context], Awaitable[R | None]]:
+) -> Callable[[AsyncIterable[bytes], Context], Awaitable[R | None]]:
     """A call with one message and one reply. To gRPC its messages are a stream: they are read when there is room for them."""
 
-    async def head_alone(head: bytes, chunks: AsyncIterator[bytes], context: Context) -> R:
+    async def head_alone(head: bytes, chunks: AsyncIterable[bytes], context: Context) -> R:
         return await call(head, context)
 
     return served_push(name, head_alone, watch, threshold, call.__name__)
@@ -41,19 +41,18 @@ def served(
 
 def served_push(
     name: str,
-    call: Callable[[bytes, AsyncIterator[bytes], Context], Awaitable[R]],
+    call: Callable[[bytes, AsyncIterable[bytes], Context], Awaitable[R]],
     watch: Watch,
     threshold: Threshold,
     function: str = "",
-) -> Callable[[AsyncIterator[bytes], Context], Awaitable[R | None]]:
+) -> Callable[[AsyncIterable[bytes], Context], Awaitable[R | None]]:
     """A call whose first message proves it, and which goes on. function: the name by which its log lines know it."""
 
-    async def serve(messages: AsyncIterator[bytes], context: Context) -> R | None:
+    async def serve(messages: AsyncIterable[bytes], context: Context) -> R | None:
         with watched(name, function or call.__name__, context, watch):
             try:
                 with threshold.entering(context) as place:
-                    chunks = aiter(messages)
-                    return await call(await threshold.first(place, chunks), chunks, context)
+                    return await call(await threshold.first(place, messages), messages, context)
             except Exception as error:  # noqa: BLE001 - the framework would tell the caller its words
                 await abort(context, error)
             return None
@@ -63,14 +62,14 @@ def served_push(
 
 def served_stream(
     name: str, call: Callable[[bytes, Context], AsyncGenerator[R, None]], watch: Watch, threshold: Threshold
-) -> Callable[[AsyncIterator[bytes], Context], Awaitable[None]]:
+) -> Callable[[AsyncIterable[bytes], Context], Awaitable[None]]:
     """A call that streams its reply. A caller that takes nothing for long has its connection cut."""
 
-    async def serve(messages: AsyncIterator[bytes], context: Context) -> None:
+    async def serve(messages: AsyncIterable[bytes], context: Context) -> None:
         with watched(name, call.__name__, context, watch):
             try:
                 with threshold.entering(context) as place:
-                    async with contextlib.aclosing(call(await threshold.first(place, aiter(messages)), context)) as answers:
+                    async with contextlib.aclosing(call(await threshold.first(place, messages), context)) as answers:
                         async for each in answers:
                             await taken(context, each, threshold)
             except Exception as error:  # noqa: BLE001 - the framework would tell the caller its words
@@ -90,8 +89,9 @@ async def taken(context: Context, message: object, threshold: Threshold) -> None
         raise TooSlow(f"Nothing was read for {STALLED_SECONDS:g} s", "Call again; an agent does by itself") from None
 
 
-async def moving(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def moving(messages: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     """What a caller sends, as long as it goes on sending. Raises TooSlow."""
+    chunks = aiter(messages)
     while True:
         try:
             async with asyncio.timeout(STALLED_SECONDS):

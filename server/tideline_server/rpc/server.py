@@ -42,7 +42,7 @@ def certificates(chain: bytes) -> list[x509.Certificate]:
 
 # Of any message. The largest call and the largest chunk of a push have 1 MiB, so that `wire` can say of what is more what it is.
 MAX_MESSAGE = 5 << 18
-MAX_STREAMS = 128  # of one connection
+MAX_STREAMS = 64  # of one connection
 
 # A server takes up its next call only when its event loop has heard of the last, and must have the interpreter twice for that:
 # where threads are busy, calls stand before an idle loop for seconds. The kernel spreads connections over several servers.
@@ -69,8 +69,6 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 0),
-    ("grpc.server.max_pending_requests", 256),
-    ("grpc.server.max_pending_requests_hard_limit", 512),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 1 << 17),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from tideline.core.signing import OLDEST, PROTOCOL, fingerprint, handover_bytes,
 from tideline.engine.audit.entries import Refusals
 from tideline.engine.coordinator.agent_service import AgentService, Notebook
 from tideline.engine.coordinator.run_service import RunService
-from tideline.engine.model.accounts import Client, Standing
+from tideline.engine.model.accounts import Client
 from tideline.engine.model.orders import Arrivals, Hold
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
@@ -162,7 +162,7 @@ class Servicer:
         # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
         self._reports = ThreadPoolExecutor(REPORTERS, "report")
         self.callers = Callers(enrolment=run_service.enrolment, run=self.run, version=version, certified=certified, limits=limits)
-        self.threshold, self.shares = Threshold(self.known, connections), Shares()
+        self.threshold, self.shares = Threshold(run_service.enrolment.knew, connections), Shares()
         self.notebook = Notebook(agent_service)
         self.clocks = Clocks(run_service.clock)
         self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "grpc"), self.run)
@@ -185,11 +185,6 @@ class Servicer:
             client = await self.callers.caller(name, raw, context)
         self.threshold.proven(self.shares.call(client.name))
         return client
-
-    def known(self, name: str) -> bool:
-        """Whether it is the name of a client that is let in, as far as was read lately. Asks nobody."""
-        client = self.run_service.enrolment.cached(name)
-        return client is not None and client.standing is not Standing.REVOKED
 
     @asynccontextmanager
     async def watched(self, who: str, context: Context) -> AsyncIterator[None]:
@@ -251,7 +246,7 @@ class Servicer:
         client = await self.caller("Orders", raw, context)
         self._listening += 1
         try:
-            with self.shares.listening(client.name) as over:
+            with self.shares.listening(client.name, lambda: self.bell.ring(f"client:{client.name}")) as over:
                 async for each in self.order_stream(client, over):
                     yield each
         except Rekeyed:
@@ -298,7 +293,7 @@ class Servicer:
         """The first bytes of a message, and the rest."""
         return taken(self.agent_service.fetch(client, order, wanted, self._listening))
 
-    async def push(self, head: bytes, chunks: AsyncIterator[bytes], context: Context) -> pb.PushReply:
+    async def push(self, head: bytes, chunks: AsyncIterable[bytes], context: Context) -> pb.PushReply:
         client = await self.caller("Push", head, context)
         order, arrivals = announced(head)
         structlog.contextvars.bind_contextvars(order=order)

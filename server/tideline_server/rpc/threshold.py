@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
@@ -183,12 +183,12 @@ class Threshold:
             self.calls -= 1
             place.leave()
 
-    async def first(self, place: Place, chunks: AsyncIterator[bytes]) -> bytes:
+    async def first(self, place: Place, chunks: AsyncIterable[bytes]) -> bytes:
         """A call's first message, as soon as there is room for it. Raises TooSlow, Malformed."""
         assert place.line is not None, "it stands in a line"
         try:
             async with place.queue.reading(place.line):
-                return await anext(chunks)
+                return await anext(aiter(chunks))  # not opened before: what is opened and not read is warned of
         except TimeoutError:
             raise TooSlow("The call's first message has not come in time", "Call again; an agent does by itself") from None
         except StopAsyncIteration:

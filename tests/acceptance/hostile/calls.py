@@ -154,7 +154,7 @@ CALLS: Mapping[str, Lie] = {
         "1200000 bytes of one EnrolRequest come at once; at most 65536 may",
     ),
     "work at a million orders": Lie(
-        lambda liar: refused(lambda: liar.beat(**{f"{i:x}": 0.5 for i in range(100_000)})), "TooLarge", "at most 262144 may"
+        lambda liar: refused(lambda: liar.beat(**{f"{i:x}": 0.5 for i in range(100_000)})), "TooLarge", "at most 65536 may"
     ),
     "metric that is no number": Lie(worked(metrics={"loss": float("nan")}), "NotFinite", "The metric loss is nan"),
     "infinite metric": Lie(worked(metrics={"loss": float("-inf")}), "NotFinite", "The metric loss is -inf"),

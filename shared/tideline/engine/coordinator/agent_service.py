@@ -156,7 +156,7 @@ class AgentService:
         run = self.run_of(client, order)
         with self._lock:
             count(self._up, order, intake.came)
-        self.part_store.commit(intake.whole, run, client)
+        self.unreported.came(order, self.part_store.commit(intake.whole, run, client))
         self.meter.received(intake.came)
 
     def forget_ended(self) -> None:
@@ -171,9 +171,8 @@ class AgentService:
         pushed = self.unreported.over(order)
         if pushed is None:
             return
-        for digest, size in pushed.parts.items():
-            if self.part_store.offset(digest, size, pushed.run, pushed.client):
-                self.part_store.upload(digest, size, pushed.run, pushed.client).discard()
+        for digest in pushed.parts.keys() - pushed.whole:
+            self.part_store.upload(digest, pushed.parts[digest], pushed.run, pushed.client).discard()
 
     def report(self, client: ClientId, reply: Reply) -> Receipt:
         """Accept a reply or a failure; or say which parts are missing first, or why it is refused."""

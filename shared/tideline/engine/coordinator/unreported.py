@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -19,7 +19,7 @@ SLACK_BYTES = 64 << 20  # for headers, numbers, and a step that was begun again
 TIMES = 4  # that the declared bytes may come: a step that is begun again gives other bytes
 NUMBER_BYTES = 8  # the widest number
 MOST_PARTS = 1 << 14  # of one order: twice what a root may name
-LOOK_SECONDS = 30.0  # between two looks at whether orders have ended
+LOOK_SECONDS = 5.0  # between two looks at whether orders have ended
 LIKE = "like "
 
 
@@ -55,11 +55,12 @@ def bytes_of(clause: Clause, world: World, sent: int) -> int | None:
 
 @dataclass
 class Pushed:
-    """What was announced for an order: the bytes of each part."""
+    """What was announced for an order: the bytes of each part. whole: those that are here."""
 
     run: RunId
     client: ClientId
     parts: dict[Digest, int] = field(default_factory=dict)
+    whole: set[Digest] = field(default_factory=set)
 
     @property
     def bytes(self) -> int:
@@ -95,6 +96,12 @@ class Unreported:
                 raise TooMany(what, "Report what was pushed; the coordinator's --unreported-limit sets the limit")
             known.parts = parts
             self._pushed[row.id] = known
+
+    def came(self, order: OrderId, digests: Iterable[Digest]) -> None:
+        """Parts of an order are whole."""
+        with self._lock:
+            if (pushed := self._pushed.get(order)) is not None:
+                pushed.whole.update(digests)
 
     def over(self, order: OrderId) -> Pushed | None:
         """An order has ended: what was pushed for it."""
