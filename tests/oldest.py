@@ -28,7 +28,19 @@ TESTED = (
     "tests/acceptance/test_same_bytes.py",
 )
 # What tests need beside the product, and the newest Python that the oldest packages have wheels for.
-TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "psutil", "schemathesis", "packaging", "moto[s3]", "flask")
+TOOLS = (
+    "pytest",
+    "pytest-timeout",
+    "pytest-xdist",
+    "hypothesis",
+    "psutil",
+    "schemathesis",
+    "packaging",
+    "moto[s3]",
+    "flask",
+    "flask-cors",
+)
+PINNED = ("click<8.4",)  # newer ones warn of what old versions of typer use, and the tests' processes take warnings for errors
 AWAY = ("Failed to establish a new connection", "NameResolutionError", "(from versions: none)")  # pip, without an index
 NEWEST_PYTHON = (3, 13)
 
@@ -56,7 +68,7 @@ def installed(folder: Path, wanted: Iterable[str]) -> bool:
     """Make an environment with these packages; False where there is no index. Raises SystemExit for what cannot be installed."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin" / "python"
-    pip = [str(python), str(ROOT / "tools" / "install.py"), str(folder / "install.log"), *wanted, *TOOLS]
+    pip = [str(python), str(ROOT / "tools" / "install.py"), str(folder / "install.log"), *wanted, *TOOLS, *PINNED]
     if not subprocess.run(pip, check=False).returncode:
         return True
     log = (folder / "install.log").read_text(errors="replace")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import gc
 import json
 import os
 import secrets
@@ -314,11 +315,13 @@ async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[dic
     most = parts.warden.ports[parts.grpc_port].share.in_all
     grpc = await open_servers(parts.servicer, f"{bracketed(settings.host)}:{parts.grpc_port}", parts.tls, most)
     watching = asyncio.create_task(parts.warden.run())
+    gc.freeze()  # what is loaded stays: else the collector, which frees the calls that were refused, would come by ever more seldom
     parts.bell.start()
     await parts.scheduling.start()
     try:
         yield announce(settings, parts.grpc_port, http_socket)
     finally:
+        gc.unfreeze()
         parts.servicer.close()
         watching.cancel()
         http.should_exit = True

@@ -52,7 +52,10 @@ def served_push(
         with watched(name, function or call.__name__, context, watch):
             try:
                 with threshold.entering(context) as place:
-                    return await call(await threshold.first(place, messages), messages, context)
+                    try:
+                        return await call(await threshold.first(place, messages), messages, context)
+                    finally:
+                        await let_go(messages)
             except Exception as error:  # noqa: BLE001 - the framework would tell the caller its words
                 await abort(context, error)
             return None
@@ -69,13 +72,23 @@ def served_stream(
         with watched(name, call.__name__, context, watch):
             try:
                 with threshold.entering(context) as place:
-                    async with contextlib.aclosing(call(await threshold.first(place, messages), context)) as answers:
-                        async for each in answers:
-                            await taken(context, each, threshold)
+                    try:
+                        async with contextlib.aclosing(call(await threshold.first(place, messages), context)) as answers:
+                            async for each in answers:
+                                await taken(context, each, threshold)
+                    finally:
+                        await let_go(messages)
             except Exception as error:  # noqa: BLE001 - the framework would tell the caller its words
                 await abort(context, error)
 
     return serve
+
+
+async def let_go(messages: AsyncIterable[bytes]) -> None:
+    """Forget the message that was read last: gRPC keeps a call that was refused until the collector comes by."""
+    chunks: Any = aiter(messages)
+    with contextlib.suppress(Exception):
+        await chunks.aclose()
 
 
 async def taken(context: Context, message: object, threshold: Threshold) -> None:
@@ -128,7 +141,8 @@ async def abort(context: Context, error: Exception) -> None:
     if isinstance(error, grpc.aio.AbortError):
         raise error
     if isinstance(error, FederationError):
-        await refuse(context, error)
+        # gRPC keeps what ends a call until the collector comes by, and with it all that its frames hold: the call's bytes too.
+        await refuse(context, error.with_traceback(None))
     incident = secrets.token_hex(4)
     log.error("call_failed", incident=incident, exc_info=error)
     await context.abort(grpc.StatusCode.INTERNAL, f"the coordinator failed in an unexpected way, incident {incident}")

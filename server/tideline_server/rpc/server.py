@@ -42,7 +42,7 @@ def certificates(chain: bytes) -> list[x509.Certificate]:
 
 # Of any message. The largest call and the largest chunk of a push have 1 MiB, so that `wire` can say of what is more what it is.
 MAX_MESSAGE = 5 << 18
-MAX_STREAMS = 64  # of one connection
+MAX_STREAMS = 32  # of one connection
 
 # A server takes up its next call only when its event loop has heard of the last, and must have the interpreter twice for that:
 # where threads are busy, calls stand before an idle loop for seconds. The kernel spreads connections over several servers.
@@ -72,6 +72,7 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 1 << 17),
+    ("grpc.experimental.tcp_max_read_chunk_size", 1 << 18),
 )
 
 

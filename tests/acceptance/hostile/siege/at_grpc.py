@@ -16,7 +16,7 @@ from tests.acceptance.hostile.siege.http2 import CONTINUATION, Http2, frame, lin
 from tests.acceptance.raw import SERVICE, Raw
 
 LARGEST = (8 << 20) - 1  # of a message, before there was a lower limit
-STREAMS = 64  # on one connection
+STREAMS = 32  # on one connection
 
 
 @contextlib.contextmanager
