@@ -315,7 +315,7 @@ async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[dic
     most = parts.warden.ports[parts.grpc_port].share.in_all
     grpc = await open_servers(parts.servicer, f"{bracketed(settings.host)}:{parts.grpc_port}", parts.tls, most)
     watching = asyncio.create_task(parts.warden.run())
-    gc.freeze()  # what is loaded stays: else the collector, which frees the calls that were refused, would come by ever more seldom
+    gc.freeze()  # what is loaded stays: else the collector, which frees calls that were refused, would come by ever more seldom
     parts.bell.start()
     await parts.scheduling.start()
     try:
