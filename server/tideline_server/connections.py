@@ -21,11 +21,12 @@ from urllib.parse import unquote
 
 import structlog
 
+from tideline.engine.process.resources import give_back
 from tideline_server.limits import network_of
 
 log = structlog.get_logger()
 DESCRIPTORS = Path("/dev/fd")
-LOOK_SECONDS, EVERY_SECONDS = 0.5, 5.0  # between two counts of the descriptors, and at the most between two looks at all of them
+CHECK_SECONDS, EVERY_SECONDS = 0.5, 5.0  # between two counts of the descriptors, and at the most between two looks at all of them
 MORE = 32  # descriptors since the last look, which call for another
 PROOF_SECONDS = 30.0  # that a connection may prove nothing
 UNPROVEN = 1024  # connections to one port that prove nothing
@@ -118,32 +119,33 @@ class Warden:
     async def run(self) -> None:
         """Look again and again, until it is cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             if self.due():
-                await asyncio.to_thread(self.look)
+                await asyncio.to_thread(self.check)
 
     def due(self) -> bool:
         """Whether there is something to look for."""
         more = count_of(DESCRIPTORS.iterdir()) - self._descriptors
         return bool(self._cut) or more >= MORE or self._clock() >= self._looked + EVERY_SECONDS
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Look at all connections, and shut those that are too many."""
         now, (cut, self._cut) = self._clock(), (self._cut, set())
-        before = {port.number: frozenset(port.proven) for port in self.ports.values()}  # later ones may not be found
+        known = {port.number: frozenset(port.proven) for port in self.ports.values()}  # later ones may not be found
         found = list(connected(set(self.ports)))
         for port in self.ports.values():
             here = {peer: descriptor for number, peer, descriptor in found if number == port.number}
             port.seen = {peer: Seen(peer, port.seen[peer].since if peer in port.seen else now, fd) for peer, fd in here.items()}
-            port.proven -= before[port.number] - port.seen.keys()
+            port.proven -= known[port.number] - port.seen.keys()
             asked = [port.seen[peer] for peer in cut & port.seen.keys()]
             shut = {each.peer: each for each in (*port.excess(now), *asked)}
             for each in shut.values():
                 self.cuts += shut_down(each.descriptor, port.number, each.peer)
             if shut:
                 log.warning("connections_cut", port=port.number, count=len(shut), addresses=most_of(shut))
-        self._looked = now
-        self._descriptors = count_of(DESCRIPTORS.iterdir())
+        before, self._descriptors, self._looked = self._descriptors, count_of(DESCRIPTORS.iterdir()), now
+        if before - self._descriptors >= MORE:  # a crowd has gone
+            give_back()
 
 
 def count_of(each: Iterable[object]) -> int:

@@ -216,8 +216,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     certified = settings.tls_client_ca is not None
     warden = Warden()
-    warden.watch(grpc_port, share_of(settings.grpc_connections, GRPC_PART, MOST_GRPC))
-    connections = connections_of(warden, grpc_port)
+    connections = connections_of(settings, warden, grpc_port)
     servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call, connections)
     disks = (folder,) if "://" in settings.place[0] else (folder, Path(settings.place[0]))
     warned = partial(warnings_of, servicer, tls, clock)
@@ -260,8 +259,9 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
     )
 
 
-def connections_of(warden: Warden, port: int) -> Connections:
+def connections_of(settings: CoordinatorSettings, warden: Warden, port: int) -> Connections:
     """The connections of the gRPC port, as its calls see them."""
+    warden.watch(port, share_of(settings.grpc_connections, GRPC_PART, MOST_GRPC))
     return Connections(lambda peer: warden.proven(port, peer_in(peer)), lambda peer: warden.cut(peer_in(peer)))
 
 

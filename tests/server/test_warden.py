@@ -56,11 +56,11 @@ def test_too_many_from_one_address(port: tuple[socket.socket, int]) -> None:
     warden = Warden(clock)
     warden.watch(number, Share(3, 100))
     with lines(door, 2) as old:
-        warden.look()
+        warden.check()
         clock.now = 1.0
         warden.proven(number, peer_of(*old[0][0].getsockname()))
         with lines(door, 2) as new:
-            warden.look()
+            warden.check()
             assert [cut(each[0]) for each in (*old, *new)] == [False, True, False, False]
     assert warden.cuts == 1
 
@@ -73,9 +73,9 @@ def test_who_proves_nothing_for_long(port: tuple[socket.socket, int]) -> None:
     warden.watch(number, Share(0, 100))
     with lines(door, 2) as made:
         warden.proven(number, peer_in(f"ipv4:127.0.0.1:{made[0][0].getsockname()[1]}"))
-        warden.look()
+        warden.check()
         clock.now = PROOF_SECONDS + 1
-        warden.look()
+        warden.check()
         assert [cut(each[0]) for each in made] == [False, True]
 
 
@@ -87,7 +87,7 @@ def test_one_that_is_to_be_cut(port: tuple[socket.socket, int]) -> None:
     with lines(door, 2) as made:
         warden.cut(peer_of(*made[1][0].getsockname()))
         assert warden.due()
-        warden.look()
+        warden.check()
         assert [cut(each[0]) for each in made] == [False, True]
 
 
@@ -97,12 +97,12 @@ def test_too_many_in_all(port: tuple[socket.socket, int], monkeypatch: pytest.Mo
     warden = Warden()
     warden.watch(number, Share(0, 2))
     with lines(door, 3) as made:
-        warden.look()
+        warden.check()
         assert sum(cut(each[0]) for each in made) == 1
     monkeypatch.setattr(connections, "UNPROVEN", 1)
     warden.watch(number, Share(0, 100))
     with lines(door, 3) as made:
-        warden.look()
+        warden.check()
         assert sum(cut(each[0]) for each in made) == 2
 
 

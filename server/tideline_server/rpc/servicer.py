@@ -246,7 +246,7 @@ class Servicer:
         client = await self.caller("Orders", raw, context)
         self._listening += 1
         try:
-            with self.shares.listening(client.name, lambda: self.bell.ring(f"client:{client.name}")) as over:
+            with self.shares.listening(client.name) as over:
                 async for each in self.order_stream(client, over):
                     yield each
         except Rekeyed:
@@ -257,20 +257,29 @@ class Servicer:
     async def order_stream(self, client: Client, over: asyncio.Event) -> AsyncIterator[pb.OrderOrTick]:
         """Each order as it comes, once, and again while the agent seems not to have it; and a tick now and then, until `over`."""
         topic, sent = f"client:{client.name}", frozenset[OrderId]()
-        while not (self.closing.is_set() or over.is_set()):
-            seen = self.bell.count(topic)
-            await self.callers.still(client)
-            offered, sent = await self.run(self.agent_service.news, client.name, sent)
-            for order in offered:
-                yield pb.OrderOrTick(order=order_out(order))
-            if not await self.moved(client, topic, seen):
-                yield pb.OrderOrTick(tick=pb.Tick())
+        ending = asyncio.ensure_future(over.wait())
+        try:
+            while not (self.closing.is_set() or ending.done()):
+                seen = self.bell.count(topic)
+                await self.callers.still(client)
+                offered, sent = await self.run(self.agent_service.news, client.name, sent)
+                for order in offered:
+                    yield pb.OrderOrTick(order=order_out(order))
+                if not await self.moved(client, topic, seen, ending):
+                    yield pb.OrderOrTick(tick=pb.Tick())
+        finally:
+            ending.cancel()
 
-    async def moved(self, client: Client, topic: str, seen: int) -> bool:
-        """Wait for the topic to ring, at most until the next tick. Raises as `Callers.still` does."""
+    async def moved(self, client: Client, topic: str, seen: int, ending: asyncio.Future[Any]) -> bool:
+        """Wait for the topic to ring or the stream to end, at most until the next tick. Raises as `Callers.still` does."""
         for _ in range(LOOKS):
-            if await self.bell.moved(topic, seen, TICK_SECONDS / LOOKS):
-                return True
+            ringing = asyncio.ensure_future(self.bell.moved(topic, seen, TICK_SECONDS / LOOKS))
+            try:
+                await asyncio.wait({ringing, ending}, return_when=asyncio.FIRST_COMPLETED)
+                if ending.done() or ringing.result():
+                    return True
+            finally:
+                ringing.cancel()
             await self.callers.still(client)
         return False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
 from tideline.core.run import ClientId
@@ -77,13 +77,12 @@ class Shares:
             share.report_bytes -= nbytes
 
     @contextlib.contextmanager
-    def listening(self, client: ClientId, wake: Callable[[], object]) -> Iterator[asyncio.Event]:
-        """A stream of orders; the event is set when it is to end, as there are newer ones. wake: has all of them look."""
+    def listening(self, client: ClientId) -> Iterator[asyncio.Event]:
+        """A stream of orders; the event is set when it is to end, as there are newer ones."""
         listening, over = self._of[client].listening, asyncio.Event()
         listening.append(over)
         if len(listening) > self.most.listening:
             listening.popleft().set()
-            wake()
         try:
             yield over
         finally:

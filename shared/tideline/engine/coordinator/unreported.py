@@ -19,7 +19,7 @@ SLACK_BYTES = 64 << 20  # for headers, numbers, and a step that was begun again
 TIMES = 4  # that the declared bytes may come: a step that is begun again gives other bytes
 NUMBER_BYTES = 8  # the widest number
 MOST_PARTS = 1 << 14  # of one order: twice what a root may name
-LOOK_SECONDS = 5.0  # between two looks at whether orders have ended
+CHECK_SECONDS = 5.0  # between two looks at whether orders have ended
 LIKE = "like "
 
 
@@ -110,7 +110,7 @@ class Unreported:
 
     def overdue(self, now: float) -> bool:
         """Whether it is time to look for orders that have ended. Asks nobody."""
-        return bool(self._pushed) and not 0.0 <= now - self._looked < LOOK_SECONDS
+        return bool(self._pushed) and not 0.0 <= now - self._looked < CHECK_SECONDS
 
     def orders(self, now: float) -> Sequence[OrderId]:
         """The orders for which something was pushed; they are looked at now."""
