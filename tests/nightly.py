@@ -4,7 +4,8 @@ make nightly                                     some hours on two cores
 make nightly ARGS="soak chaos --jobs 4"          some parts
 
 Parts: the long tests, the property tests in depth, chaos, failpoints on SQLite and on Postgres, a soak, planted faults at the
-places where each is expected, containers. They need what .ci/run installs; `.ci/run nightly` installs it and starts this.
+places where each is expected, the oldest packages, containers. They need what .ci/run installs; `.ci/run nightly` installs it and
+starts this.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def parts(jobs: int) -> Mapping[str, tuple[str, ...]]:
         "failpoints-postgres": (*failpoints, "postgres"),
         "soak": ("benchmarks/soak.py", "--minutes", str(SOAK_MINUTES), "--warm", "0.55"),
         "planted": ("-m", "tests.planted", "--to", "expected", "--jobs", str(jobs)),
+        "oldest": ("-m", "tests.oldest"),
         "containers": (*pytest, "-m", "docker", "tests/docker"),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import gc
 import json
 import os
 import secrets
@@ -35,15 +36,17 @@ from tideline.engine.process.private import close_home, for_the_owner_alone
 from tideline.engine.process.resources import retain_freed_memory
 from tideline.engine.process.stopping import stopping
 from tideline_server.api import ApiSettings, Services, create_app
+from tideline_server.api.server import Bounds as HttpBounds
 from tideline_server.api.server import QuietServer, http_config
 from tideline_server.api.services import Meeting
 from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts
+from tideline_server.connections import Warden, peer_in, peer_of, raise_descriptors, share_of
 from tideline_server.limits import Limits
 from tideline_server.metrics import Federation, Gauges, Metrics
 from tideline_server.parts import open_parts
 from tideline_server.planner import ProcessPlanner
 from tideline_server.readiness import Readiness, free_bytes
-from tideline_server.rpc import Servicer, Tls, authority_of, not_after, open_servers, read_tls
+from tideline_server.rpc import Connections, Servicer, Tls, authority_of, not_after, open_servers, read_tls
 from tideline_server.scheduling import SchedulerLoop
 from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
 from tideline_server.store import SqlJournal, StoreAway
@@ -54,6 +57,8 @@ T = TypeVar("T")
 SYNCERS = 4  # threads that wait for the disk while more bytes come in
 SHORTEST_KEY = 24  # characters of an admin key that a person chose
 PROBES = 10  # times a minute that a client may try the store of parts
+GRPC_PART, HTTP_PART = 0.6, 0.25  # of the descriptors: connections of either port
+MOST_GRPC, MOST_HTTP = 8192, 1024  # however many descriptors there are: each connection takes memory
 TIDY_SECONDS = 2.0  # between two collections of parts: each takes a turn at the database
 
 
@@ -86,12 +91,15 @@ class Parts:
     scheduling: SchedulerLoop
     servicer: Servicer
     services: Services
+    warden: Warden
 
 
 def run_coordinator(settings: CoordinatorSettings) -> None:
     """Serve until interrupted. Raises Refused errors for what is wrong with settings, home or ports."""
     check(settings)
     for_the_owner_alone()
+    raise_descriptors()
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would write a line for each call that it refuses
     retain_freed_memory()
     settings.folder.mkdir(parents=True, exist_ok=True)
     with only_one(settings.folder):
@@ -203,15 +211,18 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
         version=__version__,
         later=syncers,
         meter=metrics,
+        allowance=settings.allowance,
     )
     scheduling = scheduling_of(settings, part_store, compute, bell, metrics)
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     certified = settings.tls_client_ca is not None
-    servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call)
+    warden = Warden()
+    connections = connections_of(settings, warden, grpc_port)
+    servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call, connections)
     disks = (folder,) if "://" in settings.place[0] else (folder, Path(settings.place[0]))
     warned = partial(warnings_of, servicer, tls, clock)
     readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
-    gauges = gauges_of(servicer, scheduling, compute, bell, journal, disks, tls)
+    gauges = {**gauges_of(servicer, scheduling, compute, bell, journal, disks, tls), **gauges_of_crowds(servicer, warden)}
     metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
     services = Services(
         run_service=run_service,
@@ -245,7 +256,25 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
         scheduling=scheduling,
         servicer=servicer,
         services=services,
+        warden=warden,
     )
+
+
+def connections_of(settings: CoordinatorSettings, warden: Warden, port: int) -> Connections:
+    """The connections of the gRPC port, as its calls see them."""
+    warden.watch(port, share_of(settings.grpc_connections, GRPC_PART, MOST_GRPC))
+    return Connections(lambda peer: warden.proven(port, peer_in(peer)), lambda peer: warden.cut(peer_in(peer)))
+
+
+def http_bounds(settings: CoordinatorSettings, warden: Warden, port: int) -> HttpBounds:
+    """What the HTTP port bears. A connection is looked after from its first packet on, and serves once TLS is agreed on."""
+    share = share_of(settings.connections, HTTP_PART, MOST_HTTP)
+    warden.watch(port, share)
+
+    def opened(peer: tuple[str, int] | None) -> None:
+        warden.proven(port, None if peer is None else peer_of(*peer))
+
+    return HttpBounds(share.from_one, share.in_all, opened=opened)
 
 
 def checked(compute: ProcessCompute) -> None:
@@ -284,15 +313,20 @@ def scheduling_of(
 async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[dict[str, str | int]]:
     settings = parts.settings
     app = create_app(parts.services, ApiSettings(max_weights_bytes=settings.weights_bytes))
-    http = QuietServer(http_config(settings, app))
+    http = QuietServer(http_config(settings, app, http_bounds(settings, parts.warden, http_socket.getsockname()[1])))
     serving = asyncio.create_task(http.serve([http_socket]))
-    grpc = await open_servers(parts.servicer, f"{bracketed(settings.host)}:{parts.grpc_port}", parts.tls)
+    most = parts.warden.ports[parts.grpc_port].share.in_all
+    grpc = await open_servers(parts.servicer, f"{bracketed(settings.host)}:{parts.grpc_port}", parts.tls, most)
+    watching = asyncio.create_task(parts.warden.run())
+    gc.freeze()  # what is loaded stays: else the collector, which frees calls that were refused, would come by ever more seldom
     parts.bell.start()
     await parts.scheduling.start()
     try:
         yield announce(settings, parts.grpc_port, http_socket)
     finally:
+        gc.unfreeze()
         parts.servicer.close()
+        watching.cancel()
         http.should_exit = True
         parts.planner.close()
         await parts.scheduling.stop()
@@ -350,6 +384,17 @@ def gauges_of(
         "tideline_store_connections": ("connections to the database in use", lambda: journal.connections),
         "tideline_disk_free_bytes": ("free bytes on the fullest disk that is written to", partial(least_free, disks)),
         "tideline_tls_not_after_timestamp_seconds": ("when the coordinator's certificate ends", lambda: ends),
+    }
+
+
+def gauges_of_crowds(servicer: Servicer, warden: Warden) -> Gauges:
+    return {
+        "tideline_grpc_calls_open": ("calls at the gRPC port under way", lambda: float(servicer.threshold.calls)),
+        "tideline_grpc_calls_unproven": (
+            "of those, calls whose caller is not proven",
+            lambda: float(servicer.threshold.unproven),
+        ),
+        "tideline_connections_cut": ("connections that were cut since the start", lambda: float(warden.cuts)),
     }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from tideline.core.algorithm import REGISTRY
 from tideline.core.settings import setting
 from tideline.core.tokens import split_address
+from tideline.engine.coordinator.unreported import Allowance
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 EVERYWHERE = ("0.0.0.0", "::", "")
@@ -30,6 +31,7 @@ class CoordinatorSettings:
     redis: str | None = setting(None, doc="redis://HOST:PORT through which replicas wake each other and share limits.")
     lease: float = setting(15.0, low=1, high=3600, doc="Seconds of silence after which another replica takes over the runs.")
     connections: int = setting(256, low=0, doc="Connections from one address to the HTTP port. 0: no limit.")
+    grpc_connections: int = setting(1024, low=0, doc="Connections from one address to the gRPC port. 0: no limit.")
     admin_key_file: Path | None = setting(None, doc="File with an admin key that replicas share, beside the home's own.")
     # From the environment alone: other users of the machine can see a command's options.
     admin_key: str | None = field(default=None, repr=False)
@@ -44,6 +46,8 @@ class CoordinatorSettings:
     rate_wrong_keys: int = setting(30, low=0, doc="HTTP requests a minute from one address without a valid key. 0: no limit.")
     rate_enrol: int = setting(1200, low=0, doc="Enrolments a minute from one address. 0: no limit.")
     weights_limit: float = setting(4.0, low=1e-6, doc="GB that an uploaded file of initial weights may have.")
+    reply_limit: float = setting(4.0, low=1e-6, doc="GB that a site's reply may have where its contract does not bound it.")
+    unreported_limit: float = setting(32.0, low=1e-6, doc="GB that a client may have pushed and not reported yet.")
     methods: str = setting(REGISTRY, doc="Methods beside the built-in ones, MODULE:TUPLE.")
     networks: tuple[str, ...] = setting((), doc="Networks beside the built-in ones, MODULE:NAME. Repeatable.")
 
@@ -64,6 +68,10 @@ class CoordinatorSettings:
     @property
     def weights_bytes(self) -> int:
         return int(self.weights_limit * 10**9)
+
+    @property
+    def allowance(self) -> Allowance:
+        return Allowance(int(self.reply_limit * 10**9), int(self.unreported_limit * 10**9))
 
     @property
     def advertised(self) -> tuple[str, ...]:

@@ -9,12 +9,10 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.acceptance.conftest import SITES, WORLD
 from tests.acceptance.harness import Net
+from tests.acceptance.hostile.liar import Liar
 from tests.acceptance.raw import Raw, refused
 from tideline.archive.digests import digest_of, shard_of
-from tideline.core.run import ClientId
-from tideline.engine.model.runs import JOIN
 from tideline_protos.v1 import federation_pb2 as pb
 
 pytestmark = pytest.mark.processes
@@ -23,16 +21,12 @@ DIGEST = digest_of([PART])
 
 
 class Site(Raw):
-    """An enrolled client that says whatever it likes, with an open order to join a run."""
+    """An enrolled client that says whatever it likes, with an open order of a run's first step."""
 
     def begin(self, federation: Net) -> Site:
         """Enrol, and be asked."""
         self.federation = federation
-        self.enrol(federation.client().post("/invites", {"name": "a", "ttl_seconds": 600})["token"])
-        run = federation.run({"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": dict.fromkeys(SITES, "source")})
-        with federation.journal() as journal:
-            (row,) = [o for o in journal.orders(run, JOIN) if o.client == ClientId("a")]  # type: ignore[arg-type]
-        self.order = row.id
+        self.order = Liar(self.channel, self.name, self.key, self.receive).begin(federation, self.name).at_work().id
         return self
 
     def push(self, chunks: list[bytes], offset: int = 0) -> None:
@@ -52,10 +46,15 @@ def there(coordinator: Net) -> Iterator[Site]:
         yield Site(channel).begin(coordinator)
 
 
-@pytest.mark.parametrize("first", [[], [b""], [PART], [pb.PushHead(order="o").SerializeToString()]])
+@pytest.mark.parametrize("first", [[b""], [PART], [pb.PushHead(order="o").SerializeToString()]])
 def test_a_push_that_does_not_say_what_it_brings(there: Site, first: list[bytes]) -> None:
     """A missing, garbled or empty head is refused in words."""
     assert refused(lambda: there.stream(first)) == ("Malformed", "The call does not say which parts it brings")
+
+
+def test_a_push_that_says_nothing(there: Site) -> None:
+    """Not even an empty head."""
+    assert refused(lambda: there.stream([])) == ("Malformed", "The call brings no message")
 
 
 def test_a_push_of_more_or_less_than_it_said(there: Site) -> None:
@@ -104,7 +103,7 @@ def test_a_message_of_many_megabytes(there: Site) -> None:
 def test_many_metrics(there: Site) -> None:
     """More than any method declares are not taken up; so many as could be are refused at the first that nobody declared."""
     with pytest.raises(grpc.RpcError) as caught:
-        there.report(metrics={f"m{i}": 1.0 for i in range(100_000)})
+        there.report(metrics={f"m{i}": 1.0 for i in range(60_000)})
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     receipt = there.report(metrics={f"m{i}": 1.0 for i in range(1000)})
     assert receipt.verdict == "refused" and receipt.error.kind == "Undeclared"

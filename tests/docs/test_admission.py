@@ -8,6 +8,7 @@ from tests.acceptance.hostile.calls import CALLS
 from tests.acceptance.hostile.files import FILES
 from tests.acceptance.hostile.orders import ORDERS
 from tests.acceptance.hostile.requests import REQUESTS
+from tests.acceptance.hostile.siege import ATTACKS
 from tests.docs.manual import DOCS, section, tables
 
 PAGE = DOCS / "admission.md"
@@ -26,6 +27,12 @@ def test_each_lie_has_its_row(heading: str) -> None:
     """Its name, its kind of error and words of it; of a request the status too."""
     (rows,) = tables(section(PAGE, heading))
     assert {row[0]: tuple(row[1:]) for row in rows} == TABLES[heading] and len(rows) == len(TABLES[heading])
+
+
+def test_each_crowd_has_its_row() -> None:
+    """Its name, and what stops it."""
+    (rows,) = tables(section(PAGE, "Crowds"))
+    assert [row[0] for row in rows] == list(ATTACKS) and all(row[1] for row in rows)
 
 
 def test_a_lie_has_one_name() -> None:

@@ -16,6 +16,7 @@ from tests.engine.low_order import LOW_ORDER
 from tests.server.grpc_port import grpc_port_of
 from tests.synthetic import experiment
 from tideline.archive.digests import digest_of
+from tideline.core.run import OrderId
 from tideline.core.signing import WINDOW_SECONDS
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
 from tideline.engine.model.accounts import Keys
@@ -232,6 +233,18 @@ def order_for(federation: Federation, raw: Raw) -> str:
     return str(order.id)
 
 
+def step_for(federation: Federation, raw: Raw) -> str:
+    """The client's order of a run's first step: it has joined."""
+    name = order_for(federation, raw)
+    join = federation.journal.order(OrderId(name))
+    assert join is not None
+    joined = raw.ask("Report", pb.ReportRequest(order=name, facts='{"labelled": true}'), pb.Receipt)
+    assert joined.verdict == "accepted"
+    federation.turn([join.run])
+    (order,) = federation.journal.open_orders(join.client)
+    return str(order.id)
+
+
 @pytest.mark.parametrize("how", REKEYED)
 def test_new_keys_end_a_stream_of_orders(there: tuple[Federation, Raw], how: str) -> None:
     """At once, and as a stream that is over: the agent listens again with its new keys. Who has the old ones does not."""
@@ -249,7 +262,7 @@ def test_new_keys_end_a_stream_of_orders(there: tuple[Federation, Raw], how: str
 def test_new_keys_end_a_push(there: tuple[Federation, Raw], how: str) -> None:
     """Its next chunk is not taken. To the agent that is a cut: it asks where to go on."""
     federation, raw = there
-    digest, order = digest_of([b"two"]), order_for(federation, raw)
+    digest, order = digest_of([b"two"]), step_for(federation, raw)
     head = pb.PushHead(order=order, parts=[pb.Arrival(digest=digest, size=3)]).SerializeToString()
     report = pb.ReportRequest(order=order, files=[pb.File(digest=digest, size=3)])
     chunks: queue.Queue[bytes | None] = queue.Queue()

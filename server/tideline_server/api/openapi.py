@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 import types
 import typing
 from collections.abc import Mapping
@@ -110,6 +112,16 @@ class Described(FastAPI):
                 for method, operation in operations.items():
                     describe(f"{method.upper()} {path}", operation)
         return super().openapi()
+
+    def setup(self) -> None:
+        """FastAPI's own route of the description would write it anew for everybody, on the loop."""
+        self.openapi_url = None
+        super().setup()
+
+    @functools.cached_property
+    def written(self) -> bytes:
+        """The description as it is sent."""
+        return json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def describe(name: str, operation: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP server. It bounds how many connections one address has, and how long a request's head may take."""
+"""The HTTP server. It bounds how many connections there are, how long a head may take, and for how long nobody reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import contextlib
 import json
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import structlog
 import uvicorn
@@ -21,32 +22,53 @@ from tideline_server.settings import CoordinatorSettings
 LOG = structlog.get_logger("tideline_server.api")
 HEAD_BYTES = 32 << 10  # of a request's line and headers
 HEAD_SECONDS = 20.0  # for a request's line and headers, from the connection's or the head's first byte on
+BACKLOG = 64  # connections that are taken up before anybody else has a turn at the loop
+STALLED_SECONDS = 60.0  # in which whoever is sent something takes some of it
 
 
-def bounded(most: int, seconds: float = HEAD_SECONDS) -> type[asyncio.Protocol]:
-    """The protocol of a server that takes so many connections from one address (of IPv6: each /64); 0: any number."""
+@dataclass(frozen=True)
+class Bounds:
+    """Connections from one address (of IPv6: each /64) and in all (0: any number), and seconds: for the head of a request, and
+    for a caller to read some of what was sent. opened: what is called with each connection's address and port.
+    """
+
+    from_one: int = 0
+    in_all: int = 0
+    head: float = HEAD_SECONDS
+    stalled: float = STALLED_SECONDS
+    opened: Callable[[tuple[str, int] | None], None] = lambda peer: None
+
+
+def bounded(bounds: Bounds) -> type[asyncio.Protocol]:
+    """The protocol of a server with these bounds."""
     open_from: Counter[str] = Counter()
 
     class Bounded(H11Protocol):
-        """A connection that counts, and that is cut if it keeps us waiting for the head of a request."""
+        """A connection that counts, and that is cut if it makes us wait for the head of a request, or reads nothing."""
 
         origin: str | None = None
         late: asyncio.TimerHandle | None = None
+        full: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             line = transport.get_extra_info("socket")
             if line is not None:  # else head and body of an answer, two writes, are 40 ms apart
                 line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            bounds.opened(self.client)
             self.origin = network_of(self.client[0] if self.client else "")
             open_from[self.origin] += 1
-            if most and open_from[self.origin] > most:
-                turn_away(transport, self.origin, most)
+            if bounds.from_one and open_from[self.origin] > bounds.from_one:
+                turn_away(transport, self.origin, bounds.from_one)
+            elif bounds.in_all and open_from.total() > bounds.in_all:
+                transport.abort()  # whoever it is: an answer would cost more than the rest
+                LOG.warning("too_many_connections", address="any", limit=bounds.in_all)
             else:
-                self.late = self.loop.call_later(seconds, transport.close)
+                self.late = self.loop.call_later(bounds.head, transport.close)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self.hurry(False)
+            self.read_on()
             if self.origin is not None:
                 open_from[self.origin] -= 1
                 if not open_from[self.origin]:
@@ -63,10 +85,24 @@ def bounded(most: int, seconds: float = HEAD_SECONDS) -> type[asyncio.Protocol]:
         def hurry(self, waiting: bool) -> None:
             """Set the time for a head that is awaited, or stop it for one that is there."""
             if waiting and self.late is None:
-                self.late = self.loop.call_later(seconds, self.transport.close)
+                self.late = self.loop.call_later(bounds.head, self.transport.close)
             elif not waiting and self.late is not None:
                 self.late.cancel()
                 self.late = None
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self.full = self.full or self.loop.call_later(bounds.stalled, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            self.read_on()
+            super().resume_writing()
+
+        def read_on(self) -> None:
+            """Whoever read nothing reads again, or has gone."""
+            if self.full is not None:
+                self.full.cancel()
+                self.full = None
 
     return Bounded
 
@@ -90,12 +126,13 @@ class QuietServer(uvicorn.Server):
         yield
 
 
-def http_config(settings: CoordinatorSettings, app: ASGIApp) -> uvicorn.Config:
+def http_config(settings: CoordinatorSettings, app: ASGIApp, bounds: Bounds) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         log_config=None,
         access_log=False,
-        http=bounded(settings.connections),
+        http=bounded(bounds),
+        backlog=BACKLOG,
         h11_max_incomplete_event_size=HEAD_BYTES,
         ws="none",
         timeout_graceful_shutdown=2,

@@ -2,6 +2,7 @@
 
 from tideline_server.rpc.server import Tls, authority_of, not_after, open_servers, read_tls
 from tideline_server.rpc.servicer import Servicer
+from tideline_server.rpc.threshold import Connections
 from tideline_server.rpc.wire import SERVICE
 
-__all__ = ["SERVICE", "Servicer", "Tls", "authority_of", "not_after", "open_servers", "read_tls"]
+__all__ = ["SERVICE", "Connections", "Servicer", "Tls", "authority_of", "not_after", "open_servers", "read_tls"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,9 @@ def certificates(chain: bytes) -> list[x509.Certificate]:
         raise ConfigRefused(f"--tls-cert holds no certificate: {cause}", "Give a certificate chain as a PEM file") from None
 
 
-MAX_MESSAGE = 8 << 20  # chunks of a push; a stranger's call is read before it is refused. Each call's own limit: wire.MOST_BYTES
+# Of any message. The largest call and the largest chunk of a push have 1 MiB, so that `wire` can say of what is more what it is.
+MAX_MESSAGE = 5 << 18
+MAX_STREAMS = 32  # of one connection
 
 # A server takes up its next call only when its event loop has heard of the last, and must have the interpreter twice for that:
 # where threads are busy, calls stand before an idle loop for seconds. The kernel spreads connections over several servers.
@@ -52,11 +55,24 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", int(LISTENERS > 1)),
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_send_message_length", -1),
+    ("grpc.max_concurrent_streams", MAX_STREAMS),
+    ("grpc.max_metadata_size", 8 << 10),
+    ("grpc.absolute_max_metadata_size", 16 << 10),
+    # Nothing is unpacked here: a compressed message is refused as it is.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+    ("grpc.per_message_decompression", 0),
+    # Who connects and says nothing, who has no call for long, and who has vanished.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.http2.settings_timeout", 10_000),
+    ("grpc.max_connection_idle_ms", 600_000),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 1 << 17),
+    ("grpc.experimental.tcp_max_read_chunk_size", 1 << 18),
 )
 
 
@@ -98,18 +114,20 @@ class Listeners:
         await asyncio.gather(*(server.stop(grace) for server in self._servers))
 
 
-async def open_servers(servicer: Servicer, address: str, tls: Tls | None) -> Listeners:
-    """Servers at an address, started; over TLS where key and certificate are given.
+async def open_servers(servicer: Servicer, address: str, tls: Tls | None, connections: int = 1 << 16) -> Listeners:
+    """Servers at an address, started; over TLS where key and certificate are given. connections: of all of them together.
 
     They share their port, and would share it with another process of this kind: the caller sees that it is free.
     """
-    servers = [server_at(servicer, address, tls) for _ in range(LISTENERS)]
+    # The kernel spreads connections over them by chance: one may have twice its part.
+    options = (*OPTIONS, ("grpc.max_allowed_incoming_connections", max(2 * connections // LISTENERS, 1)))
+    servers = [server_at(servicer, address, tls, options) for _ in range(LISTENERS)]
     await asyncio.gather(*(server.start() for server in servers))
     return Listeners(servers)
 
 
-def server_at(servicer: Servicer, address: str, tls: Tls | None) -> Any:
-    server = grpc.aio.server(options=OPTIONS)
+def server_at(servicer: Servicer, address: str, tls: Tls | None, options: Sequence[tuple[str, int]]) -> Any:
+    server = grpc.aio.server(options=options)
     server.add_generic_rpc_handlers((servicer.handler(),))
     if tls is None:
         server.add_insecure_port(address)

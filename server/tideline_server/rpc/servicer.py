@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -30,7 +29,9 @@ from tideline_server.bell import LocalBell
 from tideline_server.clocks import Clocks
 from tideline_server.limits import UNLIMITED, Limits, Refusing, address_of
 from tideline_server.rpc.callers import Callers, Rekeyed, keys_in, verified
-from tideline_server.rpc.calls import Watch, served, served_stream
+from tideline_server.rpc.calls import Watch, moving, served, served_push, served_stream
+from tideline_server.rpc.shares import Shares
+from tideline_server.rpc.threshold import Connections, Threshold
 from tideline_server.rpc.wire import (
     MOST_PROBED,
     SERVICE,
@@ -135,7 +136,7 @@ class Beats:
 T = TypeVar("T")
 TICK_SECONDS = 15.0
 LOOKS = 3  # at a listening client's standing between two ticks
-REPORTERS, REPORTS = 64, 4  # reports that are worked at together, and those of one client among them
+REPORTERS = 64  # reports that are worked at together
 SMALL_REPORT = 1 << 16  # bytes that are parsed at once, on the loop
 SMALL_FETCH = 1 << 16  # bytes that are read at once, if they are there
 SMALL_CHUNK = 1 << 19  # up to here, a change of threads costs more than the write
@@ -153,14 +154,15 @@ class Servicer:
         limits: Limits = UNLIMITED,
         certified: bool = False,
         watch: Watch = lambda *call: None,
+        connections: Connections | None = None,
     ) -> None:
         self.agent_service, self.run_service, self.bell = agent_service, run_service, bell
         self.version, self.limits, self.watch = version, limits, watch
         self._threads = ThreadPoolExecutor(16, "grpc")
         # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
         self._reports = ThreadPoolExecutor(REPORTERS, "report")
-        self._reporting: defaultdict[ClientId, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(REPORTS))
         self.callers = Callers(enrolment=run_service.enrolment, run=self.run, version=version, certified=certified, limits=limits)
+        self.threshold, self.shares = Threshold(run_service.enrolment.knew, connections), Shares()
         self.notebook = Notebook(agent_service)
         self.clocks = Clocks(run_service.clock)
         self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "grpc"), self.run)
@@ -178,9 +180,11 @@ class Servicer:
         return await asyncio.get_running_loop().run_in_executor(self._reports, contextvars.copy_context().run, call, *args)
 
     async def caller(self, name: str, raw: bytes, context: Context) -> Client:
-        """The client that a call proves to be. Who is refused stands in the audit log."""
+        """The client that a call proves to be. Who is refused stands in the audit log. Raises TooMany of one with many calls."""
         async with self.watched(dict(context.invocation_metadata()).get("tideline-client", ""), context):
-            return await self.callers.caller(name, raw, context)
+            client = await self.callers.caller(name, raw, context)
+        self.threshold.proven(self.shares.call(client.name))
+        return client
 
     @asynccontextmanager
     async def watched(self, who: str, context: Context) -> AsyncIterator[None]:
@@ -219,6 +223,7 @@ class Servicer:
                 standing = await self.run(enrolment.would, request.token, applicant)
             else:
                 standing = (await self.run(enrolment.admit, request.token, applicant)).standing.value
+                self.threshold.proven(self.shares.call(ClientId(request.name)))
         reply = pb.EnrolReply(name=request.name, protocol=PROTOCOL, version=self.version, standing=standing)
         reply.oldest, reply.time_ms = OLDEST, self.now_ms()
         return reply
@@ -237,68 +242,79 @@ class Servicer:
         log.info("keys_rotated", client=client.name, fingerprint=fingerprint(request.sign_key, request.receive_key))
         return pb.RotateReply()
 
-    async def orders(self, raw: bytes, context: Context) -> AsyncIterator[pb.OrderOrTick]:
+    async def orders(self, raw: bytes, context: Context) -> AsyncGenerator[pb.OrderOrTick, None]:
         client = await self.caller("Orders", raw, context)
         self._listening += 1
         try:
-            async for each in self.order_stream(client):
-                yield each
+            with self.shares.listening(client.name) as over:
+                async for each in self.order_stream(client, over):
+                    yield each
         except Rekeyed:
             return  # the agent listens again, with its new keys
         finally:
             self._listening -= 1
 
-    async def order_stream(self, client: Client) -> AsyncIterator[pb.OrderOrTick]:
-        """Each order as it comes, once, and again while the agent seems not to have it; and a tick now and then."""
+    async def order_stream(self, client: Client, over: asyncio.Event) -> AsyncIterator[pb.OrderOrTick]:
+        """Each order as it comes, once, and again while the agent seems not to have it; and a tick now and then, until `over`."""
         topic, sent = f"client:{client.name}", frozenset[OrderId]()
-        while not self.closing.is_set():
-            seen = self.bell.count(topic)
-            await self.callers.still(client)
-            offered, sent = await self.run(self.agent_service.news, client.name, sent)
-            for order in offered:
-                yield pb.OrderOrTick(order=order_out(order))
-            if not await self.moved(client, topic, seen):
-                yield pb.OrderOrTick(tick=pb.Tick())
+        ending = asyncio.ensure_future(over.wait())
+        try:
+            while not (self.closing.is_set() or ending.done()):
+                seen = self.bell.count(topic)
+                await self.callers.still(client)
+                offered, sent = await self.run(self.agent_service.news, client.name, sent)
+                for order in offered:
+                    yield pb.OrderOrTick(order=order_out(order))
+                if not await self.moved(client, topic, seen, ending):
+                    yield pb.OrderOrTick(tick=pb.Tick())
+        finally:
+            ending.cancel()
 
-    async def moved(self, client: Client, topic: str, seen: int) -> bool:
-        """Wait for the topic to ring, at most until the next tick. Raises as `Callers.still` does."""
+    async def moved(self, client: Client, topic: str, seen: int, ending: asyncio.Future[Any]) -> bool:
+        """Wait for the topic to ring or the stream to end, at most until the next tick. Raises as `Callers.still` does."""
         for _ in range(LOOKS):
-            if await self.bell.moved(topic, seen, TICK_SECONDS / LOOKS):
-                return True
+            ringing = asyncio.ensure_future(self.bell.moved(topic, seen, TICK_SECONDS / LOOKS))
+            try:
+                await asyncio.wait({ringing, ending}, return_when=asyncio.FIRST_COMPLETED)
+                if ending.done() or ringing.result():
+                    return True
+            finally:
+                ringing.cancel()
             await self.callers.still(client)
         return False
 
-    async def fetch(self, raw: bytes, context: Context) -> AsyncIterator[bytes]:
+    async def fetch(self, raw: bytes, context: Context) -> AsyncGenerator[bytes, None]:
         client = await self.caller("Fetch", raw, context)
         request = parsed(pb.FetchRequest, raw)
         order = OrderId(request.order)
         structlog.contextvars.bind_contextvars(order=order)
-        # A chunk may have to come from a disk or a bucket first, which must hold up nobody else.
-        some, chunks = await self.run(self.fetched, client.name, order, wanted_in(request))
-        while some:
-            for chunk in some:
-                await self.callers.still(client)
-                yield chunk
-                self.agent_service.sent(order, len(chunk))
-            some, chunks = await self.run(taken, chunks) if chunks is not None else ([], None)
+        async with self.shares.transfer(client.name):
+            # A chunk may have to come from a disk or a bucket first, which must hold up nobody else.
+            some, chunks = await self.run(self.fetched, client.name, order, wanted_in(request))
+            while some:
+                for chunk in some:
+                    await self.callers.still(client)
+                    yield chunk
+                    self.agent_service.sent(order, len(chunk))
+                some, chunks = await self.run(taken, chunks) if chunks is not None else ([], None)
 
     def fetched(self, client: ClientId, order: OrderId, wanted: Sequence[tuple[Digest, int]]) -> Taken:
         """The first bytes of a message, and the rest."""
         return taken(self.agent_service.fetch(client, order, wanted, self._listening))
 
-    async def push(self, chunks: AsyncIterator[bytes], context: Context) -> pb.PushReply:
-        head = await anext(aiter(chunks), b"")
+    async def push(self, head: bytes, chunks: AsyncIterable[bytes], context: Context) -> pb.PushReply:
         client = await self.caller("Push", head, context)
         order, arrivals = announced(head)
         structlog.contextvars.bind_contextvars(order=order)
-        intake = await self.run(self.opened, client.name, order, arrivals)
-        try:
-            await self.take(client, chunks, intake)
-            await self.callers.still(client)
-            await self.run(self.kept, client.name, order, intake)
-        except BaseException:
-            await self.run(intake.close)
-            raise
+        async with self.shares.transfer(client.name):
+            intake = await self.run(self.opened, client.name, order, arrivals)
+            try:
+                await self.take(client, moving(chunks), intake)
+                await self.callers.still(client)
+                await self.run(self.kept, client.name, order, intake)
+            except BaseException:
+                await self.run(intake.close)
+                raise
         return pb.PushReply()
 
     def opened(self, client: ClientId, order: OrderId, arrivals: Arrivals) -> Intake:
@@ -335,7 +351,7 @@ class Servicer:
 
     async def report(self, raw: bytes, context: Context) -> pb.Receipt:
         client = await self.caller("Report", raw, context)
-        async with self._reporting[client.name]:  # parsed when it is its turn: what waits is as long as it came
+        async with self.shares.report(client.name, len(raw)):  # parsed when it is its turn: what waits is as long as it came
             reply = await self.run_report(reply_in, raw) if len(raw) > SMALL_REPORT else reply_in(raw)
             structlog.contextvars.bind_contextvars(order=reply.order)
             receipt = await self.run_report(self.agent_service.report, client.name, reply)
@@ -351,6 +367,8 @@ class Servicer:
         client = await self.caller("Beat", raw, context)
         if self.notebook.overdue():
             await self.run(self.notebook.flush)
+        if self.agent_service.unreported.overdue(self.run_service.clock.now()):
+            await self.run(self.agent_service.forget_ended)
         request = parsed(pb.BeatRequest, raw)
         self.clocks.heard(client.name, request.clock_ms)
         # In this order of arguments, what is no number becomes 0.
@@ -386,7 +404,10 @@ class Servicer:
         self.closing.set()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """The service as gRPC wants it. Requests come as raw bytes, and so do the chunks of Fetch and Push."""
+        """The service as gRPC wants it. Requests come as raw bytes, and so do the chunks of Fetch and Push.
+
+        Each is a stream of messages to gRPC: of a call with one message, gRPC would read that before it asks us.
+        """
         unary = {
             "Hello": self.hello,
             "Enrol": self.enrol,
@@ -397,14 +418,12 @@ class Servicer:
             "Check": self.check,
             "Probe": self.probe,
         }
-        watch = self.watch
-        handlers = {
-            name: grpc.unary_unary_rpc_method_handler(served(name, call, watch), None, serialize) for name, call in unary.items()
-        }
-        orders, fetch = (served_stream(name, call, watch) for name, call in (("Orders", self.orders), ("Fetch", self.fetch)))
-        handlers["Orders"] = grpc.unary_stream_rpc_method_handler(orders, None, serialize)
-        handlers["Fetch"] = grpc.unary_stream_rpc_method_handler(fetch, None, None)
-        handlers["Push"] = grpc.stream_unary_rpc_method_handler(served("Push", self.push, watch), None, serialize)
+        watch, threshold = self.watch, self.threshold
+        up, down = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
+        handlers = {name: up(served(name, call, watch, threshold), None, serialize) for name, call in unary.items()}
+        handlers["Orders"] = down(served_stream("Orders", self.orders, watch, threshold), None, serialize)
+        handlers["Fetch"] = down(served_stream("Fetch", self.fetch, watch, threshold), None, None)
+        handlers["Push"] = up(served_push("Push", self.push, watch, threshold), None, serialize)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
 

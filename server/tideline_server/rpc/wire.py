@@ -32,9 +32,8 @@ MOST_FACTS = 1 << 20  # characters: a truth value and its name, and a network's 
 MOST_PROBED = 256 << 10  # bytes of a part that is only tried
 # Of a message, looked at before it is parsed: what is parsed takes many times its bytes. One that names MOST_FILES has 700 KB.
 MOST_BYTES: Mapping[type[Any], int] = {
-    **dict.fromkeys((pb.HelloRequest, pb.EnrolRequest, pb.RotateRequest, pb.SendNotesRequest), 64 << 10),
+    **dict.fromkeys((pb.HelloRequest, pb.EnrolRequest, pb.RotateRequest, pb.SendNotesRequest, pb.BeatRequest), 64 << 10),
     **dict.fromkeys((pb.FetchRequest, pb.PushHead, pb.ReportRequest), 1 << 20),
-    pb.BeatRequest: 256 << 10,  # of some five thousand orders
     pb.ProbeRequest: MOST_PROBED + 1024,
 }
 Context = Any  # grpc.aio.ServicerContext, whose stubs are untyped

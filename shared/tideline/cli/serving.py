@@ -117,6 +117,8 @@ def configure_log(as_json: bool, level: str = "info") -> None:
     """Send our log from a level on, and warnings of libraries, to stderr. Colours only on a terminal. Raises ConfigRefused."""
     import structlog
 
+    from tideline.cli.throttle import Throttle, left_out
+
     if level.lower() not in LEVELS:
         guess = nearest(level.lower(), list(LEVELS))
         raise ConfigRefused(f"--log-level is {level!r}", f"Use one of: {', '.join(LEVELS)}{guess}", path="--log-level")
@@ -130,14 +132,16 @@ def configure_log(as_json: bool, level: str = "info") -> None:
     tail: list[Processor] = [plain]
     if as_json:
         tail = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    throttle = Throttle(left_out)
     structlog.configure(
-        processors=[*shared, *tail],
+        processors=[throttle, *shared, *tail],
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level.lower()]),
     )
     handler = logging.StreamHandler(sys.stderr)
     drop = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=[drop, *tail], foreign_pre_chain=shared))
+    handler.addFilter(throttle)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
 
 

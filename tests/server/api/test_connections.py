@@ -14,7 +14,7 @@ import uvicorn
 from api_world import Coordinator
 from structlog.testing import capture_logs
 
-from tideline_server.api.server import HEAD_BYTES, bounded
+from tideline_server.api.server import HEAD_BYTES, Bounds, bounded
 
 LONG = 20.0  # nothing here takes so long; what does has failed
 
@@ -31,7 +31,9 @@ def listening(most: int, seconds: float = LONG) -> Iterator[tuple[str, int]]:
 
     options = {"log_config": None, "access_log": False, "h11_max_incomplete_event_size": HEAD_BYTES, "ws": "none"}
     with socket.create_server(("127.0.0.1", 0)) as door:
-        config = uvicorn.Config(Coordinator().app, http=bounded(most, seconds), timeout_graceful_shutdown=1, **options)  # type: ignore[arg-type]
+        config = uvicorn.Config(
+            Coordinator().app, http=bounded(Bounds(most, head=seconds)), timeout_graceful_shutdown=1, **options
+        )  # type: ignore[arg-type]
         server = Server(config)
         thread = threading.Thread(target=server.run, args=([door],))
         thread.start()

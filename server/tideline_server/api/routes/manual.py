@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response
 
@@ -43,6 +43,11 @@ BEGIN = """SwaggerUIBundle({
 @router.get("/docs")
 async def manual() -> HTMLResponse:
     return HTMLResponse(PAGE)
+
+
+@router.get("/openapi.json")
+async def description(request: Request) -> Response:
+    return Response(await run_in_threadpool(getattr, request.app, "written"), media_type="application/json")
 
 
 @router.get("/docs/begin.js")

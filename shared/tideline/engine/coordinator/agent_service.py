@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from tideline.archive.digests import check_digest
 from tideline.archive.errors import NotFinite, PartMismatch, PartMissing, TooLarge, Undeclared
 from tideline.archive.layout import parse
 from tideline.archive.parts import MAX_PART_BYTES, STREAMS, Intake, Upload, chunk_size, chunks
@@ -19,6 +20,7 @@ from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
 from tideline.engine.coordinator.mending import MendedParts, Mender, mended_or_stalled
 from tideline.engine.coordinator.part_store import PartStore
+from tideline.engine.coordinator.unreported import Allowance, Unreported
 from tideline.engine.model.brief import brief_of, with_peers
 from tideline.engine.model.joins import check_join, kept
 from tideline.engine.model.orders import Arrivals, Envelope, Failure, Hold, Order, OrderRow, OrderStatus, Receipt, Reply
@@ -52,7 +54,9 @@ class AgentService:
         version: str = "",
         later: Executor | None = None,
         meter: Meter = SILENT,
+        allowance: Allowance | None = None,
     ) -> None:
+        self.unreported = Unreported(allowance or Allowance())
         self.journal, self.part_store, self.compute, self.bell, self.clock = journal, part_store, compute, bell, clock
         self.version, self._later, self.meter = version, later, meter
         self._lock = threading.Lock()
@@ -128,10 +132,13 @@ class AgentService:
 
     def push(self, client: ClientId, order: OrderId, arrivals: Arrivals) -> Intake:
         """Begin, or go on with, taking in parts of a reply. Bytes from elsewhere than where ours end would spoil them."""
-        run = self.open(client, order).run
-        for _, size, _ in arrivals:
+        row = self.open(client, order)
+        run = row.run
+        for digest, size, _ in arrivals:
+            check_digest(digest)
             if not 0 < size <= MAX_PART_BYTES:
                 raise TooLarge(f"A part of {size} bytes is announced; the limit is {MAX_PART_BYTES}")
+        self.unreported.announce(self.facts(row), row, arrivals)
         offsets = {digest: offset for digest, _, offset in arrivals}
 
         def begin(digest: Digest, size: int) -> Upload:
@@ -152,8 +159,23 @@ class AgentService:
         run = self.run_of(client, order)
         with self._lock:
             count(self._up, order, intake.came)
-        self.part_store.commit(intake.whole, run, client)
+        self.unreported.came(order, self.part_store.commit(intake.whole, run, client))
         self.meter.received(intake.came)
+
+    def forget_ended(self) -> None:
+        """Forget what was pushed in part for orders that have ended since, whoever ended them."""
+        for order in self.unreported.orders(self.clock.now()):
+            row = self.journal.order(order)
+            if row is None or row.status is not OrderStatus.OPEN:
+                self.forget(order)
+
+    def forget(self, order: OrderId) -> None:
+        """An order has ended: so do uploads for it that are not whole. Whole parts wait for their collection."""
+        pushed = self.unreported.over(order)
+        if pushed is None:
+            return
+        for digest in pushed.parts.keys() - pushed.whole:
+            self.part_store.upload(digest, pushed.parts[digest], pushed.run, pushed.client).discard()
 
     def report(self, client: ClientId, reply: Reply) -> Receipt:
         """Accept a reply or a failure; or say which parts are missing first, or why it is refused."""
@@ -252,6 +274,7 @@ class AgentService:
             return Receipt("missing", self.missing(row, reply))
         with self._lock:
             del self._down[row.id], self._up[row.id]
+        self.forget(row.id)
         self.bell.ring(f"run:{row.run}")
         return Receipt("accepted" if after is status else "late" if after is OrderStatus.EXPIRED else "stale")
 

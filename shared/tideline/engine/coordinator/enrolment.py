@@ -150,6 +150,11 @@ class Enrolment:
         """A client's row, if it was read a short while ago. Asks nobody: hundreds of agents call all the time."""
         return self._known.get(ClientId(name)) if self._fresh() else None
 
+    def knew(self, name: str) -> bool:
+        """Whether a name was a client's that is let in, however long ago rows were read. Asks nobody, and proves nothing."""
+        found = self._known.get(ClientId(name))
+        return found is not None and found.standing is not Standing.REVOKED
+
     def recent(self, name: str) -> Client | None:
         """A client's row as it was a short while ago, or after its last change here. None of a name that nobody had then."""
         self._refresh()

@@ -46,11 +46,12 @@ class PartStore:
         self._failure = ""
         self._most = MOST_DROPPED
 
-    def commit(self, uploads: Sequence[Upload], run: RunId, client: ClientId) -> None:
-        """Commit finished uploads and note them, all of a message at once."""
+    def commit(self, uploads: Sequence[Upload], run: RunId, client: ClientId) -> Sequence[Digest]:
+        """Commit finished uploads and note them, all of a message at once; gives their names."""
         digests = [upload.commit() for upload in uploads]
         self.parts.sync(digests)
         self.journal.add_parts(digests, run, client, self.clock.now())
+        return digests
 
     def missing(self, files: Files, run: RunId, client: ClientId) -> tuple[tuple[Digest, int], ...]:
         """Those of the files that this client must send first, in order, with the offset from which an upload would go on."""
