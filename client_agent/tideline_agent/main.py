@@ -36,6 +36,7 @@ from tideline_agent.home.ledger import FileLedger
 from tideline_agent.home.pins import FolderPins
 from tideline_agent.home.retention import retain
 from tideline_agent.home.runs import at_work
+from tideline_agent.home.seen import SeenFile
 from tideline_agent.link import EnrolReply, GrpcLink
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool
 from tideline_agent.notes import NoteQueue, Witness
@@ -79,7 +80,7 @@ def run_agent(settings: AgentSettings) -> None:
         found = find(settings)
         keys = identity.keys(settings.folder)
         endpoints = introduced(found, lambda fetch: patiently(fetch, settings.wait, stop))
-        link = GrpcLink(endpoints, settings.name, keys, stop, away)
+        link = GrpcLink(endpoints, settings.name, keys, stop, away, SeenFile(settings.folder))
         vault = FolderVault(settings.folder / "runs")
         notes = NoteQueue(link.send_notes, stop, settings.notes and policy.notes)
         validity = Validity(endpoints, stop, lambda: link.ahead)
@@ -162,6 +163,8 @@ def admission(link: GrpcLink, settings: AgentSettings, keys: Keys, known: Callab
     """Enrol, and wait for approval; False if stopped before. known: called once the coordinator knows this agent."""
     reply = enrol(link, settings, keys)
     known()
+    if reply.warning:
+        log.warning("coordinator_warns", warning=reply.warning[:1000])
     if reply.standing == "pending":
         log.warning("approval_awaited", name=settings.name, fingerprint=keys.fingerprint, coordinator=settings.coordinator)
     while reply.standing == "pending":

@@ -50,7 +50,7 @@ def test_all_commands_are_there() -> None:
     runs |= {f"keys {word}" for word in ("add", "list", "revoke")} | {"login", "logout", "data check", "data deal", "data sample"}
     runs |= {f"audit {word}" for word in ("verify", "list", "export")}
     rest = {"coordinator", "agent", "doctor", "invite", "parts gc", "methods", "contract", "simulate", "bench", "demo", "version"}
-    rest |= {"links plan", "predict", "adapt"}
+    rest |= {"links plan", "predict", "adapt", "restored"}
     assert set(commands()) == runs | rest
 
 

@@ -278,6 +278,19 @@ class Health(BaseModel):
     version: str
 
 
+class Restored(BaseModel):
+    """A database that was found older than its witness, or than what agents remember of it."""
+
+    waiting: bool = Field(description="whether it waits to be confirmed; if not, the rest is empty")
+    lost: bool = Field(default=False, description="whether nobody knows any more who was revoked since the backup")
+    at: float | None = Field(default=None, description="when it was found")
+    warning: str = Field(default="", description="the same in words")
+    clients: list[str] = Field(default=[], description="agents that were revoked since the backup, and are revoked again")
+    rotated: list[str] = Field(default=[], description="agents that had made new keys since; they have them again")
+    keys: list[str] = Field(default=[], description="API keys that were revoked since, and are revoked again")
+    invites: int = Field(default=0, description="tokens that were used since, and are used up again")
+
+
 class Ready(BaseModel):
     """The coordinator can take work."""
 

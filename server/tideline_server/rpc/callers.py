@@ -96,6 +96,7 @@ class Callers:
         Raises IdentityRefused for a client that is let in no more, Rekeyed for one that has other keys.
         """
         known = admitted(self.enrolment.cached(opened.name) or await self.run(self.enrolment.read, opened.name, False))
+        self.enrolment.witness.check()
         if known.sign_key != opened.sign_key:
             raise Rekeyed(f"{known.name!r} has other keys than those that began this call", "Call again; an agent does by itself")
 
@@ -107,6 +108,7 @@ class Callers:
                 "Start the agent with the home directory that enrolled under this name",
             )
         self.timely(proof)
+        self.enrolment.witness.check()
         return admitted(known)
 
     def timely(self, proof: Proof) -> None:

@@ -16,13 +16,13 @@ from google.protobuf.message import Message
 
 from tideline.archive.errors import TooLarge
 from tideline.archive.parts import Intake, chunk_size
-from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, TooMany
+from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, TooMany, Unreachable
 from tideline.core.run import ClientId, Digest, OrderId
 from tideline.core.signing import OLDEST, PROTOCOL, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.audit.entries import Refusals
 from tideline.engine.coordinator.agent_service import AgentService, Notebook
 from tideline.engine.coordinator.run_service import RunService
-from tideline.engine.model.accounts import Client
+from tideline.engine.model.accounts import Client, Standing
 from tideline.engine.model.orders import Arrivals, Hold
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
@@ -41,6 +41,8 @@ from tideline_server.rpc.wire import (
     order_out,
     parsed,
     reply_in,
+    seen_in,
+    seen_out,
     wanted_in,
 )
 
@@ -215,12 +217,17 @@ class Servicer:
         enrolment = self.run_service.enrolment
         async with self.watched(request.name, context):
             applicant = applicant_in(request, self.callers.enrolling(request, raw, context, call))
-            if call == "Check":
+            with suppress(Unreachable):  # while nobody is let in, an agent waits as if for approval
+                await self.run(enrolment.witness.shown, seen_in(request.seen))
+            if call == "Check" or enrolment.witness.closed:
                 standing = await self.run(enrolment.would, request.token, applicant)
             else:
                 standing = (await self.run(enrolment.admit, request.token, applicant)).standing.value
         reply = pb.EnrolReply(name=request.name, protocol=PROTOCOL, version=self.version, standing=standing)
-        reply.oldest, reply.time_ms = OLDEST, self.now_ms()
+        reply.oldest, reply.time_ms, reply.warning = OLDEST, self.now_ms(), "; ".join(enrolment.witness.warnings())
+        if enrolment.witness.closed:
+            reply.standing = Standing.PENDING
+        reply.seen.CopyFrom(seen_out(enrolment.witness.seen))
         return reply
 
     async def rotate(self, raw: bytes, context: Context) -> pb.RotateReply:
@@ -239,6 +246,7 @@ class Servicer:
 
     async def orders(self, raw: bytes, context: Context) -> AsyncIterator[pb.OrderOrTick]:
         client = await self.caller("Orders", raw, context)
+        await self.run(self.run_service.enrolment.witness.shown, seen_in(parsed(pb.OrdersRequest, raw).seen))
         self._listening += 1
         try:
             async for each in self.order_stream(client):
@@ -359,10 +367,16 @@ class Servicer:
             self.living.write()
         held = {OrderId(order): Hold(why) for order, why in request.held.items() if why in tuple(Hold)}
         if not progress and not held:
-            return pb.BeatReply(rotate=client.rotate)  # the most frequent call: no thread is asked, and no database
+            return pb.BeatReply(
+                rotate=client.rotate, seen=self.seen()
+            )  # the most frequent call: no thread is asked, and no database
         gone = list(await self.run(self.agent_service.hold, client.name, held) if held else ())
         gone += await self.beats.report(client.name, progress) if progress else ()
-        return pb.BeatReply(gone=gone, rotate=client.rotate)
+        return pb.BeatReply(gone=gone, rotate=client.rotate, seen=self.seen())
+
+    def seen(self) -> pb.Seen:
+        """What the agent is to remember."""
+        return seen_out(self.run_service.enrolment.witness.seen)
 
     async def send_notes(self, raw: bytes, context: Context) -> pb.SendNotesReply:
         client = await self.caller("SendNotes", raw, context)

@@ -19,6 +19,12 @@ LAST_SEEN = select(clients.c.name, clients.c.seen).where(clients.c.name.in_(bind
 SEEN = update(clients).where(clients.c.name == bindparam("who")).values(seen=bindparam("at"))
 
 
+def spend(connection: Connection, invite: str, used_by: str) -> None:
+    """Note that an invite is used up. invite: the beginning of its token's hash."""
+    fresh = invites.c.token_hash.startswith(invite, autoescape=True) & (invites.c.used_by == "")
+    connection.execute(update(invites).where(fresh).values(used_by=used_by))
+
+
 def client_of(row: Row[Any]) -> Client:
     handovers = tuple(Handover(Keys(**each["keys"]), each["signature"]) for each in row.handovers or ())
     return Client(**{**row._mapping, "roles": tuple(row.roles), "standing": Standing(row.standing), "handovers": handovers})

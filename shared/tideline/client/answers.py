@@ -248,6 +248,19 @@ class ClientLine(TypedDict):
     rotate: bool
 
 
+class RestoredLine(TypedDict):
+    """What a restored database had forgotten."""
+
+    waiting: bool
+    lost: bool
+    at: float | None
+    warning: str
+    clients: list[str]
+    rotated: list[str]
+    keys: list[str]
+    invites: int
+
+
 class KeyLine(TypedDict):
     """An API key, without the secret."""
 

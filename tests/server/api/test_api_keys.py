@@ -65,9 +65,9 @@ def test_every_route_has_a_role() -> None:
 def test_looking_is_for_viewers_and_changing_is_not() -> None:
     """By method: no row lets a viewer change anything. What has a body and changes nothing is for viewers too.
 
-    Hidden from one: keys, the audit log, and weights (a look keeps them).
+    Hidden from one: keys, the audit log, what a restore had forgotten, and weights (a look keeps them).
     """
-    hidden = ("GET /keys", "GET /audit", "GET /audit/tip", "GET /weights/{digest}")
+    hidden = ("GET /keys", "GET /audit", "GET /audit/tip", "GET /restored", "GET /weights/{digest}")
     for name, need in NEEDS.items():
         looks = (name.startswith("GET ") and name not in hidden) or name in UNCHANGING
         assert (need.role is KeyRole.VIEWER) == looks, name

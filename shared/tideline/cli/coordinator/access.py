@@ -27,8 +27,11 @@ LoginUrl = Annotated[str, typer.Option("--url", envvar="TIDELINE_URL", help="The
 @remote
 def list_clients(connect: Connect, as_json: Json = False) -> None:
     """List the enrolled agents: standing, key fingerprint, roles, labels, and when each was last seen."""
+    from tideline.client.warnings import show_warnings
+
     with connect() as client:
         rows: list[ClientLine] = client.get("/clients")
+        show_warnings(client)
     if as_json:
         print_json(rows)
     elif rows:

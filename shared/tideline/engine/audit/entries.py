@@ -13,6 +13,7 @@ from tideline.core.run import ClientId, plain_world
 from tideline.core.settings import Plain, plain
 from tideline.core.signing import fingerprint
 from tideline.engine.audit.log import BEGUN, AuditEvent
+from tideline.engine.audit.witness import CONFIRMED, RESTORED
 from tideline.engine.model.accounts import NAME, ApiKey, Client, Invite, Keys
 from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply, hashed
 from tideline.engine.model.runs import RunRow, Status
@@ -30,6 +31,7 @@ KINDS = (
     *("run_started", "run_resumed", *(f"run_{s.value}" for s in (Status.STALLED, Status.COMPLETED, Status.FAILED))),
     *(f"run_{Status.CANCELLED.value}", "round_closed", "asked_again"),
     *("reply_accepted", "reply_late", "reply_failed", "reply_refused", "sign_in_refused", "parts_swept"),
+    *(RESTORED, CONFIRMED),
 )
 
 
@@ -48,8 +50,10 @@ def enrolled(client: Client, token_hash: str) -> AuditEvent:
     return AuditEvent("enrolled", client.enrolled, client=client.name, details=details | {"standing": client.standing.value})
 
 
-def rotated(name: ClientId, keys: Keys, now: float) -> AuditEvent:
-    return AuditEvent("rotated", now, client=name, details={"keys": shown(keys)})
+def rotated(name: ClientId, keys: Keys, now: float, handover: str = "") -> AuditEvent:
+    """A client has new keys: all that is public of them, so that a restored database can take them again."""
+    details = {"keys": shown(keys), "sign": keys.sign, "receive": keys.receive, "handover": handover}
+    return AuditEvent("rotated", now, client=name, details=details)
 
 
 def roles_changed(name: ClientId, before: Iterable[str], roles: Iterable[str], now: float) -> AuditEvent:

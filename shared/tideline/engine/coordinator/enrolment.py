@@ -16,6 +16,7 @@ from tideline.core.run import ClientId, Role
 from tideline.core.settings import nearest
 from tideline.core.tokens import secret_of
 from tideline.engine.coordinator.idempotency import Identity
+from tideline.engine.coordinator.witness import Witness
 from tideline.engine.model.accounts import NAME, Client, Invite, Keys, Standing
 from tideline.engine.model.transitions import revocation
 from tideline.engine.ports.clock import Clock
@@ -43,8 +44,9 @@ class Enrolment:
     client before it was changed, or meanwhile, counts no more. Nobody waits for the change of another.
     """
 
-    def __init__(self, journal: Journal, clock: Clock) -> None:
+    def __init__(self, journal: Journal, clock: Clock, witness: Witness | None = None) -> None:
         self.journal, self.clock = journal, clock
+        self.witness = witness or Witness(journal, clock)
         self._turn = threading.Lock()  # never held while the journal is asked
         self._reading = threading.Lock()  # one reads everybody's rows for all who want them
         self._known: dict[ClientId, Client | None] = {}  # None: changed here since it was read
@@ -108,6 +110,7 @@ class Enrolment:
         with self._changing(client.name):
             if not self.journal.enrol(invite.token_hash, client):
                 raise IdentityRefused("The token or the name was taken a moment ago", "Ask for a new token")
+        self.witness.seal()
         return client
 
     def fitting(self, token: str, who: Applicant) -> Invite:
@@ -124,6 +127,8 @@ class Enrolment:
     def again(self, known: Client, who: Applicant) -> Client:
         """An enrolled agent that came back."""
         self.same(known, who)
+        if self.witness.behind:
+            self.witness.seal()
         self.journal.saw(known.name, self.clock.now(), who.version, who.roles)
         return self.read(known.name)
 
@@ -143,6 +148,7 @@ class Enrolment:
         with self._changing(known.name):
             if not self.journal.rekey(known.name, known.sign_key, keys, self.clock.now(), handover):
                 raise IdentityRefused(f"The keys of {known.name!r} were changed a moment ago", "Start the agent again")
+        self.witness.seal()
 
     # Who calls
 
@@ -220,6 +226,7 @@ class Enrolment:
         known = self.find(name)
         with self._changing(known.name):
             ended = self.journal.revoke(known.name, " ".join(reason.split())[:1000], self.clock.now(), by)
+        self.witness.seal()
         return self.find(name), tuple(dict.fromkeys(str(order.run) for order in ended))
 
     def ask_rotation(self, name: str, by: str = "") -> Client:

@@ -107,7 +107,7 @@ class MemoryAccounts:
             if known is None or known.sign_key != before:
                 return False
             self._clients[name] = rekeyed(known, keys, handover)
-            self.record([entries.rotated(name, keys, now)])
+            self.record([entries.rotated(name, keys, now, handover)])
             return True
 
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
