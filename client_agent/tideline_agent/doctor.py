@@ -214,6 +214,12 @@ def sign_in(patient: Patient) -> Iterator[Finding]:
     elif patient.standing == "pending":
         todo = f"Have the fingerprint compared, then: tideline clients approve {settings.name}"
         yield Finding("sign-in", State.WARNING, f"{settings.name} ({keys.fingerprint}) waits for approval", todo)
+    elif patient.standing == "doubled":
+        todo = (
+            f"Stop the other one; then an operator says which goes on: tideline clients approve {settings.name} --session SESSION"
+        )
+        found = f"{settings.name} is held: two agents show its keys, or one whose home is older than it was"
+        yield Finding("sign-in", State.WARNING, found, todo)
     else:
         yield Finding("sign-in", State.OK, f"enrolled as {settings.name}, keys {keys.fingerprint}")
 

@@ -373,7 +373,16 @@ def warnings_of(servicer: Servicer, witness: Witness, tls: Tls | None, clock: Wa
     """What is not in the way yet."""
     ends = "" if tls is None else ending(not_after(tls.chain), clock.now())
     own = (f"the coordinator's certificate {ends}",) if ends else ()
-    return (*witness.warnings(), *own, *servicer.clocks.warnings())
+    return (*witness.warnings(), *own, *doubles(servicer), *servicer.clocks.warnings())
+
+
+def doubles(servicer: Servicer) -> tuple[str, ...]:
+    """Of clients that two agents are, in words without names. Where the journal is away, that is said elsewhere."""
+    with contextlib.suppress(FederationError):
+        if count := servicer.run_service.enrolment.doubled():
+            are = "agent is" if count == 1 else "agents are"
+            return (f"{count} {are} held: two showed the same keys, or a home is older than it was; see `tideline clients list`",)
+    return ()
 
 
 def least_free(folders: Iterable[Path]) -> float | None:

@@ -98,12 +98,13 @@ class GrpcLink:
         stop: threading.Event,
         away: Away = lambda error: None,
         seen: SeenFile | None = None,
+        session: str = "",
     ) -> None:
         self.name, self.stop = name, stop
         self._lines, self._transfers = Lines(endpoints, name), Transfers()
         self._chunk = 0
         self._away: Away = lambda error: None if stop.is_set() else away(error)
-        self._keys, self._seen = keys, seen
+        self._keys, self._seen, self.session = keys, seen, session
         self._turning = threading.RLock()  # held while keys are rotated
 
     def enrol(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
@@ -321,9 +322,9 @@ class GrpcLink:
     def _signed(self, line: Line, name: str, body: bytes) -> tuple[Keys, Greeting, Metadata]:
         greeting = line.greeting or self._greet(line)
         keys, now = self._keys, greeting.now_ms
-        signature = keys.signature(SERVICE + name, self.name, now, body)
+        signature = keys.signature(SERVICE + name, self.name, now, body, self.session)
         shown = (("tideline-client", self.name), ("tideline-time", str(now)), ("tideline-signature", signature))
-        return keys, greeting, shown
+        return keys, greeting, (*shown, ("tideline-session", self.session)) if self.session else shown
 
     def _greet(self, line: Line) -> Greeting:
         """Ask a coordinator who it is and what time it has. Raises VersionRefused for one that does not speak as we do."""

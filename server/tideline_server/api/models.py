@@ -231,7 +231,8 @@ class ClientLine(BaseModel):
     version: str
     enrolled: float
     seen: float = Field(description="when it was last heard")
-    standing: str = Field(description="pending, approved or revoked")
+    standing: str = Field(description="pending, approved, revoked or doubled")
+    doubles: list[str] = Field(default=[], description="of a doubled one: the sessions that showed up, of which one may go on")
     revoked: float | None = Field(description="when it was revoked")
     reason: str = Field(description="why it was revoked")
     fingerprint: str = Field(description="of its public keys, for you to compare")

@@ -166,6 +166,7 @@ class Servicer:
         self.notebook = Notebook(agent_service)
         self.clocks = Clocks(run_service.clock)
         self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "grpc"), self.run)
+        run_service.enrolment.noticed = note_double
         self.closing = asyncio.Event()
         self.living = Heartbeats(agent_service.write_living, self.run, self.closing)
         self.beats = Beats(self.agent_service.beat_all, self.run)
@@ -216,7 +217,8 @@ class Servicer:
         request = parsed(pb.EnrolRequest, raw)  # the key that has signed it stands in it
         enrolment = self.run_service.enrolment
         async with self.watched(request.name, context):
-            applicant = applicant_in(request, self.callers.enrolling(request, raw, context, call))
+            keys, proof = self.callers.enrolling(request, raw, context, call)
+            applicant = applicant_in(request, keys, proof.session, proof.time_ms)
             with suppress(Unreachable):  # while nobody is let in, an agent waits as if for approval
                 await self.run(enrolment.witness.shown, seen_in(request.seen))
             if call == "Check" or enrolment.witness.closed:
@@ -420,6 +422,10 @@ class Servicer:
         handlers["Fetch"] = grpc.unary_stream_rpc_method_handler(fetch, None, None)
         handlers["Push"] = grpc.stream_unary_rpc_method_handler(served("Push", self.push, watch), None, serialize)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+
+def note_double(client: Client) -> None:
+    log.warning("client_doubled", client=client.name, sessions=", ".join(client.doubles))
 
 
 def taken(chunks: Iterator[memoryview]) -> Taken:

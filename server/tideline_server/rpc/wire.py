@@ -16,7 +16,7 @@ from tideline.core.notes import Note
 from tideline.core.run import Digest, OrderId, Role
 from tideline.engine.audit.witness import Seen
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.model.accounts import Keys
+from tideline.engine.model.accounts import Keys, Session
 from tideline.engine.model.orders import Arrivals, Failure, Order, Reply
 from tideline.engine.peers.sealing import sealed_in, sealed_out
 from tideline_protos.v1 import federation_pb2 as pb
@@ -76,9 +76,16 @@ def announced(first: bytes) -> tuple[OrderId, Arrivals]:
     return OrderId(head.order), tuple((Digest(p.digest), int(p.size), int(p.offset)) for p in head.parts)
 
 
-def applicant_in(request: pb.EnrolRequest, keys: Keys) -> Applicant:
+def applicant_in(request: pb.EnrolRequest, keys: Keys, session: Session, signed_ms: int) -> Applicant:
     """Who enrols, from the wire. Of roles one more than there are is taken up: somewhere among them is one that is refused."""
-    return Applicant(request.name, tuple(request.roles[: len(Role) + 1]), request.version, keys)
+    return Applicant(
+        name=request.name,
+        roles=tuple(request.roles[: len(Role) + 1]),
+        version=request.version,
+        keys=keys,
+        session=session,
+        signed=signed_ms / 1000,
+    )
 
 
 def seen_in(message: pb.Seen) -> Seen:

@@ -16,7 +16,7 @@ from tideline.engine.audit import entries
 from tideline.engine.audit.log import AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import confirmed, keys_in
 from tideline.engine.coordinator.idempotency import free
-from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session
 from tideline.engine.model.orders import Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import OPEN, Lease, RoundRow, RunRow, Status
 from tideline.engine.model.transitions import answered, present, with_author
@@ -127,6 +127,18 @@ class SqlJournal:
 
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
         return self._do(lambda connection: accounts.approve(connection, name), entries.about_client("approved", name, now, by))
+
+    def begin_session(self, name: ClientId, session: Session, now: float) -> bool:
+        def work(connection: Connection, done: list[AuditEvent]) -> bool:
+            doubled = accounts.begin_session(connection, name, session, now)
+            done += [entries.doubled(doubled, now)] if doubled is not None else []
+            return doubled is not None
+
+        return self._write(work)
+
+    def let_on(self, name: ClientId, session: Session, by: str, now: float) -> bool:
+        event = entries.about_client("approved", name, now, by, session=str(session))
+        return self._do(lambda connection: accounts.go_on(connection, name, session, now), event)
 
     def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
         event = entries.about_client("rotation_asked", name, now, by)

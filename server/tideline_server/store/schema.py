@@ -64,6 +64,10 @@ clients = Table(
     text("reason"),
     flag("rotate"),
     plain("handovers"),
+    whole("session"),
+    text("session_id"),
+    seconds("session_began"),
+    *map(plain, ("doubles", "shut")),
     Index("clients_by_standing", "standing", "name"),
 )
 

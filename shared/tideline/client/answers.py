@@ -246,6 +246,7 @@ class ClientLine(TypedDict):
     reason: str
     fingerprint: str
     rotate: bool
+    doubles: list[str]
 
 
 class RestoredLine(TypedDict):

@@ -31,7 +31,7 @@ KINDS = (
     *("run_started", "run_resumed", *(f"run_{s.value}" for s in (Status.STALLED, Status.COMPLETED, Status.FAILED))),
     *(f"run_{Status.CANCELLED.value}", "round_closed", "asked_again"),
     *("reply_accepted", "reply_late", "reply_failed", "reply_refused", "sign_in_refused", "parts_swept"),
-    *(RESTORED, CONFIRMED),
+    *(RESTORED, CONFIRMED, "doubled"),
 )
 
 
@@ -66,6 +66,11 @@ def shown(keys: Keys) -> str:
         return fingerprint(bytes.fromhex(keys.sign), bytes.fromhex(keys.receive))
     except ValueError:
         return keys.sign[:HASH]
+
+
+def doubled(client: Client, now: float) -> AuditEvent:
+    """Two agents had a client's keys at once, or one whose home is older than it was."""
+    return AuditEvent("doubled", now, client=client.name, details={"sessions": list(client.doubles)})
 
 
 def about_client(kind: str, name: ClientId, now: float, by: str, **details: Plain) -> AuditEvent:

@@ -56,9 +56,9 @@ class RunService:
         self.enrolment = Enrolment(journal, clock, witness)
         self.invite, self.invited = self.enrolment.invite, self.enrolment.invited
 
-    def approve(self, name: str, by: str = "") -> Client:
-        """Let a pending client work. Raises NotFound, Refused."""
-        client = self.enrolment.approve(name, by)
+    def approve(self, name: str, by: str = "", session: str = "") -> Client:
+        """Let a pending client work, or one session of a doubled one. Raises NotFound, Refused."""
+        client = self.enrolment.approve(name, by, session)
         self.bell.ring(f"client:{name}")
         return client
 

@@ -11,7 +11,7 @@ from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Roster, RunId
 from tideline.core.settings import Plain
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import Mark
-from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session
 from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import Event, Headline, Lease, RoundRow, RunRow, Status, Tally
 from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
@@ -251,6 +251,12 @@ class Accounts(Protocol):
 
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
         """Approve a pending client. False if it is not pending."""
+
+    def begin_session(self, name: ClientId, session: Session, now: float) -> bool:
+        """Note a client's session (`transitions.sessioned`). Whether this made it doubled."""
+
+    def let_on(self, name: ClientId, session: Session, by: str, now: float) -> bool:
+        """Let one session of a doubled client go on, and ask it for new keys. False if it is not doubled, or not by this one."""
 
     def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
         """Note that a client is asked for new keys."""

@@ -78,6 +78,10 @@ def accounts() -> None:
         text("reason"),
         flag("rotate"),
         plain("handovers"),
+        whole("session"),
+        text("session_id"),
+        seconds("session_began"),
+        *map(plain, ("doubles", "shut")),
     )
     op.create_index("clients_by_standing", "clients", ["standing", "name"])
 
