@@ -205,26 +205,35 @@ def sign_in(patient: Patient) -> Iterator[Finding]:
         todo = f"Ask for a token: tideline invite --name {settings.name}"
         yield Finding("sign-in", State.FAILED, f"{settings.folder} holds no keys, and no token is given", todo)
         return
-    keys, patient.standing = standing(patient, own or [Keys.made()])
+    keys, patient.standing, warning = standing(patient, own or [Keys.made()])
     patient.keys = keys
+    if warning:
+        yield Finding("sign-in", State.WARNING, f"the coordinator says: {warning}", "Ask whoever runs the coordinator")
     if patient.standing == "invited":
         yield Finding("sign-in", State.OK, f"the token would let {settings.name} in; it has not been used up")
     elif patient.standing == "pending":
         todo = f"Have the fingerprint compared, then: tideline clients approve {settings.name}"
         yield Finding("sign-in", State.WARNING, f"{settings.name} ({keys.fingerprint}) waits for approval", todo)
+    elif patient.standing == "doubled":
+        todo = (
+            f"Stop the other one; then an operator says which goes on: tideline clients approve {settings.name} --session SESSION"
+        )
+        found = f"{settings.name} is held: two agents show its keys, or one whose home is older than it was"
+        yield Finding("sign-in", State.WARNING, found, todo)
     else:
         yield Finding("sign-in", State.OK, f"enrolled as {settings.name}, keys {keys.fingerprint}")
 
 
-def standing(patient: Patient, own: list[Keys]) -> tuple[Keys, str]:
-    """With which keys an agent would be let in, and as what. Raises IdentityRefused."""
+def standing(patient: Patient, own: list[Keys]) -> tuple[Keys, str, str]:
+    """With which keys an agent would be let in, as what, and of what the coordinator warns. Raises IdentityRefused."""
     settings = patient.settings
     roles, secret = tuple(r.value for r in settings.roles), read_token(settings.token).secret
     refusals = []
     for keys in own:
         with patient.link(keys) as link:
             try:
-                return keys, str(link.check(secret, roles).standing)
+                reply = link.check(secret, roles)
+                return keys, str(reply.standing), str(reply.warning)[:1000]
             except NotSpoken:
                 what = "The coordinator is too old to say whom it would let in"
                 raise IdentityRefused(what, "Upgrade it, or start the agent and see") from None

@@ -36,6 +36,7 @@ from tideline_agent.home.ledger import FileLedger
 from tideline_agent.home.pins import FolderPins
 from tideline_agent.home.retention import retain
 from tideline_agent.home.runs import at_work
+from tideline_agent.home.seen import SeenFile
 from tideline_agent.link import EnrolReply, GrpcLink
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool
 from tideline_agent.notes import NoteQueue, Witness
@@ -51,6 +52,10 @@ BEAT_SECONDS = 3.0
 IDLE_BEATS = 5  # of which an agent without work gives one: its stream of orders says that it lives
 # Orders that are open here at once, and parts that they name: what a coordinator tells must fit into memory.
 MOST_OPEN, MOST_NAMED = 64, 1 << 20
+DOUBLED = (
+    "Another agent shows the keys of this home, or this home is older than it was. If there is another one, stop it. Then an "
+    "operator of the coordinator lets this session go on: tideline clients approve NAME --session SESSION"
+)
 TURN_SECONDS = 5.0  # between tries to enrol where many do
 
 
@@ -79,7 +84,15 @@ def run_agent(settings: AgentSettings) -> None:
         found = find(settings)
         keys = identity.keys(settings.folder)
         endpoints = introduced(found, lambda fetch: patiently(fetch, settings.wait, stop))
-        link = GrpcLink(endpoints, settings.name, keys, stop, away)
+        link = GrpcLink(
+            endpoints=endpoints,
+            name=settings.name,
+            keys=keys,
+            stop=stop,
+            away=away,
+            seen=SeenFile(settings.folder),
+            session=str(identity.new_session(settings.folder)),
+        )
         vault = FolderVault(settings.folder / "runs")
         notes = NoteQueue(link.send_notes, stop, settings.notes and policy.notes)
         validity = Validity(endpoints, stop, lambda: link.ahead)
@@ -162,13 +175,19 @@ def admission(link: GrpcLink, settings: AgentSettings, keys: Keys, known: Callab
     """Enrol, and wait for approval; False if stopped before. known: called once the coordinator knows this agent."""
     reply = enrol(link, settings, keys)
     known()
+    if reply.warning:
+        log.warning("coordinator_warns", warning=reply.warning[:1000])
     if reply.standing == "pending":
         log.warning("approval_awaited", name=settings.name, fingerprint=keys.fingerprint, coordinator=settings.coordinator)
-    while reply.standing == "pending":
+    if reply.standing == "doubled":
+        log.warning("session_doubled", name=settings.name, session=link.session, reason=DOUBLED)
+    while reply.standing in ("pending", "doubled"):
         if link.stop.wait(TURN_SECONDS):
             return False
         reply = enrol(link, settings, keys)
-    log.info("enrolled", name=reply.name, theirs=reply.version, ours=__version__, fingerprint=keys.fingerprint)
+    log.info(
+        "enrolled", name=reply.name, theirs=reply.version, ours=__version__, fingerprint=keys.fingerprint, session=link.session
+    )
     return True
 
 

@@ -22,14 +22,16 @@ import structlog
 
 from tideline import __version__
 from tideline.core.algorithm import REGISTRY
-from tideline.core.errors import ConfigRefused, Refused
+from tideline.core.errors import ConfigRefused, FederationError, Refused
 from tideline.core.tokens import Trust
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.api_keys import hash_of
+from tideline.engine.coordinator.enrolment import FRESH_SECONDS
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.coordinator.verifying import Scrubber, Verifier
+from tideline.engine.coordinator.witness import Witness, sentence
 from tideline.engine.model.runs import Lease
 from tideline.engine.model.validity import ending
 from tideline.engine.process.private import close_home, for_the_owner_alone
@@ -196,12 +198,14 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
         report=lambda why: log.warning("parts_not_collected", reason=why),
     )
     part_store.own(settings.place[0])
+    witness = Witness(journal, clock, parts.records, lambda found: log.warning("database_restored", reason=sentence(found)))
+    witness.begin()
     compute = ProcessCompute(settings.place, settings.methods, settings.networks)
     compute.start()
     if settings.networks or settings.methods != REGISTRY:  # what is wrong with them is said here, not at the first run
         await asyncio.to_thread(checked, compute)
     planner, syncers = ProcessPlanner(), ThreadPoolExecutor(SYNCERS, "sync")
-    run_service = RunService(journal=journal, compute=compute, bell=bell, clock=clock, here=parts.has)
+    run_service = RunService(journal=journal, compute=compute, bell=bell, clock=clock, here=parts.has, witness=witness)
     agent_service = AgentService(
         journal=journal,
         part_store=part_store,
@@ -220,7 +224,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
     connections = connections_of(settings, warden, grpc_port)
     servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call, connections)
     disks = (folder,) if "://" in settings.place[0] else (folder, Path(settings.place[0]))
-    warned = partial(warnings_of, servicer, tls, clock)
+    warned = partial(warnings_of, servicer, witness, tls, clock)
     readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
     gauges = {**gauges_of(servicer, scheduling, compute, bell, journal, disks, tls), **gauges_of_crowds(servicer, warden)}
     metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
@@ -321,10 +325,12 @@ async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[dic
     gc.freeze()  # what is loaded stays: else the collector, which frees calls that were refused, would come by ever more seldom
     parts.bell.start()
     await parts.scheduling.start()
+    witnessing = asyncio.create_task(witnessed(parts.services.run_service.enrolment.witness))
     try:
         yield announce(settings, parts.grpc_port, http_socket)
     finally:
         gc.unfreeze()
+        witnessing.cancel()
         parts.servicer.close()
         watching.cancel()
         http.should_exit = True
@@ -338,6 +344,20 @@ async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[dic
         await parts.counts.close()
         parts.compute.end()
         parts.journal.close()
+
+
+async def witnessed(witness: Witness) -> None:
+    """Have the witness read what other coordinators did, and write what could not be written before."""
+    failure = ""
+    while True:
+        await asyncio.sleep(FRESH_SECONDS)
+        try:
+            await asyncio.to_thread(witness.turn)
+            failure = ""
+        except (FederationError, OSError) as error:
+            if str(error) != failure:
+                failure = str(error)
+                log.warning("witness_away", reason=failure)
 
 
 async def opened(settings: CoordinatorSettings, metrics: Metrics) -> SqlJournal:
@@ -398,10 +418,20 @@ def gauges_of_crowds(servicer: Servicer, warden: Warden) -> Gauges:
     }
 
 
-def warnings_of(servicer: Servicer, tls: Tls | None, clock: WallClock) -> tuple[str, ...]:
+def warnings_of(servicer: Servicer, witness: Witness, tls: Tls | None, clock: WallClock) -> tuple[str, ...]:
     """What is not in the way yet."""
     ends = "" if tls is None else ending(not_after(tls.chain), clock.now())
-    return ((f"the coordinator's certificate {ends}",) if ends else ()) + servicer.clocks.warnings()
+    own = (f"the coordinator's certificate {ends}",) if ends else ()
+    return (*witness.warnings(), *own, *doubles(servicer), *servicer.clocks.warnings())
+
+
+def doubles(servicer: Servicer) -> tuple[str, ...]:
+    """Of clients that two agents are, in words without names. Where the journal is away, that is said elsewhere."""
+    with contextlib.suppress(FederationError):
+        if count := servicer.run_service.enrolment.doubled():
+            are = "agent is" if count == 1 else "agents are"
+            return (f"{count} {are} held: two showed the same keys, or a home is older than it was; see `tideline clients list`",)
+    return ()
 
 
 def least_free(folders: Iterable[Path]) -> float | None:

@@ -99,6 +99,15 @@ def test_keys_are_made_once(tmp_path: Path) -> None:
     assert len(made.fingerprint) == 39 and sorted(each.name for each in tmp_path.iterdir()) == ["keys.pem"]
 
 
+def test_each_start_is_another_session(tmp_path: Path) -> None:
+    """The count grows, and is on the disk before anybody hears of it; what a copy of the home goes on from differs in its id."""
+    first, second = identity.new_session(tmp_path), identity.new_session(tmp_path)
+    assert (first.count, second.count) == (1, 2) and (tmp_path / "session").read_text() == "2"
+    (tmp_path / "copy").mkdir()
+    identity.write(tmp_path / "copy" / "session", b"1")
+    assert identity.new_session(tmp_path / "copy").count == 2 != second.id
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
 def test_keys_that_others_can_read(tmp_path: Path, mode: int) -> None:
     """They are refused, with the command that mends it."""

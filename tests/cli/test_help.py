@@ -63,7 +63,7 @@ def test_all_commands_are_there() -> None:
         "demo",
         "version",
     }
-    rest |= {"links plan", "predict", "adapt"}
+    rest |= {"links plan", "predict", "adapt", "restored"}
     assert set(commands()) == runs | rest
 
 

@@ -61,5 +61,6 @@ def test_what_is_signed() -> None:
     """Recorded: who changes these bytes locks every agent out that was installed before."""
     empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     assert call_bytes("/s/Beat", "ann", 1234, b"") == f"tideline call 2\n/s/Beat\nann\n1234\n{empty}".encode()
+    assert call_bytes("/s/Beat", "ann", 1234, b"", "7.ab12cd34").endswith(f"\n{empty}\n7.ab12cd34".encode())
     assert rotation_bytes("ann", b"\x01\x02", b"\xff") == b"tideline rotation 2\nann\n0102\nff"
     assert fingerprint(bytes(32), bytes(32)) == "f5a5 fd42 d16a 2030 2798 ef6e d309 979b"

@@ -19,7 +19,7 @@ from tideline.archive.folder import FolderParts
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused
 from tideline.engine.model.orders import Order
-from tideline.engine.ports.journal import Accounts, AuditLog, Idempotency, PartRecords, Runs
+from tideline.engine.ports.journal import Accounts, AuditLog, Idempotency, PartRecords, Runs, Witnessed
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.engine.simulation.lasting import FILE, PARTS, KeptParts, Lasting
 from tideline.engine.simulation.recording import WRITES
@@ -175,8 +175,10 @@ def test_every_method_that_changes_something_is_recorded() -> None:
         "last_seen",
     }
     reads |= {"envelopes", "events", "invite", "client", "clients", "api_keys", "audit", "audit_tip", "record"}
+    reads |= {"witness", "witness_mark"}
     reads |= {"beat_all"}  # it makes a call of `beat` for each, and these are recorded
-    port = {name for kind in (Runs, Accounts, PartRecords, Idempotency, AuditLog) for name in vars(kind) if name[0] != "_"}
+    kinds = (Runs, Accounts, PartRecords, Idempotency, AuditLog, Witnessed)
+    port = {name for kind in kinds for name in vars(kind) if name[0] != "_"}
     assert port == reads | set(WRITES)
 
 

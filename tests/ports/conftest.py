@@ -16,7 +16,7 @@ from tideline_server.store.schema import metadata
 
 # In an order that references allow; quicker than TRUNCATE, as the tables are small. The audit log goes back to its first entry,
 # which its triggers let only a superuser do.
-KEPT = ("meta", "audit", "audit_tip")
+KEPT = ("meta", "audit", "audit_tip", "witness_secret")
 EMPTY = (
     "SET session_replication_role = replica",
     "DELETE FROM audit WHERE seq > 1",

@@ -4,6 +4,7 @@ keys.pem         the keys that sign
 keys.next.pem    while they are rotated: the new ones. Which of the two the coordinator knows, it says itself
 keys.former.pem  keys to receive of before, the newest first: what was sealed to them may still be on its way
 coordinator.json where the coordinators are, and who vouches for them
+session          how many times an agent has started with this home
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,12 +27,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from tideline.archive.folder import sync
 from tideline.core.errors import IdentityRefused, Refused
 from tideline.core.signing import call_bytes, fingerprint, handover_bytes, rotation_bytes
+from tideline.engine.model.accounts import Session
 from tideline.engine.peers.peer_keys import MOST_FORMER, Own
 from tideline.engine.process.private import close_home
 
 T = TypeVar("T")
 
 KEYS, NEXT, FORMER, COORDINATOR = "keys.pem", "keys.next.pem", "keys.former.pem", "coordinator.json"
+SESSION = "session"
 RESTORE = "Restore the file, or delete it and enrol with a new token"
 END = b"-----END PRIVATE KEY-----\n"
 PEM = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -69,9 +73,9 @@ class Keys:
     def fingerprint(self) -> str:
         return fingerprint(*self.public)
 
-    def signature(self, method: str, client: str, time_ms: int, request: bytes) -> str:
+    def signature(self, method: str, client: str, time_ms: int, request: bytes, session: str = "") -> str:
         """What proves a call, in base64."""
-        return base64.b64encode(self.sign_key.sign(call_bytes(method, client, time_ms, request))).decode()
+        return base64.b64encode(self.sign_key.sign(call_bytes(method, client, time_ms, request, session))).decode()
 
     def hands_over(self, client: str, fresh: Keys) -> bytes:
         """What proves to who knows these keys that the client has others now."""
@@ -113,6 +117,17 @@ def only_one(folder: Path) -> Iterator[None]:
             raise IdentityRefused(f"Another agent runs with the home {folder}", todo) from None
         close_home(folder)
         yield
+
+
+def new_session(folder: Path) -> Session:
+    """A session of its own for this start. Its count is on the disk before anybody hears of it, so it only grows."""
+    path = folder / SESSION
+    try:
+        before = int(path.read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        before = 0  # where coordinators know a later one, this one is held until somebody has seen to it
+    write(path, str(before + 1).encode())
+    return Session(before + 1, secrets.token_hex(4))
 
 
 def keys(folder: Path) -> Keys:

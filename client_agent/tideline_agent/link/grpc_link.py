@@ -33,8 +33,9 @@ from tideline.core.signing import PROTOCOL
 from tideline.engine.model.orders import Arrivals, Files, Hold, Order, Receipt, Reply
 from tideline.engine.process.pipe import from_plain
 from tideline_agent.home.identity import Keys
+from tideline_agent.home.seen import SeenFile
 from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Endpoints, Greeting, Line, Lines, Transfers, Watchdog
-from tideline_agent.link.wire import notes_out, order_in, push_chunks, push_head, receipt_in, reply_out
+from tideline_agent.link.wire import notes_out, order_in, push_chunks, push_head, receipt_in, reply_out, seen_in, seen_out
 from tideline_protos.v1 import federation_pb2 as pb
 
 T = TypeVar("T")
@@ -90,13 +91,20 @@ class GrpcLink:
     """
 
     def __init__(
-        self, endpoints: Endpoints, name: str, keys: Keys, stop: threading.Event, away: Away = lambda error: None
+        self,
+        endpoints: Endpoints,
+        name: str,
+        keys: Keys,
+        stop: threading.Event,
+        away: Away = lambda error: None,
+        seen: SeenFile | None = None,
+        session: str = "",
     ) -> None:
         self.name, self.stop = name, stop
         self._lines, self._transfers = Lines(endpoints, name), Transfers()
         self._chunk = 0
         self._away: Away = lambda error: None if stop.is_set() else away(error)
-        self._keys = keys
+        self._keys, self._seen, self.session = keys, seen, session
         self._turning = threading.RLock()  # held while keys are rotated
 
     def enrol(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
@@ -110,8 +118,18 @@ class GrpcLink:
     def _apply(self, call: str, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
         request = pb.EnrolRequest(protocol=PROTOCOL, token=token, name=self.name, version=__version__, roles=roles)
         request.sign_key, request.receive_key = self._keys.public
+        request.seen.CopyFrom(self._shown())
         reply: pb.EnrolReply = self._ask(call, request, CALL_SECONDS)
+        self._remember(reply.seen)
         return reply
+
+    def _shown(self) -> pb.Seen:
+        """What this agent remembers of the coordinators' witness."""
+        return pb.Seen() if self._seen is None else seen_out(self._seen.seen)
+
+    def _remember(self, given: pb.Seen) -> None:
+        if self._seen is not None:
+            self._seen.note(seen_in(given))
 
     def probe(self, data: bytes) -> tuple[bytes, float]:
         """Bytes as the coordinator's store of parts gives them back, and the seconds that this took it. Raises NotSpoken."""
@@ -189,7 +207,7 @@ class GrpcLink:
         for attempt in self._retrying():
             with attempt:
                 line = self._lines.now
-                stream, first = self._stream(line, "Orders", pb.OrdersRequest())
+                stream, first = self._stream(line, "Orders", pb.OrdersRequest(seen=self._shown()))
                 if first is not None:
                     return line, stream, first
                 self._lines.leave(line)
@@ -253,6 +271,7 @@ class GrpcLink:
             clock_ms=int(time.time() * 1000),
         )
         reply = self._ask("Beat", request, CALL_SECONDS)
+        self._remember(reply.seen)
         return Beaten(tuple(OrderId(gone) for gone in reply.gone), bool(reply.rotate))
 
     def close(self) -> None:
@@ -303,9 +322,9 @@ class GrpcLink:
     def _signed(self, line: Line, name: str, body: bytes) -> tuple[Keys, Greeting, Metadata]:
         greeting = line.greeting or self._greet(line)
         keys, now = self._keys, greeting.now_ms
-        signature = keys.signature(SERVICE + name, self.name, now, body)
+        signature = keys.signature(SERVICE + name, self.name, now, body, self.session)
         shown = (("tideline-client", self.name), ("tideline-time", str(now)), ("tideline-signature", signature))
-        return keys, greeting, shown
+        return keys, greeting, (*shown, ("tideline-session", self.session)) if self.session else shown
 
     def _greet(self, line: Line) -> Greeting:
         """Ask a coordinator who it is and what time it has. Raises VersionRefused for one that does not speak as we do."""

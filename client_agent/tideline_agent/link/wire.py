@@ -9,12 +9,21 @@ from typing import Any
 from tideline.archive.parts import Parts, chunk_size, chunks
 from tideline.core.notes import Note
 from tideline.core.run import Digest, OrderId, RunId
+from tideline.engine.audit.witness import Seen
 from tideline.engine.model.brief import MOST_BRIEF
 from tideline.engine.model.orders import Arrivals, Failure, Order, Receipt, Reply
 from tideline.engine.peers.sealing import sealed_in, sealed_out
 from tideline_protos.v1 import federation_pb2 as pb
 
 MAX_WORDS = 10_000
+
+
+def seen_in(raw: pb.Seen) -> Seen:
+    return Seen(raw.seq, raw.hash, raw.proof)
+
+
+def seen_out(seen: Seen) -> pb.Seen:
+    return pb.Seen(seq=seen.seq, hash=seen.hash, proof=seen.proof)
 
 
 def order_in(raw: pb.Order) -> Order:

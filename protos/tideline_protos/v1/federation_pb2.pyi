@@ -26,7 +26,7 @@ class HelloReply(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., oldest: _Optional[int] = ..., version: _Optional[str] = ..., time_ms: _Optional[int] = ...) -> None: ...
 
 class EnrolRequest(_message.Message):
-    __slots__ = ("protocol", "token", "name", "roles", "version", "sign_key", "receive_key")
+    __slots__ = ("protocol", "token", "name", "roles", "version", "sign_key", "receive_key", "seen")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,7 @@ class EnrolRequest(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SIGN_KEY_FIELD_NUMBER: _ClassVar[int]
     RECEIVE_KEY_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     token: str
     name: str
@@ -41,23 +42,38 @@ class EnrolRequest(_message.Message):
     version: str
     sign_key: bytes
     receive_key: bytes
-    def __init__(self, protocol: _Optional[int] = ..., token: _Optional[str] = ..., name: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., sign_key: _Optional[bytes] = ..., receive_key: _Optional[bytes] = ...) -> None: ...
+    seen: Seen
+    def __init__(self, protocol: _Optional[int] = ..., token: _Optional[str] = ..., name: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., sign_key: _Optional[bytes] = ..., receive_key: _Optional[bytes] = ..., seen: _Optional[_Union[Seen, _Mapping]] = ...) -> None: ...
+
+class Seen(_message.Message):
+    __slots__ = ("seq", "hash", "proof")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    seq: int
+    hash: str
+    proof: str
+    def __init__(self, seq: _Optional[int] = ..., hash: _Optional[str] = ..., proof: _Optional[str] = ...) -> None: ...
 
 class EnrolReply(_message.Message):
-    __slots__ = ("name", "protocol", "version", "oldest", "time_ms", "standing")
+    __slots__ = ("name", "protocol", "version", "oldest", "time_ms", "standing", "seen", "warning")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     OLDEST_FIELD_NUMBER: _ClassVar[int]
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
     STANDING_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    WARNING_FIELD_NUMBER: _ClassVar[int]
     name: str
     protocol: int
     version: str
     oldest: int
     time_ms: int
     standing: str
-    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[int] = ..., version: _Optional[str] = ..., oldest: _Optional[int] = ..., time_ms: _Optional[int] = ..., standing: _Optional[str] = ...) -> None: ...
+    seen: Seen
+    warning: str
+    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[int] = ..., version: _Optional[str] = ..., oldest: _Optional[int] = ..., time_ms: _Optional[int] = ..., standing: _Optional[str] = ..., seen: _Optional[_Union[Seen, _Mapping]] = ..., warning: _Optional[str] = ...) -> None: ...
 
 class RotateRequest(_message.Message):
     __slots__ = ("sign_key", "receive_key", "signature", "handover")
@@ -76,8 +92,10 @@ class RotateReply(_message.Message):
     def __init__(self) -> None: ...
 
 class OrdersRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("seen",)
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    seen: Seen
+    def __init__(self, seen: _Optional[_Union[Seen, _Mapping]] = ...) -> None: ...
 
 class OrderOrTick(_message.Message):
     __slots__ = ("order", "tick")
@@ -281,12 +299,14 @@ class BeatRequest(_message.Message):
     def __init__(self, progress: _Optional[_Mapping[str, float]] = ..., held: _Optional[_Mapping[str, str]] = ..., clock_ms: _Optional[int] = ...) -> None: ...
 
 class BeatReply(_message.Message):
-    __slots__ = ("gone", "rotate")
+    __slots__ = ("gone", "rotate", "seen")
     GONE_FIELD_NUMBER: _ClassVar[int]
     ROTATE_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
     gone: _containers.RepeatedScalarFieldContainer[str]
     rotate: bool
-    def __init__(self, gone: _Optional[_Iterable[str]] = ..., rotate: bool = ...) -> None: ...
+    seen: Seen
+    def __init__(self, gone: _Optional[_Iterable[str]] = ..., rotate: bool = ..., seen: _Optional[_Union[Seen, _Mapping]] = ...) -> None: ...
 
 class Note(_message.Message):
     __slots__ = ("order", "kind", "numbers", "words")

@@ -60,7 +60,7 @@ for status in (409, 429, 503):
 REFUSALS[401]["headers"] = {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}}
 KEYED = (
     *(runs.router, files.router, files.weights, methods.links, methods.router, clients.router),
-    *(admin.router, admin.audit, health.numbers),
+    *(admin.router, admin.audit, admin.restores, health.numbers),
 )
 
 
@@ -95,7 +95,7 @@ def api_keys_for(services: Services) -> ApiKeys:
     own = None
     if services.api_key_hash is not None:
         own = [each for each in (services.api_key_hash, services.shared_key_hash) if each is not None]
-    return ApiKeys(services.journal, services.clock, own)
+    return ApiKeys(services.journal, services.clock, own, services.run_service.enrolment.witness)
 
 
 def guards(services: Services, settings: ApiSettings, api_keys: ApiKeys) -> list[Middleware]:

@@ -231,7 +231,8 @@ class ClientLine(BaseModel):
     version: str
     enrolled: float
     seen: float = Field(description="when it was last heard")
-    standing: str = Field(description="pending, approved or revoked")
+    standing: str = Field(description="pending, approved, revoked or doubled")
+    doubles: list[str] = Field(default=[], description="of a doubled one: the sessions that showed up, of which one may go on")
     revoked: float | None = Field(description="when it was revoked")
     reason: str = Field(description="why it was revoked")
     fingerprint: str = Field(description="of its public keys, for you to compare")
@@ -276,6 +277,19 @@ class Health(BaseModel):
 
     status: str = Field(examples=["ok"])
     version: str
+
+
+class Restored(BaseModel):
+    """A database that was found older than its witness, or than what agents remember of it."""
+
+    waiting: bool = Field(description="whether it waits to be confirmed; if not, the rest is empty")
+    lost: bool = Field(default=False, description="whether nobody knows any more who was revoked since the backup")
+    at: float | None = Field(default=None, description="when it was found")
+    warning: str = Field(default="", description="the same in words")
+    clients: list[str] = Field(default=[], description="agents that were revoked since the backup, and are revoked again")
+    rotated: list[str] = Field(default=[], description="agents that had made new keys since; they have them again")
+    keys: list[str] = Field(default=[], description="API keys that were revoked since, and are revoked again")
+    invites: int = Field(default=0, description="tokens that were used since, and are used up again")
 
 
 class Ready(BaseModel):

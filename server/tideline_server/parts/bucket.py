@@ -15,6 +15,8 @@ from tideline.archive.digests import PATTERN, PREFIX, Buffer, digest_of, shard_o
 from tideline.archive.errors import DigestMismatch, PartMissing
 from tideline.archive.folder import ASIDE, DAMAGED
 from tideline.archive.parts import StoredPart, damaged, missing
+from tideline.archive.records import FOLDER, name_of
+from tideline.archive.records import NAME as RECORD
 from tideline.core.errors import Stale, Unreachable
 from tideline.core.run import Digest
 from tideline_server.parts.cache import Cache
@@ -115,6 +117,9 @@ class BucketParts:
     def __init__(self, bucket: Bucket, cache: Cache) -> None:
         self.bucket, self.cache = bucket, cache
         self._bringing = [threading.Lock() for _ in range(LOCKS)]
+
+    def records(self, chain: str) -> BucketRecords:
+        return BucketRecords(self.bucket, f"{FOLDER}/{chain}")
 
     def begin(self) -> None:
         """See that the bucket can be used, and forget what a killed process left half done. Raises ConfigRefused."""
@@ -248,6 +253,28 @@ class BucketParts:
             raise (damaged if any(each == digest for each, _, _ in laid(self.bucket, DAMAGED)) else missing)(digest)
         with self.cache.relieved():
             return self.cache.receive(digest, self.bucket.read(name, size))
+
+
+class BucketRecords:
+    """Records as objects. Who write one at once share a database, and so write the same."""
+
+    def __init__(self, bucket: Bucket, folder: str) -> None:
+        self._bucket, self._folder = bucket, folder
+
+    def last(self) -> int:
+        names = (name.rpartition("/")[2] for name, _ in self._bucket.listed(self._folder))
+        return max((int(found[1]) for name in names if (found := RECORD.fullmatch(name))), default=0)
+
+    def read(self, number: int) -> bytes | None:
+        name = f"{self._folder}/{name_of(number)}"
+        size = self._bucket.size(name)
+        return None if size is None else b"".join(bytes(piece) for piece in self._bucket.read(name, size))
+
+    def write(self, number: int, content: bytes) -> bool:
+        before = self.read(number)
+        if before is None:
+            self._bucket.put(f"{self._folder}/{name_of(number)}", content)
+        return before in (None, content)
 
 
 class BucketUpload:

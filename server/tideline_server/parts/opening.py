@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from tideline.archive.folder import LEFT_SECONDS, FolderParts, modified, room
 from tideline.archive.parts import Parts
+from tideline.archive.records import FOLDER, FolderRecords, Records
 from tideline.core.errors import ConfigRefused, StorageFull
 
 SCHEME = "s3://"
@@ -91,6 +92,9 @@ class DirectoryParts(FolderParts):
     def __init__(self, folder: Path, home: Path) -> None:
         super().__init__(folder, tmp="tmp" if folder == home / OWN else f"tmp-{own_name(home)}")
 
+    def records(self, chain: str) -> FolderRecords:
+        return FolderRecords(self.folder / FOLDER / chain)
+
     def begin(self) -> None:
         """See that files can be made, and forget what killed processes left half done. Raises ConfigRefused."""
         probe = self._tmp / f"probe-{uuid.uuid4()}"
@@ -129,6 +133,10 @@ GIGABYTE = 10**9
 
 class Opened(Parts, Protocol):
     """A store of parts, as a coordinator opens it."""
+
+    def records(self, chain: str) -> Records:
+        """The records of a chain, beside the parts."""
+        ...
 
     def begin(self) -> None:
         """See that parts can be kept here, and forget what a killed process left half done. Raises ConfigRefused."""

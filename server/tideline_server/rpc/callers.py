@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, Malformed, Unreachable, VersionRefused
 from tideline.core.signing import KEY_BYTES, OLDEST, PROTOCOL, WINDOW_SECONDS, call_bytes
 from tideline.engine.coordinator.enrolment import Enrolment, admitted
-from tideline.engine.model.accounts import Client, Keys
+from tideline.engine.model.accounts import NO_SESSION, Client, Keys, Session, session_in
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.limits import Limits, address_of
 from tideline_server.rpc.wire import Context, method
@@ -27,6 +27,7 @@ from tideline_server.rpc.wire import Context, method
 log = structlog.get_logger()
 Run = Callable[..., Awaitable[Any]]
 ENROL_FIRST = "Enrol this agent first"
+BESIDE = frozenset({"Probe"})  # what `tideline doctor` calls beside a running agent; nothing of it stays
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Proof:
     client: str
     time_ms: int
     signature: bytes
+    session: Session = NO_SESSION
 
 
 class Rekeyed(Unreachable):
@@ -65,7 +67,15 @@ class Callers:
             raise IdentityRefused("The call carries no signature", ENROL_FIRST)
         proof = proof_in(sent)
         self.certify(proof.client, context)
-        return await self.vouched(proof.client, lambda known: self.signed(known, proof, name, request), context)
+        known = await self.vouched(proof.client, lambda known: self.signed(known, proof, name, request), context)
+        return known if name in BESIDE else await self.in_session(known, proof)
+
+    async def in_session(self, known: Client, proof: Proof) -> Client:
+        """A client that calls from the session that is served. Raises as `Enrolment.in_session` does."""
+        if proof.session == known.current:
+            return known
+        fresh = await self.run(self.enrolment.read, known.name)  # another coordinator may have seen its start
+        return admitted(await self.run(self.enrolment.in_session, fresh, proof.session, proof.time_ms / 1000))
 
     async def vouched(self, name: str, check: Callable[[Client], Client], context: Context) -> Client:
         """A client that passes a check; who does not is looked up anew, as another coordinator may have changed it.
@@ -96,17 +106,21 @@ class Callers:
         Raises IdentityRefused for a client that is let in no more, Rekeyed for one that has other keys.
         """
         known = admitted(self.enrolment.cached(opened.name) or await self.run(self.enrolment.read, opened.name, False))
+        self.enrolment.witness.check()
         if known.sign_key != opened.sign_key:
             raise Rekeyed(f"{known.name!r} has other keys than those that began this call", "Call again; an agent does by itself")
+        if known.current != opened.current:
+            raise Rekeyed(f"A later session of {known.name!r} has begun", "Call again; an agent does by itself")
 
     def signed(self, known: Client, proof: Proof, name: str, request: bytes) -> Client:
         """A client whose signature is good. Raises IdentityRefused, ClockRefused."""
-        if not verified(known.keys.sign, proof.signature, call_bytes(method(name), proof.client, proof.time_ms, request)):
+        if not verified(known.keys.sign, proof.signature, signed_of(name, proof, request)):
             raise IdentityRefused(
                 f"The call's signature is not that of {known.name!r}",
                 "Start the agent with the home directory that enrolled under this name",
             )
         self.timely(proof)
+        self.enrolment.witness.check()
         return admitted(known)
 
     def timely(self, proof: Proof) -> None:
@@ -117,17 +131,16 @@ class Callers:
                 "An agent asks for the time again by itself; if this comes back, set the coordinators' clocks",
             )
 
-    def enrolling(self, request: pb.EnrolRequest, raw: bytes, context: Context, call: str) -> Keys:
+    def enrolling(self, request: pb.EnrolRequest, raw: bytes, context: Context, call: str) -> tuple[Keys, Proof]:
         """The keys with which an agent enrols: it has them, as it signs with them."""
         self.speaks(request.protocol, request.version)
         self.certify(request.name, context)
         keys = keys_in(request.sign_key, request.receive_key)
         proof = proof_in(dict(context.invocation_metadata()))
-        signed = call_bytes(method(call), request.name, proof.time_ms, raw)
-        if proof.client != request.name or not verified(keys.sign, proof.signature, signed):
+        if proof.client != request.name or not verified(keys.sign, proof.signature, signed_of(call, proof, raw)):
             raise IdentityRefused(f"The enrolment of {request.name[:80]!r} is not signed by its own key", "Start the agent again")
         self.timely(proof)
-        return keys
+        return keys, proof
 
     def speaks(self, protocol: int, version: str) -> None:
         """Raises VersionRefused for an agent of a protocol that is not spoken here."""
@@ -165,10 +178,18 @@ def proof_in(sent: Mapping[str, Any]) -> Proof:
     client, time, signature = (str(sent.get(f"tideline-{key}", "")) for key in ("client", "time", "signature"))
     if not (time.isascii() and time.isdigit() and len(time) <= 15):
         raise IdentityRefused("The call carries no time", ENROL_FIRST)
+    session = session_in(str(sent.get("tideline-session", "")))
+    if session is None:
+        raise IdentityRefused("The call's session is none", ENROL_FIRST)
     try:
-        return Proof(client, int(time), base64.b64decode(signature, validate=True))
+        return Proof(client, int(time), base64.b64decode(signature, validate=True), session)
     except (binascii.Error, ValueError):
         raise IdentityRefused("The call's signature is no base64", ENROL_FIRST) from None
+
+
+def signed_of(call: str, proof: Proof, request: bytes) -> bytes:
+    """What a call's signature has to be of."""
+    return call_bytes(method(call), proof.client, proof.time_ms, request, str(proof.session))
 
 
 def keys_in(sign: bytes, receive: bytes) -> Keys:

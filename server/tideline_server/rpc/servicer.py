@@ -15,13 +15,13 @@ from google.protobuf.message import Message
 
 from tideline.archive.errors import TooLarge
 from tideline.archive.parts import Intake, chunk_size
-from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, TooMany
+from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, TooMany, Unreachable
 from tideline.core.run import ClientId, Digest, OrderId
 from tideline.core.signing import OLDEST, PROTOCOL, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.audit.entries import Refusals
 from tideline.engine.coordinator.agent_service import AgentService, Notebook
 from tideline.engine.coordinator.run_service import RunService
-from tideline.engine.model.accounts import Client
+from tideline.engine.model.accounts import Client, Standing
 from tideline.engine.model.orders import Arrivals, Hold
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
@@ -42,6 +42,8 @@ from tideline_server.rpc.wire import (
     order_out,
     parsed,
     reply_in,
+    seen_in,
+    seen_out,
     wanted_in,
 )
 
@@ -166,6 +168,7 @@ class Servicer:
         self.notebook = Notebook(agent_service)
         self.clocks = Clocks(run_service.clock)
         self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "grpc"), self.run)
+        run_service.enrolment.noticed = note_double
         self.closing = asyncio.Event()
         self.living = Heartbeats(agent_service.write_living, self.run, self.closing)
         self.beats = Beats(self.agent_service.beat_all, self.run)
@@ -218,14 +221,20 @@ class Servicer:
         request = parsed(pb.EnrolRequest, raw)  # the key that has signed it stands in it
         enrolment = self.run_service.enrolment
         async with self.watched(request.name, context):
-            applicant = applicant_in(request, self.callers.enrolling(request, raw, context, call))
-            if call == "Check":
+            keys, proof = self.callers.enrolling(request, raw, context, call)
+            applicant = applicant_in(request, keys, proof.session, proof.time_ms)
+            with suppress(Unreachable):  # while nobody is let in, an agent waits as if for approval
+                await self.run(enrolment.witness.shown, seen_in(request.seen))
+            if call == "Check" or enrolment.witness.closed:
                 standing = await self.run(enrolment.would, request.token, applicant)
             else:
                 standing = (await self.run(enrolment.admit, request.token, applicant)).standing.value
                 self.threshold.proven(self.shares.call(ClientId(request.name)))
         reply = pb.EnrolReply(name=request.name, protocol=PROTOCOL, version=self.version, standing=standing)
-        reply.oldest, reply.time_ms = OLDEST, self.now_ms()
+        reply.oldest, reply.time_ms, reply.warning = OLDEST, self.now_ms(), "; ".join(enrolment.witness.warnings())
+        if enrolment.witness.closed:
+            reply.standing = Standing.PENDING
+        reply.seen.CopyFrom(seen_out(enrolment.witness.seen))
         return reply
 
     async def rotate(self, raw: bytes, context: Context) -> pb.RotateReply:
@@ -244,6 +253,7 @@ class Servicer:
 
     async def orders(self, raw: bytes, context: Context) -> AsyncGenerator[pb.OrderOrTick, None]:
         client = await self.caller("Orders", raw, context)
+        await self.run(self.run_service.enrolment.witness.shown, seen_in(parsed(pb.OrdersRequest, raw).seen))
         self._listening += 1
         try:
             with self.shares.listening(client.name) as over:
@@ -377,10 +387,16 @@ class Servicer:
             self.living.write()
         held = {OrderId(order): Hold(why) for order, why in request.held.items() if why in tuple(Hold)}
         if not progress and not held:
-            return pb.BeatReply(rotate=client.rotate)  # the most frequent call: no thread is asked, and no database
+            return pb.BeatReply(
+                rotate=client.rotate, seen=self.seen()
+            )  # the most frequent call: no thread is asked, and no database
         gone = list(await self.run(self.agent_service.hold, client.name, held) if held else ())
         gone += await self.beats.report(client.name, progress) if progress else ()
-        return pb.BeatReply(gone=gone, rotate=client.rotate)
+        return pb.BeatReply(gone=gone, rotate=client.rotate, seen=self.seen())
+
+    def seen(self) -> pb.Seen:
+        """What the agent is to remember."""
+        return seen_out(self.run_service.enrolment.witness.seen)
 
     async def send_notes(self, raw: bytes, context: Context) -> pb.SendNotesReply:
         client = await self.caller("SendNotes", raw, context)
@@ -425,6 +441,10 @@ class Servicer:
         handlers["Fetch"] = down(served_stream("Fetch", self.fetch, watch, threshold), None, None)
         handlers["Push"] = up(served_push("Push", self.push, watch, threshold), None, serialize)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+
+def note_double(client: Client) -> None:
+    log.warning("client_doubled", client=client.name, sessions=", ".join(client.doubles))
 
 
 def taken(chunks: Iterator[memoryview]) -> Taken:

@@ -14,8 +14,9 @@ from tideline.archive.layout import LIMITS
 from tideline.core.errors import Malformed
 from tideline.core.notes import Note
 from tideline.core.run import Digest, OrderId, Role
+from tideline.engine.audit.witness import Seen
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.model.accounts import Keys
+from tideline.engine.model.accounts import Keys, Session
 from tideline.engine.model.orders import Arrivals, Failure, Order, Reply
 from tideline.engine.peers.sealing import sealed_in, sealed_out
 from tideline_protos.v1 import federation_pb2 as pb
@@ -32,7 +33,9 @@ MOST_FACTS = 1 << 20  # characters: a truth value and its name, and a network's 
 MOST_PROBED = 256 << 10  # bytes of a part that is only tried
 # Of a message, looked at before it is parsed: what is parsed takes many times its bytes. One that names MOST_FILES has 700 KB.
 MOST_BYTES: Mapping[type[Any], int] = {
-    **dict.fromkeys((pb.HelloRequest, pb.EnrolRequest, pb.RotateRequest, pb.SendNotesRequest, pb.BeatRequest), 64 << 10),
+    **dict.fromkeys(
+        (pb.HelloRequest, pb.EnrolRequest, pb.RotateRequest, pb.OrdersRequest, pb.SendNotesRequest, pb.BeatRequest), 64 << 10
+    ),
     **dict.fromkeys((pb.FetchRequest, pb.PushHead, pb.ReportRequest), 1 << 20),
     pb.ProbeRequest: MOST_PROBED + 1024,
 }
@@ -74,9 +77,24 @@ def announced(first: bytes) -> tuple[OrderId, Arrivals]:
     return OrderId(head.order), tuple((Digest(p.digest), int(p.size), int(p.offset)) for p in head.parts)
 
 
-def applicant_in(request: pb.EnrolRequest, keys: Keys) -> Applicant:
+def applicant_in(request: pb.EnrolRequest, keys: Keys, session: Session, signed_ms: int) -> Applicant:
     """Who enrols, from the wire. Of roles one more than there are is taken up: somewhere among them is one that is refused."""
-    return Applicant(request.name, tuple(request.roles[: len(Role) + 1]), request.version, keys)
+    return Applicant(
+        name=request.name,
+        roles=tuple(request.roles[: len(Role) + 1]),
+        version=request.version,
+        keys=keys,
+        session=session,
+        signed=signed_ms / 1000,
+    )
+
+
+def seen_in(message: pb.Seen) -> Seen:
+    return Seen(message.seq, message.hash, message.proof)
+
+
+def seen_out(seen: Seen) -> pb.Seen:
+    return pb.Seen(seq=seen.seq, hash=seen.hash, proof=seen.proof)
 
 
 def order_out(order: Order) -> pb.Order:

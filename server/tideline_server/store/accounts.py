@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, or_, select, update
 
 from tideline.core.run import ClientId
-from tideline.engine.model.accounts import ApiKey, Client, Handover, Invite, KeyRole, Keys, Standing
-from tideline.engine.model.transitions import rekeyed
+from tideline.engine.model.accounts import ApiKey, Client, Handover, Invite, KeyRole, Keys, Session, Standing
+from tideline.engine.model.transitions import let_on, rekeyed, sessioned
 from tideline_server.store.database.dialect import INSERTS, added
 from tideline_server.store.listings import in_batches
 from tideline_server.store.schema import GOOD, api_keys, clients, invites
@@ -19,9 +19,16 @@ LAST_SEEN = select(clients.c.name, clients.c.seen).where(clients.c.name.in_(bind
 SEEN = update(clients).where(clients.c.name == bindparam("who")).values(seen=bindparam("at"))
 
 
+def spend(connection: Connection, invite: str, used_by: str) -> None:
+    """Note that an invite is used up. invite: the beginning of its token's hash."""
+    fresh = invites.c.token_hash.startswith(invite, autoescape=True) & (invites.c.used_by == "")
+    connection.execute(update(invites).where(fresh).values(used_by=used_by))
+
+
 def client_of(row: Row[Any]) -> Client:
     handovers = tuple(Handover(Keys(**each["keys"]), each["signature"]) for each in row.handovers or ())
-    return Client(**{**row._mapping, "roles": tuple(row.roles), "standing": Standing(row.standing), "handovers": handovers})
+    lists = {name: tuple(row._mapping[name] or ()) for name in ("roles", "doubles", "shut")}
+    return Client(**{**row._mapping, **lists, "standing": Standing(row.standing), "handovers": handovers})
 
 
 def add_invite(connection: Connection, given: Invite) -> bool:
@@ -93,6 +100,31 @@ def rekey(connection: Connection, name: ClientId, before: str, keys: Keys, hando
 def approve(connection: Connection, name: ClientId) -> bool:
     pending = (clients.c.name == name) & (clients.c.standing == Standing.PENDING)
     return connection.execute(update(clients).where(pending).values(standing=Standing.APPROVED)).rowcount == 1
+
+
+def begin_session(connection: Connection, name: ClientId, session: Session, now: float) -> Client | None:
+    """Note a session. Gives the client if this made it doubled."""
+    before = locked(connection, name)
+    after = before and sessioned(before, session, now)
+    if before is None or after is None or after == before:
+        return None
+    connection.execute(update(clients).where(clients.c.name == name).values(asdict(after)))
+    return after if after.standing is not before.standing else None
+
+
+def go_on(connection: Connection, name: ClientId, session: Session, now: float) -> bool:
+    """Let one session of a doubled client go on."""
+    known = locked(connection, name)
+    if known is None or known.standing is not Standing.DOUBLED or str(session) not in known.doubles:
+        return False
+    connection.execute(update(clients).where(clients.c.name == name).values(asdict(let_on(known, session, now))))
+    return True
+
+
+def locked(connection: Connection, name: ClientId) -> Client | None:
+    """A client, which nobody else changes until this transaction ends."""
+    row = connection.execute(select(clients).where(clients.c.name == name).with_for_update()).one_or_none()
+    return client_of(row) if row else None
 
 
 def ask_rotation(connection: Connection, name: ClientId) -> bool:

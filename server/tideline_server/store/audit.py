@@ -12,14 +12,16 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select, update
 
 from tideline.core.settings import Plain
-from tideline.engine.audit.log import ALL, UNREADABLE, About, AuditEvent, Entry, Tip, chained
+from tideline.engine.audit.entries import HASH
+from tideline.engine.audit.log import ALL, UNREADABLE, About, AuditEvent, Entry, Tip, chained, line_of, read_line
+from tideline.engine.audit.witness import CONFIRMED, RESTORED, WITNESSED, Mark
 from tideline_server.store.database.dialect import AS_STORED
 from tideline_server.store.database.plain_json import from_json
 from tideline_server.store.database.prepared import prepared
-from tideline_server.store.schema import audit, audit_tip
+from tideline_server.store.schema import audit, audit_tip, witness, witness_secret
 
 TIP = select(audit_tip.c.seq, audit_tip.c.hash)
 LOCKED = prepared(TIP.with_for_update())
@@ -29,13 +31,81 @@ DEEPEST = 32  # levels of an entry's details
 COLUMNS = ("seq", "kind", "at", "by", "client", "run", "details", "hash")
 
 
-def append(connection: Connection, events: Sequence[AuditEvent]) -> None:
-    """Add events to the chain: the last thing that a transaction does."""
+def append(connection: Connection, events: Sequence[AuditEvent], behind: Tip | None = None) -> None:
+    """Add events to the chain, and those that are witnessed to the witness: the last thing that a transaction does.
+
+    behind: the tip that the witness goes on from, in place of its own.
+    """
     if not events:
         return
     made = chained(Tip(*connection.execute(LOCKED).one()), events)
     connection.execute(WRITE, [{name: getattr(entry, name) for name in COLUMNS} for entry in made])
     connection.execute(MOVE, {"last": made[-1].seq, "of": made[-1].hash})
+    if witnessed := [event for event in events if event.kind in WITNESSED]:
+        add_records(connection, chained(behind or witness_tip(connection), witnessed))
+
+
+def lock(connection: Connection) -> None:
+    """Let nobody else write into the log, nor the witness, until this transaction ends."""
+    connection.execute(LOCKED).one()
+
+
+def add_records(connection: Connection, records: Sequence[Entry]) -> None:
+    if records:
+        rows = [{"seq": record.seq, "kind": record.kind, "line": line_of(record)} for record in records]
+        connection.execute(insert(witness), rows)
+
+
+def witness_tip(connection: Connection) -> Tip:
+    last = last_record(connection)
+    return Tip() if last is None else Tip(last.seq, last.hash)
+
+
+def last_record(connection: Connection, kinds: Sequence[str] = ()) -> Entry | None:
+    """The last record, or the last one of some kinds."""
+    chosen = select(witness.c.seq, witness.c.line).order_by(witness.c.seq.desc()).limit(1)
+    row = connection.execute(chosen.where(witness.c.kind.in_(kinds)) if kinds else chosen).one_or_none()
+    return None if row is None else read_line(row.seq, row.line)
+
+
+def records(connection: Connection, after: int = 0) -> tuple[Entry, ...]:
+    """The witness's records behind a number."""
+    chosen = select(witness.c.seq, witness.c.line).where(witness.c.seq > after).order_by(witness.c.seq)
+    return tuple(read_line(row.seq, row.line) for row in connection.execute(chosen))
+
+
+def mark(connection: Connection) -> Mark:
+    last = last_record(connection, (RESTORED, CONFIRMED))
+    return Mark(
+        tip=witness_tip(connection),
+        chain=entries(connection, limit=1)[0].hash[:HASH],
+        secret=str(connection.scalar(select(witness_secret.c.secret))),
+        restored=last if last is not None and last.kind == RESTORED else None,
+        lost_at=lost_at(connection),
+    )
+
+
+def lost_at(connection: Connection) -> int:
+    """The number of the last record behind a gap; restores are few."""
+    rows = connection.execute(select(witness.c.seq, witness.c.line).where(witness.c.kind == RESTORED))
+    return max((row.seq for row in rows if read_line(row.seq, row.line).details.get("lost")), default=0)
+
+
+def caught_up(connection: Connection, missing: Sequence[Entry], behind: Tip | None) -> bool:
+    """Whether the witness has these records, or goes on behind a tip."""
+    if missing:
+        line = connection.scalar(select(witness.c.line).where(witness.c.seq == missing[-1].seq))
+        return bool(line == line_of(missing[-1]))
+    return behind is None or behind.seq < witness_tip(connection).seq
+
+
+def splice(connection: Connection, missing: Sequence[Entry], known: int, behind: Tip | None) -> bool:
+    """Put records behind those up to a number, and the own ones from there after them. Whether there were some."""
+    own = records(connection, known)
+    connection.execute(delete(witness).where(witness.c.seq > known))
+    add_records(connection, missing)
+    add_records(connection, chained(behind or witness_tip(connection), own))
+    return bool(own)
 
 
 def tip(connection: Connection) -> Tip:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,9 +13,10 @@ from sqlalchemy import Connection
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
 from tideline.engine.audit import entries
-from tideline.engine.audit.log import AuditEvent
+from tideline.engine.audit.log import AuditEvent, Entry, Tip
+from tideline.engine.audit.witness import confirmed, keys_in
 from tideline.engine.coordinator.idempotency import free
-from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session
 from tideline.engine.model.orders import Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import OPEN, Lease, RoundRow, RunRow, Status
 from tideline.engine.model.transitions import answered, present, with_author
@@ -84,6 +85,7 @@ class SqlJournal:
     add_parts, adopt = writes(parts.add), writes(parts.adopt)
     choose, conclude, leave = writes(idempotency.choose), writes(idempotency.conclude), writes(idempotency.leave)
     audit_tip = reads(audit.tip)
+    witness_mark, witness = reads(audit.mark), reads(audit.records)
     audit = reads(audit.entries)
 
     def __init__(self, where: Path | str, watch: Watch = lambda *transaction: None) -> None:
@@ -120,34 +122,59 @@ class SqlJournal:
             self._store.write(lambda connection: accounts.saw_all(connection, names, now))
 
     def rekey(self, name: ClientId, before: str, keys: Keys, now: float = 0.0, handover: str = "") -> bool:
-        event = entries.rotated(name, keys, now)
+        event = entries.rotated(name, keys, now, handover)
         return self._do(lambda connection: accounts.rekey(connection, name, before, keys, handover), event)
 
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
         return self._do(lambda connection: accounts.approve(connection, name), entries.about_client("approved", name, now, by))
+
+    def begin_session(self, name: ClientId, session: Session, now: float) -> bool:
+        def work(connection: Connection, done: list[AuditEvent]) -> bool:
+            doubled = accounts.begin_session(connection, name, session, now)
+            done += [entries.doubled(doubled, now)] if doubled is not None else []
+            return doubled is not None
+
+        return self._write(work)
+
+    def let_on(self, name: ClientId, session: Session, by: str, now: float) -> bool:
+        event = entries.about_client("approved", name, now, by, session=str(session))
+        return self._do(lambda connection: accounts.go_on(connection, name, session, now), event)
 
     def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
         event = entries.about_client("rotation_asked", name, now, by)
         self._do(lambda connection: accounts.ask_rotation(connection, name), event)
 
     def revoke(self, name: ClientId, reason: str, now: float, by: str = "") -> tuple[OrderRow, ...]:
-        event = entries.about_client("revoked", name, now, by, reason=reason[: entries.MOST_WORDS])
-
-        def work(connection: Connection, done: list[AuditEvent]) -> tuple[OrderRow, ...]:
-            transitions.lock_open_runs(connection, name)
-            known, new = accounts.revoke(connection, name, reason, now)
-            ended = [] if known is None else transitions.end_orders_of(connection, known, now)
-            done += [event] if new else []
-            done += [entries.replied(row, reply, now) for row, reply in ended]
-            return tuple(row for row, _ in ended)
-
-        return self._write(work)
+        return self._write(partial(revoked, name=name, reason=reason, now=now, by=by))
 
     def add_key(self, key: ApiKey) -> bool:
         return self._do(lambda connection: accounts.add_key(connection, key), entries.key_made(key))
 
     def revoke_key(self, name: str, now: float, by: str = "") -> bool:
         return self._do(lambda connection: accounts.revoke_key(connection, name, now), entries.key_ended(name, now, by))
+
+    def catch_up(self, missing: Sequence[Entry], found: AuditEvent, known: int, tip: Tip | None = None) -> bool:
+        def whole(connection: Connection) -> bool:
+            done: list[AuditEvent] = []
+            for record in missing:
+                apply(connection, done, record)
+            audit.lock(connection)
+            if audit.caught_up(connection, missing, tip):
+                audit.append(connection, done)
+                return False
+            own = audit.splice(connection, missing, known, tip)
+            audit.append(connection, [*done, found], None if own else tip)
+            return True
+
+        return self._store.write(whole)
+
+    def confirm_restore(self, by: str, now: float) -> bool:
+        def work(connection: Connection, done: list[AuditEvent]) -> bool:
+            waits = audit.mark(connection).restored is not None
+            done += [confirmed(by, now)] if waits else []
+            return waits
+
+        return self._write(work)
 
     def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present) -> None:
         new, asked = tuple(runs), tuple(orders)
@@ -351,3 +378,30 @@ class SqlJournal:
         now = orders.bare(connection, order)
         assert now is not None, "orders are never removed"
         return now
+
+
+def revoked(
+    connection: Connection, done: list[AuditEvent], name: ClientId, reason: str, now: float, by: str
+) -> tuple[OrderRow, ...]:
+    """Revoke a client, and end its open orders; these."""
+    transitions.lock_open_runs(connection, name)
+    known, new = accounts.revoke(connection, name, reason, now)
+    ended = [] if known is None else transitions.end_orders_of(connection, known, now)
+    done += [entries.about_client("revoked", name, now, by, reason=reason[: entries.MOST_WORDS])] if new else []
+    done += [entries.replied(row, reply, now) for row, reply in ended]
+    return tuple(row for row, _ in ended)
+
+
+def apply(connection: Connection, done: list[AuditEvent], record: Entry) -> None:
+    """What a record of the witness says, done once more."""
+    name, at, by, details = ClientId(record.client), record.at, record.by, record.details
+    if record.kind == "enrolled":
+        accounts.spend(connection, str(details["invite"]), name)
+    elif record.kind == "key_ended" and accounts.revoke_key(connection, str(details["name"]), at):
+        done.append(entries.key_ended(str(details["name"]), at, by))
+    elif record.kind == "revoked":
+        revoked(connection, done, name, str(details["reason"]), at, by)
+    elif record.kind == "rotated" and (known := accounts.known(connection, name)) is not None:
+        keys, handover = keys_in(record), str(details["handover"])
+        if known.keys != keys and accounts.rekey(connection, name, known.sign_key, keys, handover):
+            done.append(entries.rotated(name, keys, at, handover))

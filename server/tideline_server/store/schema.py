@@ -64,6 +64,10 @@ clients = Table(
     text("reason"),
     flag("rotate"),
     plain("handovers"),
+    whole("session"),
+    text("session_id"),
+    seconds("session_began"),
+    *map(plain, ("doubles", "shut")),
     Index("clients_by_standing", "standing", "name"),
 )
 
@@ -257,6 +261,10 @@ audit = Table(
     *(Index(f"audit_by_{name}", name, "seq") for name in ("run", "client", "kind")),
 )
 audit_tip = Table("audit_tip", metadata, whole("id", key=True), whole("seq"), text("hash"))
+
+# The witness (engine.audit.witness): its records as they also lie beside the parts, and by what coordinators know its tips.
+witness = Table("witness", metadata, whole("seq", key=True), text("kind"), text("line"), Index("witness_by_kind", "kind", "seq"))
+witness_secret = Table("witness_secret", metadata, whole("id", key=True), text("secret"))
 
 # What a client pushed for the answer that it is sending.
 pushed = Table("pushed", metadata, text("digest", key=True), text("run", key=True), text("client", key=True))

@@ -19,7 +19,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (serving.coordinator, serving.agent, serving.doctor, serving.invite, access.login, access.logout):
+for command in (
+    serving.coordinator,
+    serving.agent,
+    serving.doctor,
+    serving.invite,
+    access.login,
+    access.logout,
+    maintenance.restored,
+):
     app.command()(command)
 groups = {"keys": access.keys, "run": runs.app, "site": site.app, "parts": maintenance.parts, "data": data.app}
 groups |= {"clients": access.clients, "audit": maintenance.audit, "tls": tls.app, "links": links.app}

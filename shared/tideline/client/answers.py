@@ -247,6 +247,20 @@ class ClientLine(TypedDict):
     reason: str
     fingerprint: str
     rotate: bool
+    doubles: list[str]
+
+
+class RestoredLine(TypedDict):
+    """What a restored database had forgotten."""
+
+    waiting: bool
+    lost: bool
+    at: float | None
+    warning: str
+    clients: list[str]
+    rotated: list[str]
+    keys: list[str]
+    invites: int
 
 
 class KeyLine(TypedDict):

@@ -15,10 +15,14 @@ FINGERPRINT_DIGITS = 32  # hexadecimal: 128 bits, for which nobody finds other k
 CALL, ROTATION, HANDOVER = b"tideline call 2", b"tideline rotation 2", b"tideline handover 1"
 
 
-def call_bytes(method: str, client: str, time_ms: int, request: bytes) -> bytes:
-    """What is signed of a call. method: its name in the service; request: the bytes of the first message as they are sent."""
+def call_bytes(method: str, client: str, time_ms: int, request: bytes, session: str = "") -> bytes:
+    """What is signed of a call. method: its name in the service; request: the bytes of the first message as they are sent.
+
+    session: the agent's start from which it is, if it names one.
+    """
     digest = hashlib.sha256(request).hexdigest()
-    return b"\n".join((CALL, method.encode(), client.encode(), str(time_ms).encode(), digest.encode()))
+    lines = (CALL, method.encode(), client.encode(), str(time_ms).encode(), digest.encode())
+    return b"\n".join((*lines, session.encode()) if session else lines)
 
 
 def rotation_bytes(client: str, sign_key: bytes, receive_key: bytes) -> bytes:

@@ -60,6 +60,8 @@ NEEDS: Mapping[str, Need] = {
     "PUT /weights/{digest}": Need(KeyRole.OPERATOR, "uploading weights"),
     "POST /clients/{name}/revoke": Need(KeyRole.ADMIN, "revoking an agent"),
     "POST /clients/{name}/rotate": Need(KeyRole.ADMIN, "having an agent change its keys"),
+    "GET /restored": Need(KeyRole.ADMIN, "seeing what a restore had forgotten"),
+    "POST /restored/confirm": Need(KeyRole.ADMIN, "confirming a restore"),
     "GET /audit": Need(KeyRole.ADMIN, "reading the audit log"),
     "GET /audit/tip": Need(KeyRole.ADMIN, "reading the audit log"),
     "GET /keys": Need(KeyRole.ADMIN, "listing the keys"),

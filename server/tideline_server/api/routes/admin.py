@@ -12,8 +12,9 @@ from tideline.core.settings import parse, setting
 from tideline.engine.audit import log
 from tideline.engine.audit.entries import KINDS
 from tideline.engine.coordinator.api_keys import LONGEST_SECONDS
+from tideline.engine.coordinator.witness import sentence
 from tideline.engine.model.accounts import ApiKey, KeyRole
-from tideline_server.api.models import AuditEntry, AuditTip, KeyLine, KeyMade, Whoami
+from tideline_server.api.models import AuditEntry, AuditTip, KeyLine, KeyMade, Restored, Whoami
 from tideline_server.api.openapi import body_of
 from tideline_server.api.requests.access import Asking, Keys
 from tideline_server.api.services import LONGEST, NAME, PAGED, After, Given, Limit, Name, Named, link_next
@@ -70,6 +71,28 @@ def revoke_key(keys: Keys, identity: Named, name: Name) -> KeyLine:
 def line(row: ApiKey) -> KeyLine:
     """A key as it is listed: without its hash, for which a line has no place."""
     return KeyLine(**vars(row) | {"role": row.role.value})
+
+
+restores = APIRouter(prefix="/restored", tags=["audit"])
+
+
+@restores.get("", summary="Show what a restored database had forgotten")
+def show_restored(services: Given) -> Restored:
+    """The revocations, new keys and used tokens that the witness beside the parts had kept, until an admin confirms."""
+    return restore_line(services.run_service.enrolment.witness.restored)
+
+
+@restores.post("/confirm", summary="Confirm a restore")
+def confirm_restored(services: Given, identity: Named) -> Restored:
+    """Ends the warnings. What is revoked stays so. Where records were lost, agents and keys are let in. 409 if none waits."""
+    return restore_line(services.run_service.enrolment.witness.confirm(identity.by))
+
+
+def restore_line(entry: log.Entry | None) -> Restored:
+    if entry is None:
+        return Restored(waiting=False)
+    shown = {name: entry.details[name] for name in ("lost", "clients", "rotated", "keys", "invites")}
+    return Restored(waiting=True, at=entry.at, warning=sentence(entry), **shown)
 
 
 audit = APIRouter(prefix="/audit", tags=["audit"])

@@ -41,10 +41,19 @@ class Revocation:
     reason: str = setting("", doc="sent to the client, and shown in the runs' results")
 
 
+@dataclass(frozen=True)
+class Approval:
+    """Which session of a doubled client goes on."""
+
+    session: str = setting("", doc="one of its `doubles`")
+
+
 EXAMPLES = {
     "named": {"summary": "For one site", "value": {"name": "hospital-a", "labels": {"country": "nl"}, "ttl_seconds": 3600}}
 }
 REASON = {"left": {"summary": "With a reason", "value": {"reason": "the site has left the project"}}}
+WITH_SESSION = body_of(Approval, {"doubled": {"summary": "Of a doubled one", "value": {"session": "13.5f0c1a9b"}}})
+WITH_SESSION["requestBody"]["required"] = False
 WITH_REASON = body_of(Revocation, REASON)
 WITH_REASON["requestBody"]["required"] = False
 
@@ -77,10 +86,15 @@ def invite_client(services: Given, identity: Named, body: Annotated[dict[str, An
     )
 
 
-@router.post("/clients/{name}/approve", summary="Approve a pending agent")
-def approve_client(services: Given, identity: Named, name: Name) -> ClientLine:
-    """The agent gets orders from now on. If it is approved already, nothing changes; 409 if it was revoked."""
-    return line(services.run_service.approve(name, identity.by))
+@router.post("/clients/{name}/approve", summary="Approve a pending agent", openapi_extra=WITH_SESSION)
+def approve_client(
+    services: Given, identity: Named, name: Name, body: Annotated[dict[str, Any] | None, Body()] = None
+) -> ClientLine:
+    """The agent gets orders from now on. If it is approved already, nothing changes; 409 if it was revoked.
+
+    Of a doubled one, `session` says which of `doubles` goes on; it is asked for new keys. 409 without it.
+    """
+    return line(services.run_service.approve(name, identity.by, parse(Approval, body or {}).session))
 
 
 @router.post("/clients/{name}/revoke", summary="Revoke an agent", openapi_extra=WITH_REASON)
@@ -110,5 +124,5 @@ def check_addresses(addresses: tuple[str, ...]) -> None:
 
 def line(client: Client) -> ClientLine:
     said = fingerprint(bytes.fromhex(client.keys.sign), bytes.fromhex(client.keys.receive))
-    shown = {"roles": list(client.roles), "labels": dict(client.labels), "standing": client.standing.value, "fingerprint": said}
-    return ClientLine(**vars(client) | shown)
+    lists = {"roles": list(client.roles), "labels": dict(client.labels), "doubles": list(client.doubles)}
+    return ClientLine(**vars(client) | lists | {"standing": client.standing.value, "fingerprint": said})

@@ -27,8 +27,11 @@ LoginUrl = Annotated[str, typer.Option("--url", envvar="TIDELINE_URL", help="The
 @remote
 def list_clients(connect: Connect, as_json: Json = False) -> None:
     """List the enrolled agents: standing, key fingerprint, roles, labels, and when each was last seen."""
+    from tideline.client.warnings import show_warnings
+
     with connect() as client:
         rows: list[ClientLine] = client.get("/clients")
+        show_warnings(client)
     if as_json:
         print_json(rows)
     elif rows:
@@ -39,15 +42,22 @@ def list_clients(connect: Connect, as_json: Json = False) -> None:
         for row in rows:
             if row["standing"] == "revoked":
                 typer.echo(f"{row['name']}: revoked on {utc(row['revoked'])}{': ' if row['reason'] else ''}{row['reason']}")
+            if row["standing"] == "doubled":
+                typer.echo(clean(doubled(row)))
     else:
         typer.echo("No agent is enrolled. Invite one: tideline invite --name NAME")
 
 
 @clients.command("approve")
 @remote
-def approve(connect: Connect, name: ClientName, as_json: Json = False) -> None:
-    """Let an agent work that was invited with --hold. First compare its fingerprint with the one in its log."""
-    change_client(connect, f"{quote(name, safe='')}/approve", None, as_json, "approved")
+def approve(
+    connect: Connect,
+    name: ClientName,
+    session: Annotated[str, typer.Option(help="Of a doubled agent: the session that goes on, as its log names it.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Let an agent work that was invited with --hold, or one session of a doubled one. First compare with what its log says."""
+    change_client(connect, f"{quote(name, safe='')}/approve", {"session": session} if session else None, as_json, "approved")
 
 
 @clients.command("revoke")
@@ -80,6 +90,16 @@ def client_cells(row: ClientLine) -> list[str]:
     standing = row["standing"] + (", new keys awaited" if row["rotate"] else "")
     cells = [row["name"], standing, row["fingerprint"], ", ".join(row["roles"]), labels]
     return [*cells, row["version"], utc(row["seen"])]
+
+
+def doubled(row: ClientLine) -> str:
+    """Which sessions there are of a doubled agent, and how one goes on."""
+    sessions = [each for each in row["doubles"] if each]
+    command = f"tideline clients approve {row['name']} --session SESSION"
+    return (
+        f"{row['name']}: two agents showed its keys, or one whose home is older than it was: sessions {', '.join(sessions)}. "
+        f"Stop the copy; the log of the right agent names its session, then: {command}"
+    )
 
 
 def utc(seconds: float) -> str:

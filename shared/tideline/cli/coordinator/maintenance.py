@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ import typer
 
 from tideline.cli.guard import TAMPERED, group_of, output, print_json
 from tideline.cli.options import Connect, Json, remote
+from tideline.client.answers import RestoredLine
 from tideline.client.output import clean, counted, day, size
 from tideline.core.errors import ConfigRefused
 
@@ -38,12 +39,14 @@ def verify(
 ) -> None:
     """Compute every hash of the log again. This machine remembers the last valid entry, and reports if one is gone or changed."""
     from tideline.client import audit as log
+    from tideline.client.warnings import show_warnings
 
     check_tip(tip, file)
     if file is not None:
         chain = log.verify_file(file, tip)
     else:
         with connect() as client:
+            show_warnings(client)
             chain = log.verify(client, forget)
     last, known = chain.tip, chain.before
     if file is not None:
@@ -125,6 +128,40 @@ def read_since(text: str) -> float | None:
     except ConfigRefused:
         todo = "Write a number and a unit, such as 90m, 2h or 7d, or a day such as 2030-01-31"
         raise ConfigRefused(f"--since is {text!r}", todo, path="--since") from None
+
+
+@remote
+def restored(
+    connect: Connect,
+    confirm: Annotated[
+        bool, typer.Option("--confirm", help="You have seen it: end the warnings, and let agents in again.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a database from a backup had forgotten and is in force again: revocations, new keys, used tokens."""
+    with connect() as client:
+        row: RestoredLine = client.get("/restored")
+        if confirm:
+            row = client.post("/restored/confirm")
+    output(row, as_json, "\n".join(restored_lines(row, confirm)))
+
+
+def restored_lines(row: RestoredLine, confirm: bool) -> Iterator[str]:
+    if not row["waiting"]:
+        yield "No restore of the database waits to be confirmed"
+        return
+    yield clean(row["warning"])
+    for what, names in (
+        ("agents revoked", row["clients"]),
+        ("API keys revoked", row["keys"]),
+        ("agents rekeyed", row["rotated"]),
+    ):
+        if names:
+            yield f"{what}: {clean(', '.join(names))}"
+    if row["lost"]:
+        yield "Revoke again whom you know to be revoked: tideline clients revoke NAME, tideline keys revoke NAME"
+    if confirm:
+        yield "Confirmed"
 
 
 @parts.command("gc")

@@ -13,6 +13,7 @@ from tideline.core.run import ClientId, plain_world
 from tideline.core.settings import Plain, plain
 from tideline.core.signing import fingerprint
 from tideline.engine.audit.log import BEGUN, AuditEvent
+from tideline.engine.audit.witness import CONFIRMED, RESTORED
 from tideline.engine.model.accounts import NAME, ApiKey, Client, Invite, Keys
 from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply, hashed
 from tideline.engine.model.runs import RunRow, Status
@@ -32,6 +33,7 @@ KINDS = (
     *(f"run_{Status.CANCELLED.value}", "round_closed", "asked_again"),
     *("reply_accepted", "reply_late", "reply_failed", "reply_refused", "sign_in_refused", "parts_swept"),
     *(PART_MENDED, "parts_verified"),
+    *(RESTORED, CONFIRMED, "doubled"),
 )
 
 
@@ -50,8 +52,10 @@ def enrolled(client: Client, token_hash: str) -> AuditEvent:
     return AuditEvent("enrolled", client.enrolled, client=client.name, details=details | {"standing": client.standing.value})
 
 
-def rotated(name: ClientId, keys: Keys, now: float) -> AuditEvent:
-    return AuditEvent("rotated", now, client=name, details={"keys": shown(keys)})
+def rotated(name: ClientId, keys: Keys, now: float, handover: str = "") -> AuditEvent:
+    """A client has new keys: all that is public of them, so that a restored database can take them again."""
+    details = {"keys": shown(keys), "sign": keys.sign, "receive": keys.receive, "handover": handover}
+    return AuditEvent("rotated", now, client=name, details=details)
 
 
 def roles_changed(name: ClientId, before: Iterable[str], roles: Iterable[str], now: float) -> AuditEvent:
@@ -64,6 +68,11 @@ def shown(keys: Keys) -> str:
         return fingerprint(bytes.fromhex(keys.sign), bytes.fromhex(keys.receive))
     except ValueError:
         return keys.sign[:HASH]
+
+
+def doubled(client: Client, now: float) -> AuditEvent:
+    """Two agents had a client's keys at once, or one whose home is older than it was."""
+    return AuditEvent("doubled", now, client=client.name, details={"sessions": list(client.doubles)})
 
 
 def about_client(kind: str, name: ClientId, now: float, by: str, **details: Plain) -> AuditEvent:

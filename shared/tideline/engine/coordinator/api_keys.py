@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused, NotFound, Refused, Unreachable
 from tideline.core.settings import nearest
 from tideline.engine.coordinator.idempotency import Identity
+from tideline.engine.coordinator.witness import Witness
 from tideline.engine.model.accounts import NAME, ApiKey, KeyRole
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
@@ -45,8 +46,9 @@ class ApiKeys:
     admins   hashes of the keys in files; None: no key is needed
     """
 
-    def __init__(self, journal: Journal, clock: Clock, admins: Collection[str] | None) -> None:
+    def __init__(self, journal: Journal, clock: Clock, admins: Collection[str] | None, witness: Witness | None = None) -> None:
         self._journal, self._clock, self._admins = journal, clock, admins
+        self._witness = witness or Witness(journal, clock)
         self._lock = threading.Lock()
         self._known: dict[str, ApiKey] = {}
         self._read_at: float | None = None
@@ -60,6 +62,7 @@ class ApiKeys:
         hashed, now = hash_of(key), self._clock.now()
         if any(hmac.compare_digest(hashed, admin) for admin in self._admins):
             return Caller(ADMIN, KeyRole.ADMIN, hashed)
+        self._witness.check()
         found = self._known.get(hashed)
         if not key.startswith(PREFIX) or (found is None and self._fresh(now, UNKNOWN_SECONDS)):
             raise unknown()
@@ -137,6 +140,7 @@ class ApiKeys:
             raise Refused(what, "Delete HOME/admin.key and start the coordinator again: it makes a new one")
         self._journal.revoke_key(name, self._clock.now(), by)
         self.forget()
+        self._witness.seal()
         known = self._journal.api_keys()
         found = [each for each in known if each.name == name]
         if not found:

@@ -6,34 +6,38 @@ import hashlib
 import hmac
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tideline.archive import sealing
-from tideline.core.errors import ConfigRefused, IdentityRefused, Malformed, NotFound, Refused
+from tideline.core.errors import ConfigRefused, IdentityRefused, Malformed, NotFound, Refused, Unreachable
 from tideline.core.run import ClientId, Role
 from tideline.core.settings import nearest
 from tideline.core.tokens import secret_of
 from tideline.engine.coordinator.idempotency import Identity
-from tideline.engine.model.accounts import NAME, Client, Invite, Keys, Standing
+from tideline.engine.coordinator.witness import Witness
+from tideline.engine.model.accounts import NAME, NO_SESSION, Client, Invite, Keys, Session, Standing, session_in
 from tideline.engine.model.transitions import revocation
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
 
 AHEAD_SECONDS = 2.0  # after which rows that are asked for are read again, beside the calls that go on with the old ones
 FRESH_SECONDS = 5.0  # for so long a client's row is good without a look at the journal, where another coordinator may change it
+LATE_SECONDS = 5.0  # for so long after an agent has started again, calls of its last start may still come
 MOST_VERSION, MOST_SECRET = 80, 4096  # characters that an applicant may bring; a whole token has fewer than 3000
 
 
 @dataclass(frozen=True)
 class Applicant:
-    """An agent that enrols or comes back. keys: proven by its signature."""
+    """An agent that enrols or comes back. keys: proven by its signature, of the time `signed`; session: that of its start."""
 
     name: str
     roles: tuple[str, ...]
     version: str
     keys: Keys
+    session: Session = NO_SESSION
+    signed: float = math.inf
 
 
 class Enrolment:
@@ -43,8 +47,10 @@ class Enrolment:
     client before it was changed, or meanwhile, counts no more. Nobody waits for the change of another.
     """
 
-    def __init__(self, journal: Journal, clock: Clock) -> None:
+    def __init__(self, journal: Journal, clock: Clock, witness: Witness | None = None) -> None:
         self.journal, self.clock = journal, clock
+        self.witness = witness or Witness(journal, clock)
+        self.noticed: Callable[[Client], object] = lambda client: None  # hears of each client that is doubled from now on
         self._turn = threading.Lock()  # never held while the journal is asked
         self._reading = threading.Lock()  # one reads everybody's rows for all who want them
         self._known: dict[ClientId, Client | None] = {}  # None: changed here since it was read
@@ -108,6 +114,7 @@ class Enrolment:
         with self._changing(client.name):
             if not self.journal.enrol(invite.token_hash, client):
                 raise IdentityRefused("The token or the name was taken a moment ago", "Ask for a new token")
+        self.witness.seal()
         return client
 
     def fitting(self, token: str, who: Applicant) -> Invite:
@@ -124,8 +131,35 @@ class Enrolment:
     def again(self, known: Client, who: Applicant) -> Client:
         """An enrolled agent that came back."""
         self.same(known, who)
+        if self.witness.behind:
+            self.witness.seal()
         self.journal.saw(known.name, self.clock.now(), who.version, who.roles)
-        return self.read(known.name)
+        return self.in_session(self.read(known.name), who.session, who.signed)
+
+    def in_session(self, known: Client, session: Session, signed: float) -> Client:
+        """A client that calls from a session of its agent; another than the last may show that it is doubled.
+
+        signed: when it was signed. What an agent sent before it was killed may come after its next start: it is put off, as
+        Unreachable. Raises IdentityRefused for a session that was not let go on.
+        """
+        if session == known.current:
+            return known
+        if session.id and session.id in known.shut:
+            what = f"Another agent with the keys of {known.name!r} was let go on, and this session {session} was not"
+            raise IdentityRefused(what, "This home is a copy, or an old one: enrol under another name, with a home of its own")
+        if session.count < known.session and signed < known.session_began + LATE_SECONDS:
+            raise Unreachable(f"A later session of {known.name!r} has begun", "If that is another agent, both are held soon")
+        with self._changing(known.name):
+            new = self.journal.begin_session(known.name, session, self.clock.now())
+        found = self.read(known.name)
+        if new:
+            self.noticed(found)
+        return found
+
+    def doubled(self) -> int:
+        """How many clients are doubled, as it was a short while ago."""
+        self._refresh()
+        return sum(each is not None and each.standing is Standing.DOUBLED for each in tuple(self._known.values()))
 
     def same(self, known: Client, who: Applicant) -> None:
         """Raises IdentityRefused for an agent that is not the one that enrolled, or that was revoked."""
@@ -143,6 +177,7 @@ class Enrolment:
         with self._changing(known.name):
             if not self.journal.rekey(known.name, known.sign_key, keys, self.clock.now(), handover):
                 raise IdentityRefused(f"The keys of {known.name!r} were changed a moment ago", "Start the agent again")
+        self.witness.seal()
 
     # Who calls
 
@@ -213,11 +248,22 @@ class Enrolment:
 
     # What users decide
 
-    def approve(self, name: str, by: str = "") -> Client:
-        """Let a pending client work; one that is approved stays so. Raises NotFound, Refused for a revoked one."""
+    def approve(self, name: str, by: str = "", session: str = "") -> Client:
+        """Let a pending client work, or one session of a doubled one; one that is approved stays so.
+
+        Raises NotFound, Refused for a revoked one, and for a doubled one without one of its sessions.
+        """
         known = self.find_admitted(name)
+        chosen = session_in(session)
+        if known.standing is Standing.DOUBLED and (not session or chosen is None or session not in known.doubles):
+            each = " or ".join(f"tideline clients approve {name} --session {it}" for it in known.doubles if it)
+            what = f"{name} is doubled: which of its sessions is to go on is not said"
+            raise Refused(what, f"Find it in the log of the agent that is the right one, then: {each}")
         with self._changing(known.name):
-            self.journal.approve(known.name, by, self.clock.now())
+            if chosen is not None and known.standing is Standing.DOUBLED:
+                self.journal.let_on(known.name, chosen, by, self.clock.now())
+            else:
+                self.journal.approve(known.name, by, self.clock.now())
         return self.find(name)
 
     def revoke(self, name: str, reason: str, by: str = "") -> tuple[Client, tuple[str, ...]]:
@@ -225,6 +271,7 @@ class Enrolment:
         known = self.find(name)
         with self._changing(known.name):
             ended = self.journal.revoke(known.name, " ".join(reason.split())[:1000], self.clock.now(), by)
+        self.witness.seal()
         return self.find(name), tuple(dict.fromkeys(str(order.run) for order in ended))
 
     def ask_rotation(self, name: str, by: str = "") -> Client:
@@ -260,17 +307,28 @@ def newcomer(invite: Invite, who: Applicant, now: float) -> Client:
         sign_key=who.keys.sign,
         receive_key=who.keys.receive,
         standing=Standing.PENDING if invite.hold else Standing.APPROVED,
+        session=who.session.count,
+        session_id=who.session.id,
+        session_began=now,
     )
 
 
 def admitted(known: Client) -> Client:
-    """A client that may work. Raises IdentityRefused for one that is pending or revoked."""
+    """A client that may work. Raises IdentityRefused for one that is pending or revoked, Unreachable for one that is doubled."""
     if known.standing is Standing.REVOKED:
         raise barred(known)
+    if known.standing is Standing.DOUBLED:
+        raise held(known)
     if known.standing is Standing.PENDING:
         what = f"{known.name!r} waits for approval"
         raise IdentityRefused(what, f"Compare its fingerprint, then: tideline clients approve {known.name}")
     return known
+
+
+def held(known: Client) -> Unreachable:
+    """What an agent waits out: it goes on as it is, once somebody has decided."""
+    what = f"{known.name!r} is held: two agents show its keys, or one whose home is older than it was"
+    return Unreachable(what, "Ask whoever runs the coordinator which one goes on (tideline clients list); stop the other one")
 
 
 def barred(known: Client) -> IdentityRefused:

@@ -13,6 +13,7 @@ from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
 from tideline.engine.coordinator.history import next_attempt
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
 from tideline.engine.coordinator.rehearsals import Child, comparing, laid_out, placed, request_of
+from tideline.engine.coordinator.witness import Witness
 from tideline.engine.model.accounts import Client, Keys, Standing
 from tideline.engine.model.brief import check_room
 from tideline.engine.model.experiment import (
@@ -39,17 +40,26 @@ CANCELLED, RESUMED = "cancelled by a person", "resumed by a person"
 class RunService:
     """The service for users. What an earlier try of a request has done, a later one of the same identity leaves.
 
-    here  whether a part's bytes are in the store: asked of weights that a run names
+    here     whether a part's bytes are in the store: asked of weights that a run names
+    witness  what outlives a restore of the journal
     """
 
-    def __init__(self, journal: Journal, compute: Compute, bell: Bell, clock: Clock, here: Present = all_present) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        compute: Compute,
+        bell: Bell,
+        clock: Clock,
+        here: Present = all_present,
+        witness: Witness | None = None,
+    ) -> None:
         self.journal, self.compute, self.bell, self.clock, self.here = journal, compute, bell, clock, here
-        self.enrolment = Enrolment(journal, clock)
+        self.enrolment = Enrolment(journal, clock, witness)
         self.invite, self.invited = self.enrolment.invite, self.enrolment.invited
 
-    def approve(self, name: str, by: str = "") -> Client:
-        """Let a pending client work. Raises NotFound, Refused."""
-        client = self.enrolment.approve(name, by)
+    def approve(self, name: str, by: str = "", session: str = "") -> Client:
+        """Let a pending client work, or one session of a doubled one. Raises NotFound, Refused."""
+        client = self.enrolment.approve(name, by, session)
         self.bell.ring(f"client:{name}")
         return client
 

@@ -13,11 +13,15 @@ NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a client, of an AP
 
 
 class Standing(StrEnum):
-    """What a client may do. A pending one waits for approval; a revoked one is admitted again by an invitation only."""
+    """What a client may do. A pending one waits for approval; a revoked one is admitted again by an invitation only.
+
+    A doubled one waits, too: two agents had its keys at once, or one whose home is older than it was.
+    """
 
     PENDING = "pending"
     APPROVED = "approved"
     REVOKED = "revoked"
+    DOUBLED = "doubled"
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,35 @@ class Peer:
 
 
 @dataclass(frozen=True)
+class Session:
+    """One start of an agent. count: how many starts its home has seen; id: random, so that two of one count are not the same."""
+
+    count: int = 0
+    id: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.count}.{self.id}" if self.id else ""
+
+
+NO_SESSION = Session()
+SESSION = re.compile(r"([0-9]{1,9})\.([0-9a-f]{8})")
+
+
+def session_in(text: str) -> Session | None:
+    """A session from its text; the empty text is none, and None what no session is called."""
+    found = SESSION.fullmatch(text)
+    return Session(int(found[1]), found[2]) if found else None if text else NO_SESSION
+
+
+@dataclass(frozen=True)
 class Client:
     """An enrolled agent. `roles` are those that its owner allows.
 
     rotate     whether it is asked for new keys
     handovers  how it came to its keys from those that it enrolled with
+    session, session_id, session_began   the start of the agent that is served
+    doubles    of a doubled one: the sessions that showed up, as texts
+    shut       the ids of sessions that were not let go on
     """
 
     name: ClientId
@@ -77,6 +105,15 @@ class Client:
     reason: str = ""
     rotate: bool = False
     handovers: tuple[Handover, ...] = ()
+    session: int = 0
+    session_id: str = ""
+    session_began: float = 0.0
+    doubles: tuple[str, ...] = ()
+    shut: tuple[str, ...] = ()
+
+    @property
+    def current(self) -> Session:
+        return Session(self.session, self.session_id)
 
     @property
     def keys(self) -> Keys:

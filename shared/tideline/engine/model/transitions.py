@@ -10,11 +10,12 @@ from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.phase import WEIGHT_OF
 from tideline.core.run import EMPTY, Digest
 from tideline.core.settings import Plain, plain
-from tideline.engine.model.accounts import Client, Handover, Keys
+from tideline.engine.model.accounts import Client, Handover, Keys, Session, Standing, session_in
 from tideline.engine.model.orders import Failure, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, Lease, RunRow
 from tideline.engine.ports.journal import Advance
 
+MOST_DOUBLES = 8  # sessions of a client that are named at once
 MOST_HANDOVERS = 64  # of a client that are kept
 REMEMBERED_SECONDS = 86400.0  # for so long it is known that a part was dropped
 
@@ -71,6 +72,31 @@ def rekeyed(known: Client, keys: Keys, handover: str = "") -> Client:
     # Without a signature the line is cut: an owner must say that the new keys are right.
     handovers = (*before, Handover(keys, handover))[-MOST_HANDOVERS:] if handover else ()
     return replace(changed, handovers=handovers)
+
+
+def sessioned(known: Client, session: Session, now: float) -> Client:
+    """A client's row once a session has shown itself. One that does not count further than the last is a double."""
+    if session == known.current or str(session) in known.doubles:
+        return known
+    if known.standing is Standing.DOUBLED or session.count <= known.session:
+        named = dict.fromkeys((*(known.doubles or (str(known.current),)), str(session)))
+        return replace(known, standing=Standing.DOUBLED, doubles=tuple(named)[-MOST_DOUBLES:])
+    return replace(known, session=session.count, session_id=session.id, session_began=now)
+
+
+def let_on(known: Client, session: Session, now: float) -> Client:
+    """A doubled client of which one session goes on: it makes new keys, which the others do not have."""
+    others = [found.id for each in known.doubles if (found := session_in(each)) is not None and found != session]
+    return replace(
+        known,
+        standing=Standing.APPROVED,
+        session=session.count,
+        session_id=session.id,
+        session_began=now,
+        doubles=(),
+        shut=(*known.shut, *others)[-MOST_DOUBLES:],
+        rotate=True,
+    )
 
 
 def day(seconds: float) -> str:

@@ -10,7 +10,8 @@ from tideline.core.handle import AnyHandle
 from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Roster, RunId
 from tideline.core.settings import Plain
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
-from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys
+from tideline.engine.audit.witness import Mark
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session
 from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import Event, Headline, Lease, RoundRow, RunRow, Status, Tally
 from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
@@ -251,6 +252,12 @@ class Accounts(Protocol):
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
         """Approve a pending client. False if it is not pending."""
 
+    def begin_session(self, name: ClientId, session: Session, now: float) -> bool:
+        """Note a client's session (`transitions.sessioned`). Whether this made it doubled."""
+
+    def let_on(self, name: ClientId, session: Session, by: str, now: float) -> bool:
+        """Let one session of a doubled client go on, and ask it for new keys. False if it is not doubled, or not by this one."""
+
     def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
         """Note that a client is asked for new keys."""
 
@@ -344,7 +351,27 @@ class AuditLog(Protocol):
         """The last entry of the audit log."""
 
 
-class Journal(Runs, Accounts, PartRecords, Idempotency, AuditLog, Protocol):
+class Witnessed(Protocol):
+    """The witness (engine.audit.witness): what is witnessed is written in the transaction of the audit event itself."""
+
+    def witness_mark(self) -> Mark:
+        """How far the witness goes, and whether a restore waits to be confirmed."""
+
+    def witness(self, after: int = 0) -> tuple[Entry, ...]:
+        """The records with a higher number, in order."""
+
+    def catch_up(self, missing: Sequence[Entry], found: AuditEvent, known: int, tip: Tip | None = None) -> bool:
+        """Apply the records that this database lacks, behind the number up to which it agrees, and write what was found.
+
+        Own records behind that number follow them. tip: that of an agent, where nobody has the records up to it. False, and
+        nothing is written, if that was done before.
+        """
+
+    def confirm_restore(self, by: str, now: float) -> bool:
+        """Note that an admin has seen the restore. False if none waits for that."""
+
+
+class Journal(Runs, Accounts, PartRecords, Idempotency, AuditLog, Witnessed, Protocol):
     """The truth. Each method is one transaction; a value that it returns is a snapshot.
 
     What is done by a method stands in the audit log, written in the same transaction. `by` and `now` are for the log: the name

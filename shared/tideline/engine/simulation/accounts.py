@@ -13,8 +13,8 @@ from tideline.core.settings import Plain
 from tideline.engine.audit import entries
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip, chained
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS, free, overtaken
-from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Standing
-from tideline.engine.model.transitions import rekeyed
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, Standing
+from tideline.engine.model.transitions import let_on, rekeyed, sessioned
 from tideline.engine.ports.journal import Answer, IdempotencyRecord
 from tideline.engine.simulation.history import History
 
@@ -107,7 +107,7 @@ class MemoryAccounts:
             if known is None or known.sign_key != before:
                 return False
             self._clients[name] = rekeyed(known, keys, handover)
-            self.record([entries.rotated(name, keys, now)])
+            self.record([entries.rotated(name, keys, now, handover)])
             return True
 
     def approve(self, name: ClientId, by: str = "", now: float = 0.0) -> bool:
@@ -117,6 +117,25 @@ class MemoryAccounts:
                 return False
             self._clients[name] = replace(known, standing=Standing.APPROVED)
             self.record([entries.about_client("approved", name, now, by)])
+            return True
+
+    def begin_session(self, name: ClientId, session: Session, now: float) -> bool:
+        with self._lock:
+            known = self._clients.get(name)
+            if known is None:
+                return False
+            after = self._clients[name] = sessioned(known, session, now)
+            new = after.standing is not known.standing
+            self.record([entries.doubled(after, now)] if new else [])
+            return new
+
+    def let_on(self, name: ClientId, session: Session, by: str, now: float) -> bool:
+        with self._lock:
+            known = self._clients.get(name)
+            if known is None or known.standing is not Standing.DOUBLED or str(session) not in known.doubles:
+                return False
+            self._clients[name] = let_on(known, session, now)
+            self.record([entries.about_client("approved", name, now, by, session=str(session))])
             return True
 
     def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:

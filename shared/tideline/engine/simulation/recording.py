@@ -18,8 +18,9 @@ Call = tuple[str, Mapping[str, Any]]  # a method's name, and its arguments
 WRITES = (
     *("create", "create_once", "set_status", "reopen", "advance", "claim", "renew", "release", "answer", "reissue"),
     *("beat", "beat_all", "hold", "event", "add_invite", "enrol", "saw", "saw_all", "rekey", "approve", "ask_rotation"),
+    *("begin_session", "let_on"),
     *("revoke", "add_key", "revoke_key", "used_key", "add_parts", "held", "collect", "adopt", "marker", "reserve"),
-    *("choose", "conclude", "leave"),
+    *("choose", "conclude", "leave", "catch_up", "confirm_restore"),
 )
 ASKS = ("here", "drop")  # arguments that are functions: whoever makes a call again has nothing to ask
 MANY = (Iterable, Sequence, Collection)

@@ -42,6 +42,7 @@ def upgrade() -> None:
     totals()
     parts()
     audit()
+    witness()
 
 
 def accounts() -> None:
@@ -77,6 +78,10 @@ def accounts() -> None:
         text("reason"),
         flag("rotate"),
         plain("handovers"),
+        whole("session"),
+        text("session_id"),
+        seconds("session_began"),
+        *map(plain, ("doubles", "shut")),
     )
     op.create_index("clients_by_standing", "clients", ["standing", "name"])
 
@@ -234,3 +239,11 @@ def audit() -> None:
     op.bulk_insert(tip, [{"id": 1, "seq": 1, "hash": entry["hash"]}])
     for statement in SQLITE_TRIGGERS if op.get_bind().dialect.name == "sqlite" else POSTGRES_TRIGGERS:
         op.execute(statement)
+
+
+def witness() -> None:
+    """What a restore must not forget, and the secret by which tips are known that agents show."""
+    op.create_table("witness", whole("seq", key=True), text("kind"), text("line"))
+    op.create_index("witness_by_kind", "witness", ["kind", "seq"])
+    secret = op.create_table("witness_secret", whole("id", key=True), text("secret"))
+    op.bulk_insert(secret, [{"id": 1, "secret": secrets.token_hex(32)}])
