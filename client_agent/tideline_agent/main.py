@@ -336,7 +336,8 @@ class AgentLoop:
         for each in older:
             each.over.wait()
         try:
-            if not working.given_up.is_set():
+            # Orders that came at once were let through before any of them was written down, and counted.
+            if not working.given_up.is_set() and not self.held.holds(order):
                 self.answer(working)
         except Unreachable as error:
             log.warning("order_left", order=order.id, reason=str(error))

@@ -18,9 +18,11 @@ from tests.acceptance.test_stalls import CONTENT, DIGEST, FILES, HALF, ORDER, Mu
 from tideline.archive.parts import MemoryParts
 from tideline.core.errors import Cancelled
 from tideline.core.run import ClientId
+from tideline.engine.model.orders import Hold
 from tideline.engine.simulation.adapters import MemoryVault
 from tideline.engine.site.agent import Agent
 from tideline_agent import main
+from tideline_agent.home.held import HeldOrders
 from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink
 from tideline_agent.link.grpc_link import Away
@@ -88,14 +90,14 @@ def test_a_transfer_ends_with_its_order(way: str) -> None:
 
 
 @contextlib.contextmanager
-def working(home: Path, coordinator: FalseCoordinator) -> Iterator[list[Entry]]:
+def working(home: Path, coordinator: FalseCoordinator, held: HeldOrders | None = None) -> Iterator[list[Entry]]:
     """An agent's loop beside a coordinator, and the notes that it makes of its work."""
     told: list[Entry] = []
     witness = Witness(lambda order, note: told.append((order, note)), home)
     link, vault = calling(coordinator.port), MemoryVault(lambda run: MemoryParts())
     pool = TrainerPool(home, home, "tideline.algorithms:METHODS", "cpu")
     agent = Agent(ClientId("ann"), link, vault, pool, log=order_log(witness, AgentMetrics("test")))
-    loop = AgentLoop(agent, link, pool, link.stop, 2, Rotation(link, home), witness)
+    loop = AgentLoop(agent, link, pool, link.stop, 2, Rotation(link, home), witness, held=held or HeldOrders())
     thread = threading.Thread(target=loop.run)
     thread.start()
     try:
@@ -211,3 +213,13 @@ def test_only_so_many_parts_are_named(
         beats(coordinator, set())
         coordinator.orders.put(order("small", "run-2"))
         beats(coordinator, {"small"})
+
+
+def test_an_order_is_held_to_the_quotas_when_its_turn_comes(tmp_path: Path, coordinator: FalseCoordinator) -> None:
+    """Of orders that come at once, all are let through before any is counted: what an earlier one spent is seen by the later."""
+    answers = iter([None])
+    late = HeldOrders(lambda order: next(answers, Hold.QUOTA))
+    with working(tmp_path, coordinator, late):
+        coordinator.orders.put(order("first"))
+        seen = (coordinator.beats.get(timeout=PATIENCE) for _ in range(40))
+        assert next((dict(beat.held) for beat in seen if beat.held), {}) == {"first": "quota"}

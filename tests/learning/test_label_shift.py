@@ -31,15 +31,15 @@ def as_said(order: Any, memory: Any, site: Site, x: Tensor) -> Tensor:
     return nn.functional.one_hot(x[:, 0].long(), 3).float()
 
 
-def counted(x: list[int], y: list[int] | None) -> list[int]:
-    """What a site of these rows sends."""
+def counted(x: list[int], y: list[int] | None, least: int = 1) -> list[int]:
+    """What a site of these rows sends. least: rows of a class, below which its owner lets nothing be told of it."""
     rows = Data(
         MemoryRows(torch.tensor(x).float().view(-1, 1)),
         None if y is None else torch.tensor(y),
         torch.zeros(len(x)).long(),
         ("d",),
     )
-    site = Site(None, WORLD, ClientId("anna"), Role.TARGET, rows, 1, torch.Generator())
+    site = Site(None, WORLD, ClientId("anna"), Role.TARGET, rows, 1, torch.Generator(), least_per_class=least)
     step = label_shift(offer, as_said, keeps=Nothing).step
     assert step is not None
     found: list[int] = step.run(Nothing(), Nothing(), site).message.counts.tolist()
@@ -54,6 +54,12 @@ def test_rows_are_counted_by_label_or_else_by_prediction(classes: list[int], tim
     expected = [rows.count(k) for k in range(3)]
     assert counted(rows, None) == expected
     assert counted([0] * len(rows), rows) == expected
+
+
+def test_of_a_class_with_few_rows_no_count_is_told() -> None:
+    """By labels, and by predictions."""
+    rows = [0, 0, 0, 1, 2, 2]
+    assert counted(rows, None, least=2) == counted([0] * 6, rows, least=2) == [3, 0, 2]
 
 
 def told(**counts: list[int]) -> Any:

@@ -42,6 +42,14 @@ def read_rows(before: dict[str, Tensor], after: dict[str, Tensor]) -> Tensor:
     return between[seen] / by[seen, None]
 
 
+def read_rows_of_units(before: dict[str, Tensor], after: dict[str, Tensor]) -> Tensor:
+    """What single units' updates say of the rows that they were active for: (m, inputs)."""
+    weight, bias = FIRST
+    moved, by = (after[weight] - before[weight]).double(), (after[bias] - before[bias]).double()
+    seen = by.abs() > 1e-7
+    return moved[seen] / by[seen, None]
+
+
 def recovered(rows: Tensor, guesses: Tensor) -> int:
     """Of how many rows (n, inputs) a guess is nearer than the nearest other row."""
     if not len(guesses):

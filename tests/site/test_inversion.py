@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from tests.site.inversion import ATTACK, crafted, read_rows, recovered
+from tests.site.inversion import ATTACK, crafted, read_rows, read_rows_of_units, recovered
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging import State
 from tideline.archive.reader import decode
@@ -89,6 +89,28 @@ def test_numbers_to_normalise_by_are_brought_as_well() -> None:
     federation = Federation(METHODS, {"anna": SimSite(lambda world, role: Rows(), rules=SiteRules())})
     run = federation.start({"method": "fedavg", "world": shifted, "roster": {"anna": "source"}, "config": {"rounds": 1}})
     assert "normalised by numbers of the run's user" in federation.run(run)["cause"]
+
+
+def of_the_last_batch(rules: SiteRules) -> tuple[dict[str, Any], Tensor]:
+    """An attack with drawn weights: each step undoes those before it, and the last mini-batch has two rows."""
+    federation = Federation(METHODS, {"anna": SimSite(lambda world, role: Rows(), rules=rules)})
+    config = {"batch": ROWS - 2, "rate": 0.1, "mu": 10.0, "momentum": 0.0, "weight_decay": 0.0}
+    given = {"method": "fedprox", "world": {**WORLD, "normalise": "none"}, "roster": {"anna": "source"}}
+    ended = [federation.run(federation.start({**given, "config": {**config, "rounds": rounds}})) for rounds in (0, 1)]
+    if ended[1]["status"] != "completed":
+        return ended[1], torch.empty(0, 10)
+    before, after = (decode(State, each["state_digest"], federation.parts).model for each in ended)
+    return ended[1], read_rows_of_units(before, after)
+
+
+def test_the_last_mini_batch_is_not_all_that_an_answer_is_made_of() -> None:
+    """Where nothing is bound, its two rows are read to four digits; by the default policy, the run stalls."""
+    rows = Rows().x.double()
+    _, guesses = of_the_last_batch(FREE)
+    assert int((torch.cdist(rows, guesses).amin(dim=1) < 1e-4).sum()) == 2
+    result, guesses = of_the_last_batch(SiteRules())
+    assert "config.rate x config.mu is 1: an answer would be made of its last mini-batches" in result["cause"]
+    assert not len(guesses)
 
 
 def test_the_world_of_the_attack() -> None:

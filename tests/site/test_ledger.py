@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tideline.core.errors import ChainBroken
+from tideline.core.errors import ChainBroken, StorageFull
 from tideline.core.run import Digest, RunId
 from tideline.engine.ports.ledger import Spent
 from tideline_agent.home.ledger import FILE, KNOWN, FileLedger, entries
@@ -94,3 +94,18 @@ def test_a_summary_of_another_file_is_not_believed(tmp_path: Path) -> None:
     (tmp_path / FILE).unlink()
     again = FileLedger(tmp_path)
     assert again.word(ONE) is None and list(entries(tmp_path)) == []
+
+
+def test_a_ledger_that_was_taken_away_is_said(tmp_path: Path) -> None:
+    """So that an order fails with its reason, and the agent works again once the file is back."""
+    made, elsewhere = FileLedger(tmp_path), tmp_path / "elsewhere"
+    made.record("declined", run=ONE)
+    (tmp_path / FILE).rename(elsewhere)
+    with pytest.raises(StorageFull, match="cannot be written: No such file"):
+        made.word(ONE)
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(StorageFull, match="cannot be written"):
+        made.record("reply", run=ONE, bytes=1)
+    (tmp_path / FILE).rmdir()
+    elsewhere.rename(tmp_path / FILE)
+    assert made.word(ONE) is False

@@ -97,21 +97,25 @@ class FileLedger:
     def _seen(self) -> Known:
         """All that stands in the file now: a command may have written the owner's word meanwhile."""
         with self._lock:
-            if self.path.stat().st_size != self._known.offset:
+            try:
+                size = self.path.stat().st_size
+            except OSError as error:
+                raise away(self.path, error) from error
+            if size != self._known.offset:
                 with self._open() as file:
                     self._catch_up(file)
             return self._known
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[IO[bytes]]:
-        """The file, locked against other processes."""
+        """The file, locked against other processes. Raises StorageFull where there is no room, or no file that can be written."""
         try:
             with self.path.open("a+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 yield file
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise
+                raise away(self.path, error) from error
             what = f"No room for an entry in {self.path}, and nothing leaves this site without one"
             raise StorageFull(what, "Free disk space at the site") from error
 
@@ -152,6 +156,12 @@ class FileLedger:
         with room(temporary):
             temporary.write_text(json.dumps({**asdict(self._known), "begun": sorted(self._known.begun)}))
         temporary.replace(self._resume)
+
+
+def away(path: Path, error: OSError) -> StorageFull:
+    """What an agent says whose ledger was taken away, or lies on a disk that has become read-only."""
+    what = f"The ledger {path} cannot be written: {error.strerror}, and nothing leaves this site without an entry"
+    return StorageFull(what, "Bring the file back, and let the agent's user write it")
 
 
 def resumed(path: Path, resume: Path) -> Known:

@@ -127,7 +127,8 @@ class Site(Generic[C_co]):
     `round` counts this phase's earlier exchanges from 1. `fetch(handle, like)` gives the value of a handle of the order; `like`
     is the record that its fields declared as `like NAME` are held to. One value is mapped at a time, if the step holds no more.
     `normalised_by` is what the rows are normalised by where that was found in the run; steps have no use for it.
-    `least_per_class`: of a class with fewer labelled rows here, nothing that is told class by class may tell.
+    `least_per_class`: of a class with fewer labelled rows here, nothing that is told class by class may tell. `least_rows`: the
+    rows that each training is of at least, also where a step chooses among those that are here.
     """
 
     config: C_co
@@ -147,6 +148,7 @@ class Site(Generic[C_co]):
     normalised_by: Record | None = None
     source_shares: Tensor | None = None
     least_per_class: int = 1
+    least_rows: int = 1
 
 
 @dataclass(frozen=True)

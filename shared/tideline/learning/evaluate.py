@@ -299,7 +299,8 @@ def label_shift(offer: Offer[S, C, Nothing], predict: Predict[Nothing, M, C], *,
         y = site.data.y
         if y is None:
             y = torch.cat([predict(order, memory, site, x).argmax(1).cpu() for x in site.data.x.parts(ROWS)])
-        return Outcome(Classes(torch.bincount(y, minlength=site.world.classes)), memory)
+        counts = torch.bincount(y, minlength=site.world.classes)
+        return Outcome(Classes(counts * (counts >= site.least_per_class)), memory)
 
     step = Step(name=SHIFT_NAME, run=count, takes=Nothing, keeps=keeps, gives=Classes, metrics=())
     return Phase(SHIFT_NAME, step, ask=offer, fold=fold_shift)

@@ -15,6 +15,7 @@ from torch import Generator, Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from tideline.core.errors import PolicyRefused
 from tideline.core.rows import Rows, as_rows
 from tideline.core.step import Data, Site, no_tick
 from tideline.learning.early_stopping import BestEpoch
@@ -113,9 +114,11 @@ def fit_at(
     """`fit` at a site: on its training rows, or on `data`, with its generator, device and progress.
 
     patience: if not 0, so many epochs without a better loss on the site's validation rows end it, and the weights of the best
-    epoch stay (`early_stopping`); of no effect where these rows have no labels.
+    epoch stay (`early_stopping`); of no effect where these rows have no labels. Raises PolicyRefused for rows that are fewer
+    than the site's owner lets an answer be made of.
     """
     rows, rng, device, tick = site.data if data is None else data, site.rng, site.device, site.tick
+    check_least(len(rows), site.least_rows)
     many = {"epochs": epochs, "batch": batch, "steps": steps, "least": least}
     held = site.validation
     stopping = None
@@ -126,6 +129,14 @@ def fit_at(
     if stopping:
         stopping.restore()
     return mean
+
+
+def check_least(rows: int, least: int) -> None:
+    """Raises PolicyRefused where a step would train on too few of a site's rows, such as a share that a run's settings choose."""
+    if rows < least:
+        what = f"The owner of this site does not allow it: to train on {rows} of its rows, which are fewer than {least}"
+        todo = "Choose settings that leave more rows, or ask the site's owner: [least] rows in the site's policy file"
+        raise PolicyRefused(what, todo, rules=["[least] rows"])
 
 
 def descend(net: nn.Module, loss: Loss, x: Tensor, y: Tensor, optimiser: Optimizer, clip: float) -> float:

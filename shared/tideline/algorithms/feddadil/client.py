@@ -12,7 +12,7 @@ from tideline import nets
 from tideline.algorithms.averaging.messages import Model, Trained
 from tideline.algorithms.feddadil import messages
 from tideline.algorithms.feddadil.messages import Heads, Mine, Moments
-from tideline.core.errors import StepFailed
+from tideline.core.errors import PolicyRefused, StepFailed
 from tideline.core.record import Nothing
 from tideline.core.rows import Rows
 from tideline.core.run import Role, World
@@ -33,7 +33,8 @@ ENOUGH = 10  # rows of a class below which its moments are not sent: they would 
 
 
 def prepare(config: Config, site: Site[Config]) -> Mine:
-    """alpha = 1/K, and, where data are features already, the features."""
+    """alpha = 1/K, and, where data are features already, the features. Raises PolicyRefused for points that show single rows."""
+    check_steps(config, site.least_rows)
     blank = Mine(
         z=torch.zeros(0, 0),
         y=torch.zeros(0, dtype=torch.int64),
@@ -51,6 +52,17 @@ def prepare(config: Config, site: Site[Config]) -> Mine:
         picture={},
     )
     return blank if config.encoder_rounds else with_features(blank, flat(site.data.x), site)
+
+
+def check_steps(config: Config, least: int) -> None:
+    """Raises PolicyRefused for plain gradients, where a site's owner lets nothing be told that is made of single rows.
+
+    Exact transport matches each point to a row or few, and a plain step moves it towards them by a share that is known.
+    """
+    if least > 1 and config.optimiser == "sgd":
+        what = "The owner of this site does not allow it: with config.optimiser sgd each point of an atom shows single rows"
+        todo = "Use optimiser adam, or ask the site's owner: [least] rows = 1 in the site's policy file"
+        raise PolicyRefused(what, todo, rules=["[least] rows"])
 
 
 def blank_heads(h: int, classes: int, d: int) -> Heads:

@@ -60,7 +60,9 @@ def sums(order: Nothing, memory: Nothing, site: Site[GaussianHeads]) -> Outcome[
     """Counts, sums and products of classes with `least_rows` rows, or as many as the site's owner wants."""
     y, K, d = site.data.y, site.world.classes, nets.width(site.world)
     assert y is not None, "only labelled sites are asked"
-    there = torch.bincount(y, minlength=K) >= max(site.config.least_rows, site.least_per_class)
+    counts = torch.bincount(y, minlength=K)
+    there = counts >= max(site.config.least_rows, site.least_per_class)
+    there &= counts[there].sum() >= site.least_rows  # the products are told of all classes together
     found, done = nothing(K, d), 0
     for x in site.data.x.parts():
         own, done = y[done : done + len(x)], done + len(x)

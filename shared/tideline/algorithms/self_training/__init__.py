@@ -87,7 +87,7 @@ def train(order: Model, memory: Mine, site: Site[SelfTraining]) -> Outcome[Joine
     """E epochs of cross-entropy from w, on labels that are there, or on a target's own."""
     c: SelfTraining = site.config
     mine, data = (memory, site.data) if site.data.labelled else own_labels(order, memory, site)
-    if len(data) < LEAST and data is not site.data:
+    if len(data) < max(LEAST, site.least_rows) and data is not site.data:
         return Outcome(Joined(order.model, 0), mine, {"loss": 0.0, "samples": 0})
     net = nets.loaded(site.world, order.model, site.device)
     over_all = replace(site, config=replace(c, rounds=c.all_rounds))  # the rounds that the rate's schedule spans

@@ -149,16 +149,16 @@ def separation_epoch(net: nn.Module, label: int, site: Site[STLF]) -> float:
     by, losses = torch.optim.SGD(net.parameters(), lr=site.config.rate), []
     net.train()
     with uncounted(net):
-        for x in sampled(site.data, site.config.share, site.config.batch, site.rng):
+        for x in sampled(site.data, site.config.share, site.config.batch, site.rng, site.least_rows):
             losses.append(
                 descend(net, cross_entropy, x.to(site.device), torch.full((len(x),), label, device=site.device), by, 0.0)
             )
     return sum(losses) / len(losses)
 
 
-def sampled(data: Data, share: float, batch: int, rng: Generator) -> Iterator[Tensor]:
-    """Mini-batches of a share of all rows, rounded up to full batches, in random order."""
-    n = min(math.ceil(share * data.count / batch) * batch, data.count)
+def sampled(data: Data, share: float, batch: int, rng: Generator, least: int = 1) -> Iterator[Tensor]:
+    """Mini-batches of a share of all rows, or of so many at least, rounded up to full batches, in random order."""
+    n = min(math.ceil(max(share * data.count, least) / batch) * batch, data.count)
     for rows in torch.split(torch.randperm(data.count, generator=rng)[:n], batch):
         if len(rows) > 1 or n == 1:  # batch norm has no variance of a single row
             yield rows_of(data, rows)

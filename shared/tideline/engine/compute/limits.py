@@ -27,7 +27,15 @@ from tideline.learning.packages import CARRIED, file_in_package
 
 R = TypeVar("R", bound=Record)
 STEPS = ("batches", "steps")  # settings that say how many mini-batches an answer is made of, in place of epochs
-
+# Settings that draw weights back to zero or to where they began, in each step by so much of their learning rate.
+PULLS = {
+    "weight_decay": "rate",
+    "mu": "rate",
+    "prox": "rate",
+    "source_weight_decay": "source_rate",
+    "encoder_weight_decay": "encoder_rate",
+}
+HALVES = "identify_batch"  # of how many rows one gradient is that is told as it is
 
 QUIET = (Exposure.METRIC, Exposure.COUNT)  # what a site that is only scored tells
 
@@ -57,6 +65,21 @@ def too_few(limits: Limits, brief: Brief, rows: int) -> Iterator[tuple[str, str]
         seen = settings.get(name, 0.0) * batch
         if 0 < seen < limits.rows:
             yield f"config.{name} x config.batch is {seen:g} rows an answer, fewer than {limits.rows}", "[least] rows"
+    if settings.get(HALVES, math.inf) < limits.rows:
+        yield f"config.{HALVES} is {settings[HALVES]:g} rows, fewer than {limits.rows}", "[least] rows"
+    yield from forgetting(limits, settings)
+
+
+def forgetting(limits: Limits, settings: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Steps that undo those before them: then an answer is made of the last mini-batch, and that has as few rows as two.
+
+    A step leaves 1 - rate x pull of what those before it made, so that an answer is of some 1 / (rate x pull) mini-batches.
+    """
+    for pull, rate in PULLS.items():
+        share = settings.get(rate, 0.0) * settings.get(pull, 0.0)
+        if limits.rows > 1 and share * limits.rows > 1.0:
+            what = f"config.{rate} x config.{pull} is {share:g}: an answer would be made of its last mini-batches"
+            yield f"{what}, fewer than {limits.rows}", "[least] rows"
 
 
 def check_base(limits: Limits, brief: Brief) -> None:

@@ -148,6 +148,7 @@ class StepRunner:
                 outputs=partial(self.outputs, job),
                 normalised_by=opened.normalised_by,
                 least_per_class=job.limits.per_class,
+                least_rows=job.limits.rows,
             )
             if phase is None or step is None or asked is None:
                 return self.join(algorithm, job, site, method.contract)

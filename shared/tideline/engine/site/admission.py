@@ -59,10 +59,12 @@ def carried(rules: SiteRules, brief: Brief) -> bool:
 
 
 def numbers_in(config: Mapping[str, Plain], at: str = "") -> Iterator[tuple[str, float]]:
-    """All numbers of a method's settings by their path."""
+    """All numbers of a method's settings by their path; those of a list by the path of the list."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from numbers_in(value, f"{at}{name}.")
+        elif isinstance(value, (list, tuple)):
+            yield from (each for one in value for each in numbers_in({name: one}, at))
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             yield f"{at}{name}", float(value)
 
