@@ -15,6 +15,8 @@ from tests.acceptance.harness import Net, net
 from tests.acceptance.test_survival import at_the_gate, begun, experiment, undisturbed
 from tests.services import Postgres, program, why_no_postgres
 from tideline.algorithms import METHODS
+from tideline.client.http import Client, Endpoint
+from tideline.core.errors import IdentityRefused
 from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.formats.folder import read_folder
 
@@ -102,6 +104,35 @@ def end(federation: Net, run: str) -> dict[str, Any]:
 
     federation.until(over, f"run {run} to end")
     return found
+
+
+@pytest.mark.long
+def test_a_key_that_was_revoked_at_one_of_two_coordinators(postgres: Postgres, database: str, tmp_path: Path) -> None:
+    """It stays so at both, the restore is found once, and one confirmation is enough."""
+    with net(tmp_path, database=database, parts=str(tmp_path / "parts")) as federation:
+        both = ("coordinator", "second")
+        for name in both:
+            federation.coordinator(*LEASE, name=name)
+        alice = str(federation.client().post("/keys", {"name": "alice", "role": "admin"})["key"])
+        postgres.do("pg_dump", *at(postgres), "--format=custom", "--file=backup", "federation")
+        federation.client().delete("/keys/alice")
+        for name in both:
+            federation.kill(name)
+        postgres.do("createdb", *at(postgres), RESTORED)
+        postgres.do("pg_restore", *at(postgres), f"--dbname={RESTORED}", "--exit-on-error", "backup")
+        federation.database = postgres.url_of(RESTORED)
+        for name in both:
+            federation.again(name)
+        for name in both:
+            federation.ready(name)
+            user = Client.of(Endpoint(url=f"http://127.0.0.1:{federation.ports_of(name)[1]}", api_key=alice))
+            with user, pytest.raises(IdentityRefused, match="'alice' was revoked"):
+                user.get("/runs")
+            (warning,) = federation.client(name).get("/ready")["warnings"]
+            assert "older than its witness" in warning
+        federation.client("second").post("/restored/confirm")
+        federation.until(lambda: not federation.client().get("/ready")["warnings"], "the first to hear of it")
+        assert [entry["kind"] for entry in federation.client().get("/audit")].count("restored") == 1
 
 
 @pytest.mark.long

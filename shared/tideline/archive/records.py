@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import uuid
@@ -11,6 +12,7 @@ from typing import Protocol
 from tideline.archive.folder import room, sync
 
 FOLDER = "witness"  # beneath the store of parts
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)  # of file systems that have no links
 NAME = re.compile(r"(\d{12})\.json")
 
 
@@ -71,13 +73,23 @@ class FolderRecords:
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(temporary, self.folder / name_of(number))
-        except FileExistsError:
-            return self.read(number) == content
+            self._name(temporary, self.folder / name_of(number))
         finally:
             temporary.unlink(missing_ok=True)
             sync(self.folder)
-        return True
+        return self.read(number) == content
+
+    def _name(self, temporary: Path, path: Path) -> None:
+        """Give a file its name, unless one has it."""
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            if not path.exists():  # who write one at once share a database, and so write the same
+                temporary.replace(path)
 
     def _make(self) -> None:
         with room(self.folder / "record"):
