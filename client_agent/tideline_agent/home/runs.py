@@ -155,8 +155,8 @@ def taken(folder: Path) -> tuple[int, float]:
 def is_over(vault: FolderVault, run: RunId, methods: Methods) -> bool:
     """Whether the run's last exchange was answered here, and that of the run that it belongs to: that reads what it predicted."""
     try:
-        parent = vault.brief(run).get("intent", {}).get("parent")
-        awaited = bool(parent) and vault.path(RunId(parent)).exists() and not has_answered(vault, RunId(parent), methods)
+        parent = RunId(str(vault.brief(run).get("intent", {}).get("parent", "")))
+        awaited = bool(parent) and vault.path(parent).exists() and not has_answered(vault, parent, methods)
     except FederationError:
         return False
     return not awaited and has_answered(vault, run, methods)
