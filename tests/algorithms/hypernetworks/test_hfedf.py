@@ -130,7 +130,7 @@ def test_an_autoencoders_embedding_by_hand(inputs: tuple[int, ...]) -> None:
 
 def test_few_others_are_no_mean_of_their_own() -> None:
     """Where an owner wants more rows in each answer than were left out of the training, it is the mean over all."""
-    world, rows = World(inputs=(8,), classes=3, model="mlp"), blobs(110, 0, 5, (8,))
+    world, rows, order = World(inputs=(8,), classes=3, model="mlp"), blobs(110, 0, 5, (8,)), Draw(4, torch.zeros(3))
     site = Site(Config(), world, ClientId("anna"), Role.SOURCE, rows, 1, torch.Generator())
     others, everybody = (
         embed.run(
