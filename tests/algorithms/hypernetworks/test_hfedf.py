@@ -132,12 +132,8 @@ def test_few_others_are_no_mean_of_their_own() -> None:
     """Where an owner wants more rows in each answer than were left out of the training, it is the mean over all."""
     world, rows, order = World(inputs=(8,), classes=3, model="mlp"), blobs(110, 0, 5, (8,)), Draw(4, torch.zeros(3))
     site = Site(Config(), world, ClientId("anna"), Role.SOURCE, rows, 1, torch.Generator())
-    others, everybody = (
-        embed.run(
-            Draw(4, torch.zeros(3)), Nothing(), replace(site, rng=torch.Generator().manual_seed(9), least_rows=n)
-        ).message.nu
-        for n in (10, 11)
-    )
+    seeded = [replace(site, rng=torch.Generator().manual_seed(9), least_rows=n) for n in (10, 11)]
+    others, everybody = (embed.run(order, Nothing(), each).message.nu for each in seeded)
     assert not torch.equal(others, everybody)
 
 
