@@ -23,8 +23,9 @@ from tideline.engine.site.rules import RATES, SiteRules
 
 NOTES = "notes"  # beside the exposures: what an agent tells of its work (core.notes)
 EXPOSURES = ("allow", "forbid")
+RETAIN = "retain_days"  # of no table
 RULES = tuple(each.name for each in fields(SiteRules))
-TABLES = (*EXPOSURES, *(name for name in RULES if name != "retain_days"))
+TABLES = (*EXPOSURES, *(name for name in RULES if name != RETAIN))
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,10 @@ def read_policy(path: Path | None) -> SitePolicy:
             tables = ", ".join(f"[{each}]" for each in TABLES)
             todo = f"Use {tables}, and above them retain_days{nearest(name, (*EXPOSURES, *RULES))}"
             raise ConfigRefused(f"{path}: [{name}] is not known", todo)
+        if isinstance(raw[name], Mapping) and RETAIN in table(path, raw, name):
+            raise ConfigRefused(
+                f"{path}: {RETAIN} stands below [{name}]", "Write it above the first table, or it is one of its settings"
+            )
     allowed = DEFAULT_POLICY | frozenset(pairs(path, raw, "allow"))
     forbidden = frozenset(pairs(path, raw, "forbid"))
     quiet = bool(table(path, raw, "forbid").get(NOTES))

@@ -38,6 +38,7 @@ class RunBrief(TypedDict):
     world: dict[str, Plain]
     scoring: NotRequired[dict[str, Plain]]
     base: NotRequired[str]
+    intent: NotRequired[dict[str, Plain]]
 
 
 class FolderVault:

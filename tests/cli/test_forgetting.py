@@ -34,11 +34,12 @@ def site(home: Path, *args: str | Path, answer: str | None = None) -> Result:
     return CliRunner().invoke(app, ["site", "forget", "--home", str(home), *map(str, args)], input=answer)
 
 
-def worked(home: Path, run: str, cursor: int | None = LAST, days: float = 0.0) -> Path:
-    """A run whose last answer was this one, so many days ago; None: it was never answered."""
+def worked(home: Path, run: str, cursor: int | None = LAST, days: float = 0.0, parent: str = "") -> Path:
+    """A run whose last answer was this one, so many days ago; None: it was never answered. parent: the run that it belongs to."""
     vault, name = FolderVault(home / "runs"), RunId(run)
     digest = vault.parts(name).put([CONTENT])
-    vault.note(name, {"method": "fedavg", "config": CONFIG, "world": {}, "role": "source"})
+    intent = {"intent": {"parent": parent}} if parent else {}
+    vault.note(name, {"method": "fedavg", "config": CONFIG, "world": {}, "role": "source", **intent})
     if cursor is not None:
         vault.commit(name, Head(OrderId("o"), cursor, ((digest, len(CONTENT)),), (), {}, {}))
     for file in (home / "runs" / run).rglob("*"):
@@ -95,6 +96,16 @@ def test_those_of_which_nothing_was_heard_for_long(tmp_path: Path) -> None:
     worked(tmp_path, "open", 0, days=40)
     assert site(tmp_path, "--older", "30d", "--yes").exit_code == DONE and left(tmp_path) == {"new", "open"}
     assert site(tmp_path, "--older", "30d", "--yes", "--unfinished").exit_code == DONE and left(tmp_path) == {"new"}
+
+
+def test_what_another_run_will_read_is_kept(tmp_path: Path) -> None:
+    """A rehearsal that compares late reads what its runs predicted here, however long ago; a run never waits for itself."""
+    worked(tmp_path, "whole", LAST - 1)
+    for run, parent in (("part", "whole"), ("alone", "elsewhere"), ("own", "own")):
+        worked(tmp_path, run, days=40, parent=parent)
+    assert site(tmp_path, "--older", "30d", "--yes").exit_code == DONE and left(tmp_path) == {"whole", "part"}
+    worked(tmp_path, "whole", LAST)
+    assert site(tmp_path, "--older", "30d", "--yes").exit_code == DONE and left(tmp_path) == {"whole"}
 
 
 def test_what_the_agent_works_for_is_kept(tmp_path: Path) -> None:

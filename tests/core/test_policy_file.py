@@ -69,6 +69,7 @@ def test_notes_can_be_forbidden(tmp_path: Path) -> None:
         ("[least]\nrows = 0", "least.rows is 0; it should be at least 1"),
         ("[quotas]\nbytes_out = '2 TiB'", "quotas.bytes_out is '2 TiB', which is no size"),
         ("[quota]\nruns = 3", r"\[quota\] is not known.*quotas"),
+        ("[bounds]\nrate = 1\nretain_days = 30", r"retain_days stands below \[bounds\].*above the first table"),
         ("retain_days = -1", "retain_days is -1; it should be at least 0"),
     ],
 )

@@ -80,6 +80,14 @@ def test_not_for_ever(on: Stage) -> None:
     assert status(on, run) is Status.STALLED
 
 
+def test_at_the_join_it_is_said_for_how_long(on: Stage) -> None:
+    """By the run's own rule, as later on."""
+    run = start(on, waiting={"deadline": 100.0, "held": 200.0})
+    (order,) = on.agent_service.orders(BERT)
+    on.agent_service.hold(BERT, {order.id: Hold.APPROVAL})
+    assert on.result(run)["waits_for"].endswith("of them for the approval of bert; gives up in 5 min")
+
+
 def test_in_words() -> None:
     """All that wait for their owners, or some of those that are waited for."""
     all_held = Progress(frozenset({ANNA, BERT}), frozenset({CARL}), (), ((ANNA, Hold.APPROVAL), (BERT, Hold.HOURS)))

@@ -153,6 +153,16 @@ def taken(folder: Path) -> tuple[int, float]:
 
 
 def is_over(vault: FolderVault, run: RunId, methods: Methods) -> bool:
+    """Whether the run's last exchange was answered here, and that of the run that it belongs to: that reads what it predicted."""
+    try:
+        parent = RunId(str(vault.brief(run).get("intent", {}).get("parent", "")))
+        awaited = bool(parent) and vault.path(parent).exists() and not has_answered(vault, parent, methods)
+    except FederationError:
+        return False
+    return not awaited and has_answered(vault, run, methods)
+
+
+def has_answered(vault: FolderVault, run: RunId, methods: Methods) -> bool:
     """Whether the run's last exchange was answered here. Of a method that is no longer known, nobody can say."""
     try:
         brief, head = vault.brief(run), vault.head(run)

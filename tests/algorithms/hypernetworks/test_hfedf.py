@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -125,6 +126,15 @@ def test_an_autoencoders_embedding_by_hand(inputs: tuple[int, ...]) -> None:
         by.step()
     found = embed.run(order, Nothing(), site).message.nu
     torch.testing.assert_close(found, encoder(rows.x.batch(given[100:])).mean(0).detach(), atol=1e-4, rtol=1e-3)
+
+
+def test_few_others_are_no_mean_of_their_own() -> None:
+    """Where an owner wants more rows in each answer than were left out of the training, it is the mean over all."""
+    world, rows, order = World(inputs=(8,), classes=3, model="mlp"), blobs(110, 0, 5, (8,)), Draw(4, torch.zeros(3))
+    site = Site(Config(), world, ClientId("anna"), Role.SOURCE, rows, 1, torch.Generator())
+    seeded = [replace(site, rng=torch.Generator().manual_seed(9), least_rows=n) for n in (10, 11)]
+    others, everybody = (embed.run(order, Nothing(), each).message.nu for each in seeded)
+    assert not torch.equal(others, everybody)
 
 
 @pytest.mark.parametrize("embeddings", ["random", "autoencoder"])

@@ -79,7 +79,9 @@ def embed(order: Draw, memory: Nothing, site: Site[Config]) -> Outcome[Embedding
         by.step()
         site.tick((i + 1) / STEPS)
     with torch.no_grad():
-        nu = encoder((others if len(others) >= LEAST else x).all("hFedF with embeddings by autoencoder")).mean(0)
+        nu = encoder(
+            (others if len(others) >= max(LEAST, site.least_rows) else x).all("hFedF with embeddings by autoencoder")
+        ).mean(0)
     return Outcome(Embedding(nu), memory, {"reconstruction": float(value.detach())})
 
 

@@ -33,6 +33,7 @@ PolicyFile = Annotated[Path | None, typer.Option("--policy", metavar="FILE", hel
 
 def list_pending(home: Home, as_json: Json = False) -> None:
     """List the runs that wait for you: what they are, who asks, and what they would send."""
+    from tideline.engine.model.orders import Hold
     from tideline.engine.site.admission import facts_of
     from tideline_agent.home.words import in_words, waiting
 
@@ -51,7 +52,12 @@ def list_pending(home: Home, as_json: Json = False) -> None:
         typer.echo(f"{clean(each.run.run)} waits for {each.run.why.value} since {day(each.run.since)}")
         for line in in_words(each.run.brief, (other.brief for other in each.beside)):
             typer.echo(f"  {clean(line)}")
-    typer.echo("Nothing waits." if not found else "\nLet one run with `tideline site approve RUN`, or decline it.")
+    if not found:
+        typer.echo("Nothing waits.")
+    elif any(each.run.why is Hold.APPROVAL for each in found):
+        typer.echo("\nLet one run with `tideline site approve RUN`, or decline it.")
+    else:
+        typer.echo("\nNone waits for your word: these go on by themselves, or you decline them.")
 
 
 def approve_run(

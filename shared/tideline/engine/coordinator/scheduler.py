@@ -362,7 +362,7 @@ def waiting_of(run: RunRow) -> Waiting:
     rules = run.spec.waiting
     if run.cursor >= 0 and run.fact(run.cursor).step == STORE_BEST:
         return Waiting(deadline=min(rules.deadline, STORE_SECONDS), min_replies=1)  # with its floor of 0: everybody, for a while
-    return rules if run.cursor >= 0 else Waiting(deadline=rules.deadline)
+    return rules if run.cursor >= 0 else Waiting(deadline=rules.deadline, held=rules.held)
 
 
 def floor_of(run: RunRow) -> int | None:
