@@ -3,9 +3,9 @@
 make nightly                                     some hours on two cores
 make nightly ARGS="soak chaos --jobs 4"          some parts
 
-Parts: the long tests, the property tests in depth, chaos, failpoints on SQLite and on Postgres, a soak, planted faults at the
-places where each is expected, the oldest packages, containers. They need what .ci/run installs; `.ci/run nightly` installs it and
-starts this.
+Parts: the long tests, the property tests in depth, chaos, failpoints on SQLite and on Postgres, a soak, a siege, planted faults
+at the places where each is expected, the oldest packages, containers. They need what .ci/run installs; `.ci/run nightly` installs
+it and starts this.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def parts(jobs: int) -> Mapping[str, tuple[str, ...]]:
         "failpoints-sqlite": (*failpoints, "sqlite"),
         "failpoints-postgres": (*failpoints, "postgres"),
         "soak": ("benchmarks/soak.py", "--minutes", str(SOAK_MINUTES), "--warm", "0.55"),
+        "siege": ("benchmarks/siege.py", "--limit", "rss_mb=300", "--limit", "failed=0"),
         "planted": ("-m", "tests.planted", "--to", "expected", "--jobs", str(jobs)),
         "oldest": ("-m", "tests.oldest"),
         "containers": (*pytest, "-m", "docker", "tests/docker"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
+import threading
 import types
 import typing
 from collections.abc import Mapping
@@ -116,12 +116,15 @@ class Described(FastAPI):
     def setup(self) -> None:
         """FastAPI's own route of the description would write it anew for everybody, on the loop."""
         self.openapi_url = None
+        self._writing, self._written = threading.Lock(), b""
         super().setup()
 
-    @functools.cached_property
     def written(self) -> bytes:
-        """The description as it is sent."""
-        return json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
+        """The description as it is sent, made once, however many ask at the same time."""
+        with self._writing:
+            if not self._written:
+                self._written = json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
+            return self._written
 
 
 def describe(name: str, operation: dict[str, Any]) -> None:

@@ -47,7 +47,7 @@ async def manual() -> HTMLResponse:
 
 @router.get("/openapi.json")
 async def description(request: Request) -> Response:
-    return Response(await run_in_threadpool(getattr, request.app, "written"), media_type="application/json")
+    return Response(await run_in_threadpool(request.app.written), media_type="application/json")
 
 
 @router.get("/docs/begin.js")
