@@ -11,7 +11,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -27,13 +27,12 @@ from tideline.core.tokens import Trust
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
+from tideline.engine.coordinator.integrity.verifying import Scrubber, Verifier
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Leases, Scheduler
-from tideline.engine.coordinator.verifying import Scrubber, Verifier
 from tideline.engine.coordinator.witness import Witness, sentence
 from tideline.engine.model.runs import Lease
-from tideline.engine.model.validity import ending
 from tideline.engine.process.private import close_home, for_the_owner_alone
 from tideline.engine.process.resources import retain_freed_memory
 from tideline.engine.process.stopping import stopping
@@ -44,13 +43,15 @@ from tideline_server.api.services import Meeting
 from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts
 from tideline_server.connections import Warden, peer_in, peer_of, raise_descriptors, share_of
 from tideline_server.limits import Limits
-from tideline_server.metrics import Federation, Gauges, Metrics
+from tideline_server.metrics import Federation, Metrics
 from tideline_server.parts import open_parts
+from tideline_server.parts.opening import Opened
 from tideline_server.planner import ProcessPlanner
-from tideline_server.readiness import Readiness, free_bytes
-from tideline_server.rpc import Connections, Servicer, Tls, authority_of, not_after, open_servers, read_tls
+from tideline_server.readiness import Readiness
+from tideline_server.rpc import Connections, Servicer, Tls, authority_of, open_servers, read_tls
 from tideline_server.scheduling import SchedulerLoop
 from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
+from tideline_server.signs import gauges_of, gauges_of_crowds, warnings_of
 from tideline_server.store import SqlJournal, StoreAway
 from tideline_server.worker import ProcessCompute
 
@@ -190,13 +191,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
     parts.begin()
     journal = await opened(settings, metrics)
     listen(settings.host, grpc_port, "--grpc-port").close()  # still free, however long the database was awaited
-    part_store = PartStore(
-        parts=parts,
-        journal=journal,
-        clock=clock,
-        pause=TIDY_SECONDS,
-        report=lambda why: log.warning("parts_not_collected", reason=why),
-    )
+    part_store = part_store_of(parts, journal, clock)
     part_store.own(settings.place[0])
     witness = Witness(journal, clock, parts.records, lambda found: log.warning("database_restored", reason=sentence(found)))
     witness.begin()
@@ -264,6 +259,16 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
     )
 
 
+def part_store_of(parts: Opened, journal: SqlJournal, clock: WallClock) -> PartStore:
+    return PartStore(
+        parts=parts,
+        journal=journal,
+        clock=clock,
+        pause=TIDY_SECONDS,
+        report=lambda why: log.warning("parts_not_collected", reason=why),
+    )
+
+
 def connections_of(settings: CoordinatorSettings, warden: Warden, port: int) -> Connections:
     """The connections of the gRPC port, as its calls see them."""
     warden.watch(port, share_of(settings.grpc_connections, GRPC_PART, MOST_GRPC))
@@ -310,7 +315,7 @@ def scheduling_of(
     scheduler = Scheduler(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock, meter=metrics)
     verifier = Verifier(part_store, scheduler.mender)
     scrubber = Scrubber(verifier, clock, settings.scrub_days, lambda part: log.error("part_damaged", part=part))
-    return SchedulerLoop(scheduler, leases, bell, lambda: metrics.lease("lost"), scrubber)
+    return SchedulerLoop(scheduler, leases, bell, lost=lambda: metrics.lease("lost"), scrubber=scrubber)
 
 
 @contextlib.asynccontextmanager
@@ -383,59 +388,6 @@ def limits_of(settings: CoordinatorSettings, counts: LocalCounts | RedisCounts, 
         enrolments=settings.rate_enrol,
         probes=PROBES,
     )
-
-
-def gauges_of(
-    servicer: Servicer,
-    scheduling: SchedulerLoop,
-    compute: ProcessCompute,
-    bell: LocalBell,
-    journal: SqlJournal,
-    disks: tuple[Path, ...],
-    tls: Tls | None,
-) -> Gauges:
-    ends = None if tls is None else not_after(tls.chain)
-    return {
-        "tideline_agents_listening": ("agents that hear orders from here", lambda: servicer.listening),
-        "tideline_parts_damaged": ("damaged parts that were put aside, as of some minutes ago", scheduling.damaged),
-        "tideline_turns_waiting": ("looks at runs that are under way or wait for one", lambda: scheduling.turns),
-        "tideline_worker_up": ("whether the numeric worker runs", lambda: float(compute.pid is not None)),
-        "tideline_redis_up": ("whether Redis answers, where there is one", lambda: bell.connected),
-        "tideline_store_connections": ("connections to the database in use", lambda: journal.connections),
-        "tideline_disk_free_bytes": ("free bytes on the fullest disk that is written to", partial(least_free, disks)),
-        "tideline_tls_not_after_timestamp_seconds": ("when the coordinator's certificate ends", lambda: ends),
-    }
-
-
-def gauges_of_crowds(servicer: Servicer, warden: Warden) -> Gauges:
-    return {
-        "tideline_grpc_calls_open": ("calls at the gRPC port under way", lambda: float(servicer.threshold.calls)),
-        "tideline_grpc_calls_unproven": (
-            "of those, calls whose caller is not proven",
-            lambda: float(servicer.threshold.unproven),
-        ),
-        "tideline_connections_cut": ("connections that were cut since the start", lambda: float(warden.cuts)),
-    }
-
-
-def warnings_of(servicer: Servicer, witness: Witness, tls: Tls | None, clock: WallClock) -> tuple[str, ...]:
-    """What is not in the way yet."""
-    ends = "" if tls is None else ending(not_after(tls.chain), clock.now())
-    own = (f"the coordinator's certificate {ends}",) if ends else ()
-    return (*witness.warnings(), *own, *doubles(servicer), *servicer.clocks.warnings())
-
-
-def doubles(servicer: Servicer) -> tuple[str, ...]:
-    """Of clients that two agents are, in words without names. Where the journal is away, that is said elsewhere."""
-    with contextlib.suppress(FederationError):
-        if count := servicer.run_service.enrolment.doubled():
-            are = "agent is" if count == 1 else "agents are"
-            return (f"{count} {are} held: two showed the same keys, or a home is older than it was; see `tideline clients list`",)
-    return ()
-
-
-def least_free(folders: Iterable[Path]) -> float | None:
-    return min((float(free) for folder in folders if (free := free_bytes(folder)) is not None), default=None)
 
 
 def holder(folder: Path) -> str:

@@ -12,8 +12,8 @@ import structlog
 
 from tideline.core.errors import FederationError, Overtaken, StorageFull, Unreachable
 from tideline.core.run import RunId
+from tideline.engine.coordinator.integrity.verifying import Scrubber
 from tideline.engine.coordinator.scheduler import Leases, Scheduler, duration
-from tideline.engine.coordinator.verifying import Scrubber
 from tideline.engine.model.runs import OPEN, Status
 from tideline_server.bell import LocalBell
 

@@ -12,7 +12,7 @@ from tests.engine.flipping import Flipping
 from tests.engine.toys import ROSTER
 from tests.synthetic import NAMES, experiment, sites
 from tideline.core.run import Digest, RunId
-from tideline.engine.coordinator.verifying import DAY, Scrubber, Verifier
+from tideline.engine.coordinator.integrity.verifying import DAY, Scrubber, Verifier
 
 WEEK = 7 * DAY
 

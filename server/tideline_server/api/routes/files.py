@@ -19,9 +19,9 @@ from tideline.archive.parts import Upload
 from tideline.core.errors import ConfigRefused, Malformed, NotFound, PermissionRefused, Refused
 from tideline.core.run import Digest, RunId
 from tideline.engine.coordinator.api_keys import Caller
-from tideline.engine.coordinator.mending import Mender
+from tideline.engine.coordinator.integrity.mending import Mender
+from tideline.engine.coordinator.integrity.verifying import Verifier
 from tideline.engine.coordinator.scores import scored_state
-from tideline.engine.coordinator.verifying import Verifier
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import UPLOADER
 from tideline.engine.model.orders import Files

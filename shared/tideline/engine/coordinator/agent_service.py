@@ -18,7 +18,7 @@ from tideline.core.errors import FederationError, IdentityRefused, Malformed, No
 from tideline.core.notes import Level, Note
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
-from tideline.engine.coordinator.mending import MendedParts, Mender, mended_or_stalled
+from tideline.engine.coordinator.integrity.mending import MendedParts, Mender, mended_or_stalled
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.unreported import Allowance, Unreported
 from tideline.engine.model.brief import brief_of, with_peers

@@ -15,7 +15,7 @@ from tideline.core.phase import VALIDATION
 from tideline.core.run import ClientId, Draw, Member, Roster, RunId, Selection, Waiting
 from tideline.core.settings import Plain
 from tideline.engine.coordinator.history import messages, recorded, since_checkpoint
-from tideline.engine.coordinator.mending import Mender
+from tideline.engine.coordinator.integrity.mending import Mender
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.scores import news, scored_state
 from tideline.engine.model.accounts import Standing

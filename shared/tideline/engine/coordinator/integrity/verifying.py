@@ -14,7 +14,7 @@ from tideline.archive.parts import damaged
 from tideline.core.errors import FederationError, PartLost
 from tideline.core.run import Digest
 from tideline.engine.audit import entries
-from tideline.engine.coordinator.mending import Mender
+from tideline.engine.coordinator.integrity.mending import Mender
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.model.runs import FINAL
 from tideline.engine.ports.clock import Clock
