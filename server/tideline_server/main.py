@@ -277,7 +277,7 @@ def scheduling_of(
     scheduler = Scheduler(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock, meter=metrics)
     verifier = Verifier(part_store, scheduler.mender)
     scrubber = Scrubber(verifier, clock, settings.scrub_days, lambda part: log.error("part_damaged", part=part))
-    return SchedulerLoop(scheduler, leases, bell, lambda: metrics.lease("lost"), scrubber)
+    return SchedulerLoop(scheduler, leases, bell, lost=lambda: metrics.lease("lost"), scrubber=scrubber)
 
 
 @contextlib.asynccontextmanager
