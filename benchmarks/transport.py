@@ -131,7 +131,7 @@ def start(children: Children, home: Path, n: int) -> Client:
     address = json.loads((folder / "coordinator.json").read_text())["grpc"]
     data = home / "data"
     data.mkdir()
-    np.savez(data / "a.npz", x=np.zeros((8, 2), np.float32), y=np.arange(8) % 2)
+    np.savez(data / "a.npz", x=np.zeros((40, 2), np.float32), y=np.arange(40) % 2)
     for i in range(n):
         token = client.post("/invites", {"name": f"agent-{i}", "ttl_seconds": 600})["token"]
         place = ("--data", str(data), "--home", str(home / f"agent-{i}"), "--device", "cpu", "--trainer-idle", "3600")

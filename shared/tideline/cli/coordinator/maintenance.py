@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import typer
 
-from tideline.cli.guard import TAMPERED, group_of, output, print_json
+from tideline.cli.guard import UNSOUND, group_of, output, print_json
 from tideline.cli.options import Connect, Json, remote
 from tideline.client.answers import RestoredLine
 from tideline.client.output import clean, counted, day, size
@@ -194,7 +194,7 @@ def verify_parts(
                 break
     output(seen, as_json, words_of(seen))
     if seen["aside"]:
-        raise typer.Exit(TAMPERED)
+        raise typer.Exit(UNSOUND)
 
 
 def words_of(seen: Mapping[str, Any]) -> str:

@@ -199,7 +199,10 @@ class StepRunner:
         parts = self.parts_of(job.run)
 
         def rid(root: Digest) -> Files:
-            memory: Record = decode(algorithm.memory, root, parts, LAX)
+            try:
+                memory: Record = decode(algorithm.memory, root, parts, LAX)
+            except PartMissing as cause:
+                raise memory_lost(cause) from cause
             return guarded("forgetting", encode, without_rows(memory), parts, LAX).files
 
         return replace(done, memory=rid(done.memory[0][0]), rowless=True, best=rid(job.best) if job.best else ())
