@@ -131,7 +131,9 @@ def test_a_night_of_flips(there: Net, data: dict[str, Path], tmp_path: Path) -> 
         (gate / "go").touch()
         begun_again(there)
         result = there.ended(run)
-        if result["status"] == "stalled":
+        for _ in range(AT_ONCE):  # a site that was asked before all was brought back may answer what it lacked then
+            if result["status"] != "stalled":
+                break
             assert any(words in result["cause"] for words in TRUE_CAUSES), result["cause"]
             healed(written)
             there.client().post(f"/runs/{run}/resume")

@@ -149,7 +149,10 @@ def test_a_refusal_of_the_coordinator_has_the_line_too(there: Coordinator, tmp_p
     """Of a method that takes none, and of a digest that is not there."""
     file = write(tmp_path / "study", method="local", config={"rounds": 1})
     torch.save(weights(), tmp_path / "study" / "net.pth")
-    for more, said in (((), "local takes no initial weights"), (("--set", f"weights={'ab' * 32}"), "There are no weights abab")):
+    for more, said in (
+        ((), "local takes no initial weights"),
+        (("--set", f"weights={'b3-' + 'ab' * 32}"), "There are no weights b3-abab"),
+    ):
         refused = tide("run", "start", file, "--home", there.home, *more)
         place = f"{file}:4: " if not more else "--set weights="
         assert refused.exit_code == 2 and place in refused.stderr and said in refused.stderr, refused.stderr
@@ -204,7 +207,7 @@ def test_a_simulation_refuses_with_the_line(tmp_path: Path) -> None:
     torch.save({**weights(), "more": torch.ones(1)}, tmp_path / "net.pth")
     for more, said in (
         ((), ":4: The weights do not fit mlp: more is not in the network"),
-        (("--set", f"weights={'ab' * 32}"), "none that were uploaded"),
+        (("--set", f"weights={'b3-' + 'ab' * 32}"), "none that were uploaded"),
     ):
         refused = tide("simulate", write(tmp_path, roster={}, data=data), *more)
         assert refused.exit_code == 2 and said in refused.stderr, refused.stderr
