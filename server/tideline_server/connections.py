@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-import os
 import resource
 import socket
 import time
@@ -167,17 +166,18 @@ def connected(ports: set[int]) -> Iterator[tuple[int, Peer, int]]:
 
 @contextlib.contextmanager
 def opened(descriptor: int) -> Iterator[socket.socket]:
-    """A socket of one's own on what a descriptor stands for now. Raises OSError for what is no TCP connection."""
-    mine = os.dup(descriptor)
+    """A descriptor as the socket that it stands for now. Raises OSError for what is no TCP connection.
+
+    It is neither copied nor closed here: to close any descriptor of a file ends all locks that this process has on that file, and
+    the database's are such.
+    """
+    line = socket.socket(fileno=descriptor)
     try:
-        line = socket.socket(fileno=mine)
-    except OSError:
-        os.close(mine)
-        raise
-    with line:
         if line.family not in (socket.AF_INET, socket.AF_INET6) or line.type is not socket.SOCK_STREAM:
             raise OSError("no connection")
         yield line
+    finally:
+        line.detach()
 
 
 def shut_down(descriptor: int, number: int, peer: Peer) -> bool:

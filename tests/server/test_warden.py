@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import resource
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tideline_server import connections
-from tideline_server.connections import PROOF_SECONDS, SPARE, Share, Warden, peer_in, peer_of, raise_descriptors, share_of
+from tideline_server.connections import (
+    PROOF_SECONDS,
+    SPARE,
+    Share,
+    Warden,
+    connected,
+    peer_in,
+    peer_of,
+    raise_descriptors,
+    share_of,
+    shut_down,
+)
 
 
 class Clock:
@@ -123,3 +138,17 @@ def test_descriptors() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_to_look_at_descriptors_ends_no_lock_of_a_file(tmp_path: Path) -> None:
+    """A database's locks are the process's, and end with the first descriptor of its file that is closed, whichever it is."""
+    path = tmp_path / "locked"
+    code = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    with path.open("w+b") as file, socket.create_server(("127.0.0.1", 0)) as server:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        with socket.create_connection(server.getsockname()) as one, server.accept()[0] as other:
+            assert one.getsockname() in [peer for _, peer, _ in connected({server.getsockname()[1]})]
+            assert other.fileno() >= 0 and other.getpeername() == one.getsockname()
+        assert not shut_down(file.fileno(), server.getsockname()[1], ("127.0.0.1", 1))
+        asked = subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=False)
+        assert asked.returncode == 1 and b"BlockingIOError" in asked.stderr
