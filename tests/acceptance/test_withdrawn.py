@@ -188,7 +188,7 @@ def with_a_part(large: pb.Order) -> None:
 
 
 def with_a_value(large: pb.Order) -> None:
-    cipher = pb.File(digest="1" * 64, size=49)
+    cipher = pb.File(digest="b3-" + "1" * 64, size=49)
     large.sealed.append(pb.Sealed(digest="b3-" + "0" * 64, size=1, holder="bert", phase="train", round=1, cipher=cipher))
 
 

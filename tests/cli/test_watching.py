@@ -205,7 +205,7 @@ def test_the_table_has_a_line_per_site() -> None:
     done["clients"][0] |= {"domain": "mnist", "samples": 48, "accuracy": 0.875, "source_only": 0.5, "bytes_up": 1_700_000}
     done["clients"][1] |= {"failures": [{"kind": "StepFailed"}, {"kind": "Silent"}], "name": "[red]bert"}
     lines = printed(done)
-    assert lines[0].strip() == "Run 5f0c, fedavg, completed, 3.2 s, state abababababab"
+    assert lines[0].strip() == "Run 5f0c, fedavg, completed, 3.2 s, state b3-ababababa"
     head = "site domain role samples source-only result bytes up bytes down failures"
     assert " ".join(next(line for line in lines if "site" in line).split()) == head
     assert " ".join(next(line for line in lines if "anna" in line).split()) == "anna mnist source 48 0.500 0.875 1.7 MB 0 B 0"

@@ -111,7 +111,7 @@ def test_what_is_prepared_of_rows_is_prepared_of_normalised_ones() -> None:
         head = vault.head(RunId(run))
         assert head is not None
         memory = decode(method.memory, head.memory[0][0], vault.parts(RunId(run)), LAX)
-        assert float(memory.z.abs().max()) < 20 and statistics_in(memory) is not None
+        assert not memory.z.numel() and statistics_in(memory) is not None  # rows go with the run's last exchange
 
 
 def test_targets_are_not_asked() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tideline_server.store import SqlJournal
 
 def main(where: Path | str) -> None:
     """Begin the run or go on with it, round after round."""
+    os.umask(0o077)  # as a coordinator does: a file that others may read is closed with a line on stdout, where cursors belong
     journal = SqlJournal(where)
     if journal.run(RUN) is None:
         began(journal)

@@ -40,7 +40,7 @@ def at_join(liar: Liar) -> Told:
 def too_much(liar: Liar) -> Told:
     """Many parts, none of them large, of a reply that may have one model."""
     order = liar.at_work()
-    parts = [pb.Arrival(digest=f"{at:064x}", size=1 << 20) for at in range(4000)]
+    parts = [pb.Arrival(digest=f"b3-{at:064x}", size=1 << 20) for at in range(4000)]
     head = pb.PushHead(order=order.id, parts=parts).SerializeToString()
     told = refused(lambda: liar.stream([head]))
     liar.over(order)
