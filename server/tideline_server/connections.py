@@ -33,13 +33,6 @@ SPARE = 128  # descriptors for files, the database, the worker and others
 Peer = tuple[str, int]  # an address and a port
 
 
-def raise_descriptors() -> None:
-    """Raise the soft limit of descriptors to the hard one."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with contextlib.suppress(OSError, ValueError):  # a system may allow less than it says
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def descriptors() -> int:
     """How many this process may have."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

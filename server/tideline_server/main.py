@@ -34,14 +34,14 @@ from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.coordinator.witness import Witness, sentence
 from tideline.engine.model.runs import Lease
 from tideline.engine.process.private import close_home, for_the_owner_alone
-from tideline.engine.process.resources import retain_freed_memory
+from tideline.engine.process.resources import open_many_files, retain_freed_memory
 from tideline.engine.process.stopping import stopping
 from tideline_server.api import ApiSettings, Services, create_app
 from tideline_server.api.server import Bounds as HttpBounds
 from tideline_server.api.server import QuietServer, http_config
 from tideline_server.api.services import Meeting
 from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts
-from tideline_server.connections import Warden, peer_in, peer_of, raise_descriptors, share_of
+from tideline_server.connections import Warden, peer_in, peer_of, share_of
 from tideline_server.limits import Limits
 from tideline_server.metrics import Federation, Metrics
 from tideline_server.parts import open_parts
@@ -101,7 +101,7 @@ def run_coordinator(settings: CoordinatorSettings) -> None:
     """Serve until interrupted. Raises Refused errors for what is wrong with settings, home or ports."""
     check(settings)
     for_the_owner_alone()
-    raise_descriptors()
+    open_many_files()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would write a line for each call that it refuses
     retain_freed_memory()
     settings.folder.mkdir(parents=True, exist_ok=True)

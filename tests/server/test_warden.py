@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tideline.engine.process.resources import open_many_files
 from tideline_server import connections
 from tideline_server.connections import (
     PROOF_SECONDS,
@@ -22,7 +23,6 @@ from tideline_server.connections import (
     connected,
     peer_in,
     peer_of,
-    raise_descriptors,
     share_of,
     shut_down,
 )
@@ -134,7 +134,7 @@ def test_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
         assert share_of(7, 0.5, 8192) == Share(7, (1024 - SPARE) // 2)
         assert share_of(7, 0.5, 100) == Share(7, 100)
-        raise_descriptors()
+        open_many_files()
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from tideline.archive.folder import room
 from tideline.core.errors import ChainBroken, StorageFull
@@ -208,7 +208,3 @@ def entries(home: Path) -> Iterator[Entry]:
             entry = entry_in(path, line, tip)
             tip = Tip(entry.seq, entry.hash)
             yield entry
-
-
-def as_plain(entry: Entry) -> dict[str, Any]:
-    return asdict(entry)
