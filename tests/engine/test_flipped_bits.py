@@ -15,7 +15,10 @@ from tests.budgets import examples
 from tests.engine import toys
 from tests.engine.flipping import Flipping
 from tests.synthetic import NAMES, experiment, sites
-from tideline.core.run import RunId
+from tideline.core.errors import PartLost
+from tideline.core.run import ClientId, RunId
+from tideline.engine.model.orders import Failure, Reply
+from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation
 
 SMALL_PARTS = 64  # bytes from which a tensor is a part of its own here: roots, and parts that are mapped
@@ -202,6 +205,63 @@ def test_damaged_memory_is_said_to_be(tmp_path: Path, undisturbed: dict[str, Any
     there.heal()
     there.federation.run_service.resume(run)
     same(there.play(run), undisturbed["toy"])
+
+
+def test_any_bit_of_a_vaults_record(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    """It is written twice: no bit of it is missed, and the run goes on."""
+    there, run = begun(tmp_path, "toy")
+
+    def change() -> None:
+        vault, path = there.federation.agents["bert"].vault, there.folder / "site-bert" / "runs" / run / "head.json"  # type: ignore[index]
+        head, content = vault.head(run), path.read_bytes()
+        for at in range(8 * len(content)):
+            flipped = bytearray(content)
+            flipped[at // 8] ^= 1 << at % 8
+            path.write_bytes(flipped)
+            if at % 101 == 0 or content[at // 8] in b"\n":
+                assert vault.head(run) == head, at
+
+    result = there.play(run, once(change, answered(there, run, 1, 0)))
+    same(result, undisturbed["toy"])
+
+
+def test_a_failure_of_before_the_run_was_resumed_counts_no_more(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    """A site finds its memory damaged and says so slowly; meanwhile the run stalls for another cause, and all is healed."""
+    there, run = begun(tmp_path, "toy")
+    on, bert = there.federation, ClientId("bert")
+
+    def change() -> None:
+        [slow] = on.agent_service.orders(bert)
+        on.clock.advance(1.0)
+        on.scheduler.mender.stall(run, PartLost("A part is damaged, and nobody has it"))
+        on.clock.advance(1.0)
+        on.run_service.resume(run)
+        on.agent_service.report(bert, Reply(slow.id, failure=Failure("MemoryLost", "This site's memory is no longer whole")))
+
+    same(there.play(run, once(change, answered(there, run, 1, 0))), undisturbed["toy"])
+
+
+def test_a_failure_since_the_run_was_resumed_counts(tmp_path: Path) -> None:
+    """It is asked again once for each time that somebody resumes it."""
+    there, run = begun(tmp_path, "toy", waiting={"deadline": 3600.0})
+    there.federation.turn([run])
+    reports = there.federation.agent_service
+    [slow] = reports.orders(ClientId("bert"))
+    there.federation.clock.advance(1.0)
+    there.federation.scheduler.mender.stall(run, PartLost("A part is damaged, and nobody has it"))
+    there.federation.clock.advance(1.0)
+    there.federation.run_service.resume(run)
+    for name in toys.ROSTER:
+        if name != "bert":
+            [order] = reports.orders(ClientId(name))
+            there.federation.handle(order)
+    for status in (Status.WAITING, Status.STALLED):
+        [order] = reports.orders(ClientId("bert"))
+        reports.report(ClientId("bert"), Reply(order.id, failure=Failure("MemoryLost", "It is gone")))
+        there.federation.turn([run])
+        row = there.federation.journal.run(run)
+        assert row is not None and row.status is status
+    assert slow.id != order.id
 
 
 def test_a_changed_record_of_the_vault_is_not_believed(tmp_path: Path, undisturbed: dict[str, Any]) -> None:

@@ -75,6 +75,62 @@ def test_what_nothing_makes_again_is_named(there: tuple[Flipping, RunId]) -> Non
     spoil(on, digest)
     found = verifier(on).verify(repair=True)
     assert found.aside == (digest,) and "Bring a good copy" in found.lost[0]
+    assert "It is the reply of anna to round 1 of move, which has closed" in found.lost[0]
+
+
+def test_a_state_and_a_reply_that_it_came_of(there: tuple[Flipping, RunId]) -> None:
+    """Either of the two would do, and the words name both."""
+    on, run = there
+    [reply] = {o.reply[0][0] for o in on.federation.journal.orders(run, 0) if o.client == "anna"}
+    on.note()
+    spoil(on, state := needed(on, run))
+    spoil(on, reply)
+    found = verifier(on).verify(repair=True)
+    assert set(found.aside) == {state, reply}
+    [words] = {words for words in found.lost if "either" in words}
+    assert f"Part {reply}" in words and "the reply of anna to round 1 of move, which has closed" in words
+    assert f"to make part {state} again, which is damaged or gone, too, and is the state after round 1 of move" in words
+    assert "A good copy of either part will do" in words
+    on.heal()
+    assert verifier(on).verify(repair=True).aside == ()
+
+
+def test_what_a_completed_run_left_is_named(there: tuple[Flipping, RunId]) -> None:
+    """Its replies are gone by then. The same experiment, once more, writes the same bytes."""
+    on, run = there
+    on.play(run)
+    spoil(on, final := needed(on, run))
+    found = verifier(on).verify(repair=True)
+    assert (found.damaged, found.aside, found.mended) == ((final,), (final,), ())
+    assert f"It is the final state of run {run}, which has completed" in found.lost[0]
+    assert "start the same experiment with the same seed once more" in found.lost[0] and "run resume" not in found.lost[0]
+    again = on.federation.start(experiment("toy", ROSTER, config={"rounds": 3}))
+    assert on.play(again)["state_digest"] == final
+    assert verifier(on).verify(repair=True).aside == ()
+
+
+def test_a_completed_run_of_which_all_is_kept_is_mended(there: tuple[Flipping, RunId]) -> None:
+    """Another run of the same seed has just come to where it ended: its parts make both."""
+    on, run = there
+    on.play(run)
+    final = needed(on, run)
+    again = on.federation.start(experiment("toy", ROSTER, config={"rounds": 3}))
+    for _ in range(4):
+        on.federation.turn([again])
+        for order in list(on.federation.waiting()):
+            on.federation.handle(order)
+    spoil(on, final)
+    found = verifier(on).verify(repair=True)
+    assert (found.mended, found.lost) == ((final,), ())
+    assert on.play(again)["state_digest"] == final
+
+
+def test_what_no_run_needs_is_said_to_be_that(there: tuple[Flipping, RunId]) -> None:
+    """A part that nobody collected yet."""
+    on, _ = there
+    spoil(on, digest := on.federation.parts.put([b"left by a process that was killed" * 9]))
+    found = verifier(on).verify(repair=True)
+    assert found.aside == (digest,) and found.lost[0].startswith(f"No run needs part {digest}")
 
 
 def test_one_look_reads_for_some_seconds(there: tuple[Flipping, RunId]) -> None:
@@ -118,7 +174,8 @@ def test_a_scrub_keeps_pace(there: tuple[Flipping, RunId]) -> None:
     assert 0 < half < len(parts)
     on.federation.clock.advance(WEEK / 2 - 1.0)
     scrub.step()
-    assert set(told) <= set(parts) and len(told) >= len(parts) - 1
+    mended = {e.details["part"] for e in on.federation.journal.audit() if e.kind == "part_mended"}  # on the way to another
+    assert set(told) <= set(parts) and len(mended | set(told)) >= len(parts) - 1
     on.federation.clock.advance(WEEK)
     scrub.step()
     assert scrub.damaged is not None and scrub.damaged > 0

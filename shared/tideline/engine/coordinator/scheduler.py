@@ -14,7 +14,7 @@ from tideline.core.errors import Diverged, FederationError, Overtaken, PartLost,
 from tideline.core.phase import VALIDATION
 from tideline.core.run import ClientId, Draw, Member, Roster, RunId, Selection, Waiting
 from tideline.core.settings import Plain
-from tideline.engine.coordinator.history import messages, recorded, since_checkpoint
+from tideline.engine.coordinator.history import messages, next_attempt, recorded, since_checkpoint
 from tideline.engine.coordinator.integrity.mending import Mender
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.scores import news, scored_state
@@ -130,6 +130,7 @@ MOST_NAMED = 10  # sites in a cause
 LEFT_OUT = "it had stalled, and was given up when the rest of the rehearsal had ended: {cause}"
 STORE_SECONDS = 600.0  # that the last exchange of a run that selects waits: who misses it has the best that it knew of before
 HELD_SECONDS, HELD_FRESH_SECONDS = 30.0, 180.0  # between looks at a late round that is held; since the site last said so
+ROUNDING_SECONDS = 0.001  # by which a difference of two times may be off
 HEARD_SECONDS = 90.0  # a client that lives is written down as seen at least twice in this time
 
 
@@ -160,7 +161,8 @@ class Scheduler:
                 return max(run.deadline_at, self.clock.now() + HELD_SECONDS) if self.late(run) else run.deadline_at
             orders = newest(self.journal.orders(run.id, run.cursor))
             if what is Verdict.STALL:
-                self.stall(run, progress_of(orders), token)
+                if not self.ask_again(run, orders):
+                    self.stall(run, progress_of(orders), token)
             else:
                 self.try_close(run, orders, token)
 
@@ -206,6 +208,21 @@ class Scheduler:
             return False
         lines = newest(self.journal.order_lines(run.id, run.cursor))
         return any(o.held and o.status is OrderStatus.OPEN and now - o.beat < HELD_FRESH_SECONDS for o in lines)
+
+    def ask_again(self, run: RunRow, orders: Iterable[OrderRow]) -> bool:
+        """Ask sites again whose failure is of before the run was resumed, if there are any: what they lacked then may be back.
+
+        Their orders were open while the run was stalled, so that whoever resumed it could not have asked them again.
+        """
+        before = run.deadline_at - run.spec.waiting.deadline - ROUNDING_SECONDS  # when the round was opened, or opened again
+        failed = [o for o in orders if o.status is OrderStatus.FAILED and o.created < before]
+        if not failed or self.late(run):
+            return False
+        last = self.journal.last_answers(run.id, {o.client for o in failed})
+        self.journal.reissue([next_attempt(o, last[o.client], self.clock.now()) for o in failed])
+        for order in failed:
+            self.bell.ring(f"client:{order.client}")
+        return True
 
     def stall(self, run: RunRow, progress: Progress, token: int | None) -> None:
         reasons = [f"{client}: {why}" for client, why in progress.failed]

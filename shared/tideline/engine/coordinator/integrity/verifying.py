@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from tideline.archive.errors import PartDamaged, PartMissing
 from tideline.archive.parts import damaged
 from tideline.core.errors import FederationError, PartLost
-from tideline.core.run import Digest
+from tideline.core.run import Digest, RunId
 from tideline.engine.audit import entries
 from tideline.engine.coordinator.integrity.mending import Mender
 from tideline.engine.coordinator.part_store import PartStore
-from tideline.engine.model.runs import FINAL
+from tideline.engine.model.runs import FINAL, Status
 from tideline.engine.ports.clock import Clock
 
 CALL_SECONDS = 5.0  # that one look reads for
 DAY = 86400.0
+UNNEEDED = "No run needs part {part}: delete what lies of it in the folder for damaged parts"
 COUNT_SECONDS = 300.0  # between two counts of what was put aside, each of which reads a folder or lists a bucket
 
 
@@ -41,7 +42,7 @@ class Verified:
 
 
 class Verifier:
-    """Looks at parts, by name. mender: makes again what open runs need."""
+    """Looks at parts, by name. mender: makes again what runs need."""
 
     def __init__(self, part_store: PartStore, mender: Mender) -> None:
         self.part_store, self.mender = part_store, mender
@@ -90,19 +91,30 @@ class Verifier:
         return tuple(sorted(digest for digest in set(parts.damaged()) if not parts.has(digest)))
 
     def repaired(self, aside: tuple[Digest, ...]) -> tuple[tuple[Digest, ...], tuple[str, ...]]:
-        """Make damaged parts again that an open run needs: those that are here then, and of the others what to do."""
+        """Make damaged parts again that a run needs: those that are here then, and of the others what they are and what to do.
+
+        A run that is open needs what it goes on from; one that has completed its last state, and that of its best round.
+        """
         lost = dict[Digest, str]()
-        journal = self.part_store.journal
-        runs = [row.id for row in map(journal.run, journal.run_ids()) if row is not None and row.status not in FINAL]
+        runs = self.needing() if aside else []
         for digest in aside:
-            for run in runs:
+            whose = [run for run in runs if self.mender.role(run, digest)]
+            lost[digest] = "" if whose else UNNEEDED.format(part=digest)
+            for run in whose:
                 try:
                     self.mender.mend(run, damaged(digest))
-                    lost.pop(digest, None)
                     break
                 except PartLost as error:
                     lost[digest] = str(error)
-        return tuple(digest for digest in aside if self.part_store.parts.has(digest)), tuple(lost.values())
+        here = tuple(digest for digest in aside if self.part_store.parts.has(digest))
+        return here, tuple(words for digest, words in lost.items() if words and digest not in here)
+
+    def needing(self) -> list[RunId]:
+        """The runs that parts may be needed for: those that can still go on come first."""
+        journal = self.part_store.journal
+        rows = [row for row in map(journal.run, journal.run_ids()) if row is not None]
+        open_still = [row.id for row in rows if row.status not in FINAL]
+        return open_still + [row.id for row in rows if row.status is Status.COMPLETED]
 
     def note(self, found: list[Digest], by: str) -> None:
         """Write into the audit log what was found."""
