@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ from tideline.engine.model.orders import Failure, Reply
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation
 
+drifted = replace(
+    toys.toy,
+    plan=lambda config: tuple(
+        replace(phase, fold=lambda state, replies, turn, fold=phase.fold: moved(fold(state, replies, turn)))
+        for phase in toys.toy.plan(config)
+    ),
+)
 SMALL_PARTS = 64  # bytes from which a tensor is a part of its own here: roots, and parts that are mapped
 METHODS = ("toy", "fedavg")  # with a memory at sites, and without
 Disturb = Callable[[], object]
@@ -33,6 +41,11 @@ def parts_of_their_own() -> Iterator[None]:
         patch.setattr("tideline.archive.writer.PART_BYTES", SMALL_PARTS)
         patch.setattr("tideline.archive.folder.SMALL_BYTES", SMALL_PARTS)
         yield
+
+
+def moved(state: toys.Sum) -> toys.Sum:
+    """As another processor might add up."""
+    return replace(state, v=state.v + 1e-6)
 
 
 def asked(method: str, **more: Any) -> dict[str, Any]:
@@ -147,6 +160,27 @@ def test_a_damaged_state_is_computed_again(tmp_path: Path, undisturbed: dict[str
 
     same(there.play(run, once(change, answered(there, run, 1, 0))), undisturbed[method])
     assert "the round that made it was folded again" in mended(there, run)
+
+
+def test_what_is_made_again_must_be_what_was_there(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    """A coordinator whose numbers come out otherwise now says so, and notes no repair; one that computes as before goes on."""
+    there, run = begun(tmp_path, "toy")
+    compute = there.federation.compute
+    known = compute._methods
+
+    def change() -> None:
+        rounds = there.federation.journal.recent_rounds(run)
+        orders = there.federation.journal.orders(run, 1)
+        spoil(there, [d for files in (rounds[-1].state, *(o.files for o in orders)) for d, _ in files])
+        forgotten(there)
+        compute._methods = (("toy", "tests.engine.test_flipped_bits:drifted"),)
+
+    result = there.play(run, once(change, answered(there, run, 1, 0)))
+    assert result["status"] == "stalled" and "folded again gives other bytes than it gave" in result["cause"]
+    assert mended(there, run) == []
+    compute._methods = known
+    there.federation.run_service.resume(run)
+    same(there.play(run), undisturbed["toy"])
 
 
 def test_the_first_state_is_begun_again(tmp_path: Path, undisturbed: dict[str, Any]) -> None:

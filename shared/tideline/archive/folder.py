@@ -17,6 +17,7 @@ from pathlib import Path
 from tideline.archive.digests import LENGTH, PATTERN, Buffer, Hasher, agree, check_digest, digest_of, shard_of
 from tideline.archive.errors import PartMissing
 from tideline.archive.parts import SMALL_BYTES, StoredPart, damaged, missing, whole, within
+from tideline.archive.watching import note
 from tideline.core.errors import Malformed, Stale, StorageFull
 from tideline.core.run import Digest
 
@@ -60,7 +61,7 @@ class FolderParts:
     def view(self, digest: Digest) -> memoryview:
         while True:
             if (view := self._whole(digest)) is not None:
-                return view
+                return note(self, digest, view)
             if not self._recovered(digest):
                 raise self._absent(digest)
 

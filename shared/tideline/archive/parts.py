@@ -12,6 +12,7 @@ from typing import Protocol
 from tideline.archive.digests import Buffer, agree, digest_of
 from tideline.archive.errors import DataTruncated, PartDamaged, PartMismatch, PartMissing, TooLarge
 from tideline.archive.spill import Blob, Spill
+from tideline.archive.watching import note
 from tideline.core.errors import Malformed
 from tideline.core.run import Digest
 
@@ -165,7 +166,7 @@ class MemoryParts:
             self._damaged.append(digest)
             del self._held[digest]
             raise damaged(digest)
-        return view
+        return note(self, digest, view) if on_disk else view
 
     def put(self, buffers: Sequence[Buffer]) -> Digest:
         digest = digest_of(buffers)

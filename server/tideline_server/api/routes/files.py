@@ -123,7 +123,7 @@ def sweep_parts(services: Given, identity: Named) -> PartsSwept:
 
 
 After = Annotated[str, Query(pattern=f"^({PATTERN})?$", description="go on behind this part")]
-Repair = Annotated[bool, Query(description="make again what an open run needs, once all parts were read")]
+Repair = Annotated[bool, Query(description="make again what runs need, once all parts were read")]
 
 
 @router.post("/parts/verify", summary="Read parts, and find those that are damaged")

@@ -180,7 +180,7 @@ def collect(connect: Connect, as_json: Json = False) -> None:
 @remote
 def verify_parts(
     connect: Connect,
-    repair: Annotated[bool, typer.Option("--repair", help="Make again what an open run needs.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Make again what runs need, and say what cannot be.")] = False,
     as_json: Json = False,
 ) -> None:
     """Read every part, and put aside those that are damaged. Runs go on meanwhile."""

@@ -15,6 +15,7 @@ from tideline.archive.checks import Rules
 from tideline.archive.parts import Parts
 from tideline.archive.reader import decode, decode_order
 from tideline.archive.readings import Checked
+from tideline.archive.watching import Watched, watching
 from tideline.archive.writer import Memo, Message, encode
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve
 from tideline.core.errors import (
@@ -240,13 +241,22 @@ LIVE_RUNS = 16  # runs whose state is held between checkpoints: nobody tells of 
 Made = tuple[compute.Checkpoint, tuple[compute.RecordedRound, ...]]  # what a live state was computed from
 
 
+@dataclass(frozen=True)
+class Live:
+    """A state between checkpoints. over: the mapped files that it may lie over."""
+
+    made_of: Made
+    state: Record
+    over: Watched
+
+
 class InlineCompute:
     """The port Compute over a store of parts. One call at a time: torch's global generator is not safe across threads."""
 
     def __init__(self, parts: Parts, methods: Methods) -> None:
         self.parts, self._methods = parts, methods
         # The state of a run between checkpoints and the rounds that made it, so that a quiet round is not computed again.
-        self._live: dict[str, tuple[Made, Record]] = {}
+        self._live: dict[str, Live] = {}
         self._asked: tuple[tuple[Configured, World, int, Digest], Rules] | None = None
         self._checked = Checked()
 
@@ -331,17 +341,21 @@ class InlineCompute:
 
     def begin(self, asked: compute.BeginRequest) -> compute.NextRound:
         game = self.game(asked.spec, asked.roster)
-        weights = to_begin_from(self.parts, asked.spec, game.world, game.algorithm.initial_weights is not None)
-        self.fits(game.algorithm, weights is not None)(game.config, game.world, game.roster)
-        return self.encoded(game, begin(game, weights, asked.available), asked.with_checkpoint)
+        with watching():
+            weights = to_begin_from(self.parts, asked.spec, game.world, game.algorithm.initial_weights is not None)
+            self.fits(game.algorithm, weights is not None)(game.config, game.world, game.roster)
+            return self.encoded(game, begin(game, weights, asked.available), asked.with_checkpoint)
 
     def close(self, asked: compute.CloseRequest) -> compute.NextRound:
         game = self.game(asked.spec, asked.roster)
-        state, replies = self.state_at(game, asked), self.replies(game, asked.closing)
-        turned = close(game, state, asked.closing.cursor, replies, asked.available)
-        made = self.encoded(game, turned, asked.with_checkpoint or selects(game, turned))
+        with watching() as watched:  # before anything counts: a state may have lain over its file for many rounds
+            state, replies = self.state_at(game, asked, watched), self.replies(game, asked.closing)
+            turned = close(game, state, asked.closing.cursor, replies, asked.available)
+            made = self.encoded(game, turned, asked.with_checkpoint or selects(game, turned))
+        del state, replies
         if not made.state:
-            self._live[asked.spec.id] = ((asked.checkpoint, (*asked.history, asked.closing)), turned.state)
+            made_of = asked.checkpoint, (*asked.history, asked.closing)
+            self._live[asked.spec.id] = Live(made_of, turned.state, watched.living())
             self._live = dict(list(self._live.items())[-LIVE_RUNS:])
         return made
 
@@ -377,12 +391,16 @@ class InlineCompute:
             todo = "Start the coordinator again with the --methods, --networks and packages that it had when the run began"
             raise Unreachable(f"Run {spec.id} cannot go on here: {error.what}", todo) from error
 
-    def state_at(self, game: Game, asked: compute.CloseRequest) -> Record:
-        """The state that waits at the closing cursor: live, from the checkpoint, or computed again from there."""
-        made_by, live = self._live.pop(asked.spec.id, (None, None))
+    def state_at(self, game: Game, asked: compute.CloseRequest, watched: Watched) -> Record:
+        """The state that waits at the closing cursor: live, from the checkpoint, or computed again from there.
+
+        watched: gets the files that a live one lies over.
+        """
+        live = self._live.pop(asked.spec.id, None)
         # Another coordinator may have closed a round with other replies than were closed here: the journal's history decides.
-        if live is not None and made_by == (asked.checkpoint, asked.history):
-            return live
+        if live is not None and live.made_of == (asked.checkpoint, asked.history):
+            watched.add(live.over)
+            return live.state
         state: Record = decode(game.algorithm.state, asked.checkpoint.state, self.parts)
         for past, expected in zip(asked.history, (*asked.history, asked.closing)[1:], strict=True):
             # Who was available then is not known any more; who was drawn is.

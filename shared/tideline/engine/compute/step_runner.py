@@ -14,6 +14,7 @@ from tideline.archive.errors import PartDamaged, PartMissing
 from tideline.archive.parts import Parts
 from tideline.archive.reader import decode, files_of
 from tideline.archive.readings import Orders
+from tideline.archive.watching import watching
 from tideline.archive.writer import encode
 from tideline.core.algorithm import NORMALISE, AnyAlgorithm, Methods
 from tideline.core.errors import ConfigRefused, ContractRefused, DataRefused, FederationError, Malformed, MemoryLost, StepFailed
@@ -110,7 +111,15 @@ class StepRunner:
         )
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
-        """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words."""
+        """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words.
+
+        PartDamaged where a file did not stay whole while the step worked: nothing of it counts.
+        """
+        with watching():
+            return self.ran(job, tick)
+
+    def ran(self, job: Job, tick: Callable[[float], None]) -> Done:
+        """The step."""
         with owners_code():
             scoring, scaling = job.brief.scoring, job.brief.world.scaling
             method = configured(self.methods, job.brief.method, job.brief.config, scoring, scaling)

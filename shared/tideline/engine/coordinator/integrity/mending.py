@@ -86,7 +86,7 @@ class Mender:
     def _mend(self, run: RunRow, digest: Digest, damaged: bool, deep: int) -> Mending:
         if self.part_store.parts.has(digest):
             return Mending()  # another was faster
-        self._count(run, digest, damaged)
+        self._still_worth_it(run, digest, damaged)
         if digest == run.spec.initial_weights:
             raise self._lost(run, digest, damaged, "the weights that a user brought for the run", UPLOAD)
         orders = newest(self.journal.orders(run.id, run.cursor))
@@ -97,9 +97,9 @@ class Mender:
         self._note(run, digest, FOLDED_AGAIN)
         return Mending()
 
-    def _count(self, run: RunRow, digest: Digest, damaged: bool) -> None:
-        self._times[run.id, digest] += 1
-        if self._times[run.id, digest] > MOST_TIMES:
+    def _still_worth_it(self, run: RunRow, digest: Digest, damaged: bool) -> None:
+        """Raises PartLost for one that was made again often enough; whoever resumes the run gets as many tries once more."""
+        if self._times[run.id, digest] >= MOST_TIMES:
             del self._times[run.id, digest]
             what = f"a part that was made again {MOST_TIMES} times, and did not stay whole: look at the disk"
             raise self._lost(run, digest, damaged, what)
@@ -226,6 +226,7 @@ class Mender:
         return PartLost(words, todo.format(part=digest, resume=RESUME.format(run=run.id)), digest=digest)
 
     def _note(self, run: RunRow, digest: Digest, how: str, client: str = "") -> None:
+        self._times[run.id, digest] += 1
         now = self.clock.now()
         self.journal.event(run.id, entries.PART_MENDED, {"part": digest, "how": how}, now)
         self.journal.record([entries.part_mended(run.id, digest, how, client, now)])

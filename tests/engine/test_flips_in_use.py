@@ -1,0 +1,115 @@
+"""A bit flips in a file while it is in use: what was made of it does not count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.synthetic import NAMES, experiment, sites
+from tests.engine import toys
+from tests.engine.flipping import Flipping
+from tideline.archive.errors import PartDamaged
+from tideline.archive.folder import FolderParts
+from tideline.archive.watching import WATCHED, watching
+from tideline.core.errors import Malformed
+from tideline.core.run import ClientId, Digest, RunId
+
+LARGE = 1 << 17  # bytes: a file that is mapped
+
+
+def spoil(path: Path) -> None:
+    """Change a file's last byte in its place, as a disk does: who has it mapped sees that."""
+    with path.open("r+b") as file:
+        file.seek(-1, 2)
+        [last] = file.read(1)
+        file.seek(-1, 2)
+        file.write(bytes([last ^ 1]))
+
+
+def test_a_file_that_changes_while_it_is_mapped(tmp_path: Path) -> None:
+    """Its mapping shows the change; the look at the end of its use finds it."""
+    parts = FolderParts(tmp_path)
+    digest, quiet = parts.put([bytes(LARGE)]), parts.put([b"1" * LARGE])
+    with pytest.raises(PartDamaged), watching():
+        view, other = parts.view(digest), parts.view(quiet)
+        spoil(parts.path(digest))
+        assert torch.frombuffer(view, dtype=torch.uint8).sum() == 1, "a page that nobody wrote to is the file's"
+    assert parts.damaged() == (digest,) and parts.has(quiet) and len(other) == LARGE
+
+
+def test_an_error_that_a_change_led_to_is_not_told(tmp_path: Path) -> None:
+    """The true cause is."""
+    parts = FolderParts(tmp_path)
+    digest = parts.put([bytes(LARGE)])
+    with pytest.raises(PartDamaged), watching():
+        parts.view(digest)
+        spoil(parts.path(digest))
+        raise Malformed("The header is not JSON")
+    with pytest.raises(Malformed), watching():
+        raise Malformed("The header is not JSON")
+
+
+def test_what_is_dropped_or_let_go_is_passed_over(tmp_path: Path) -> None:
+    """Parts are collected while they are mapped; and who holds a file no longer watches it no longer."""
+    parts = FolderParts(tmp_path)
+    dropped, gone = parts.put([bytes(LARGE)]), parts.put([b"1" * LARGE])
+    small = parts.put([b"small"])
+    with watching() as watched:
+        view = parts.view(dropped)
+        parts.view(gone)
+        parts.view(small)
+        parts.drop(dropped)
+    spoil(parts.path(gone))
+    watched.living().check()
+    assert len(view) == LARGE
+
+
+@pytest.mark.parametrize("whose", ["state", "reply", "message", "memory"])
+def test_a_run_whose_files_change_while_they_are_folded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    """The round is folded again, or the step done again, and the run ends as it would have; memory is gone, and it says so."""
+    monkeypatch.setattr("tideline.archive.writer.PART_BYTES", 1)
+    monkeypatch.setattr("tideline.archive.folder.SMALL_BYTES", 1)
+    expected = Flipping.over(tmp_path / "quiet", toys.METHODS, sites(NAMES[:3]))
+    asked = experiment("toy", toys.ROSTER, config={"rounds": 3})
+    result = expected.play(expected.federation.start(asked))
+    there = Flipping.over(tmp_path / "spoilt", toys.METHODS, sites(NAMES[:3]))
+    run, done = there.federation.start(asked), list[object]()
+    mapped = FolderParts.view
+
+    def view(parts: FolderParts, digest: Digest) -> memoryview:
+        """Just opened for a fold or a step, and then it changes."""
+        found = mapped(parts, digest)
+        if WATCHED.get() is not None and not done and digest in files(there, run, whose):
+            done.append(spoil(parts.path(digest)))
+        return found
+
+    monkeypatch.setattr(FolderParts, "view", view)
+    after = there.play(run)
+    assert done
+    if whose == "memory":
+        assert after["status"] == "stalled" and "is damaged" in after["cause"]
+        there.heal()
+        there.federation.run_service.resume(run)
+        after = there.play(run)
+    assert (after["status"], after["state_digest"]) == ("completed", result["state_digest"]), after["cause"]
+
+
+def files(there: Flipping, run: RunId, whose: str) -> set[Digest]:
+    """Of the run's second exchange; none before it is open."""
+    row, on = there.federation.journal.run(run), there.federation
+    if row is None or row.cursor != 1:
+        return set()
+    orders = on.journal.orders(run, 1)
+    head = on.agents[ClientId("bert")].vault.head(run)
+    assert head is not None
+    lists = {
+        "state": [on.journal.recent_rounds(run)[-1].state] if all(o.reply for o in orders) else [],
+        "reply": [o.reply for o in orders],
+        "message": [o.files for o in orders] if not any(o.reply for o in orders) else [],
+        "memory": [head.memory] if head.cursor == 0 else [],
+    }
+    return {digest for each in lists[whose] for digest, _ in each}
