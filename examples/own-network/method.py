@@ -7,6 +7,8 @@ own means and variances, and its scales and shifts go down the gradient of the p
 from dataclasses import dataclass
 
 import torch
+from torch import nn
+
 from tideline import nets
 from tideline.algorithms.source_free import COMMON, SCORE_OWN, begun, method, source
 from tideline.algorithms.source_free.family import DEMO, TINY, Mine, Model, Source, of_source
@@ -17,7 +19,6 @@ from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import remeasure
 from tideline.nets import layers
-from torch import nn
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ import sqlite3
 from pathlib import Path
 
 import numpy as np
-import tideline
 from sklearn.datasets import load_digits
+
+import tideline
 
 HERE = Path(__file__).parent
 HOSPITALS = {"a": slice(0, 600), "b": slice(600, 1200), "c": slice(1200, 1600)}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.synthetic import NAMES, experiment, sites
 from tests.engine import toys
 from tests.engine.flipping import Flipping
+from tests.synthetic import NAMES, experiment, sites
 from tideline.archive.errors import PartDamaged
 from tideline.archive.folder import FolderParts
 from tideline.archive.watching import WATCHED, watching
@@ -67,9 +67,7 @@ def test_what_is_dropped_or_let_go_is_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("whose", ["state", "reply", "message", "memory"])
-def test_a_run_whose_files_change_while_they_are_folded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
-) -> None:
+def test_a_run_whose_files_change_while_they_are_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str) -> None:
     """The round is folded again, or the step done again, and the run ends as it would have; memory is gone, and it says so."""
     monkeypatch.setattr("tideline.archive.writer.PART_BYTES", 1)
     monkeypatch.setattr("tideline.archive.folder.SMALL_BYTES", 1)
