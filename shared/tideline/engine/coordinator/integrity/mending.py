@@ -155,7 +155,8 @@ class Mender:
         except PartLost as lost:
             if EITHER in lost.todo:
                 raise
-            what = f"{lost.what}. It is needed to make part {wanted} again, which is damaged or gone, too, and is {self._role(run, wanted)}"
+            role = self._role(run, wanted)
+            what = f"{lost.what}. It is needed to make part {wanted} again, which is damaged or gone, too, and is {role}"
             raise PartLost(what, f"{lost.todo}. {EITHER}", digest=needed) from lost
 
     def _made(self, run: RunRow, rounds: Sequence[RoundRow], at: int, orders: Sequence[OrderRow]) -> Iterator[Files]:
