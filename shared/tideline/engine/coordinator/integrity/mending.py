@@ -90,7 +90,7 @@ class Mender:
         if digest == run.spec.initial_weights:
             raise self._lost(run, digest, damaged, "the weights that a user brought for the run", UPLOAD)
         orders = newest(self.journal.orders(run.id, run.cursor))
-        if (answer := next((o for o in orders if digest in self._brought(o)), None)) is not None:
+        if (answer := next((o for o in orders if digest in self._came_with(o)), None)) is not None:
             self._ask_again(run, answer, digest)
             return Mending(asked=answer.client)
         self._fold_again(run, orders, digest, damaged, deep)
@@ -104,7 +104,7 @@ class Mender:
             what = f"a part that was made again {MOST_TIMES} times, and did not stay whole: look at the disk"
             raise self._lost(run, digest, damaged, what)
 
-    def _brought(self, order: OrderRow) -> frozenset[Digest]:
+    def _came_with(self, order: OrderRow) -> frozenset[Digest]:
         """What a site sent as its answer, with the values that it sealed for others."""
         files = named(answered(order))
         if not files or not self.part_store.parts.has(order.reply[0][0]):
