@@ -27,14 +27,15 @@ RUN pip install --no-deps .
 
 FROM ${BASE} AS base
 RUN groupadd --gid 10001 tideline \
- && useradd --uid 10001 --gid 10001 --home-dir /var/lib/tideline --create-home --shell /usr/sbin/nologin tideline \
- && mkdir -p /data /secrets /parts /authority /certificate /trust /scraper /grafana \
+ && useradd --uid 10001 --gid 10001 --home-dir /var/lib/tideline --no-create-home --shell /usr/sbin/nologin tideline \
+ && mkdir -p /var/lib/tideline /data /secrets /parts /authority /certificate /trust /scraper /grafana \
         /tokens/site-1 /tokens/site-2 /tokens/site-3 /tokens/site-4 \
- && chown -R tideline:tideline /data /secrets /parts /authority /certificate /trust /scraper /grafana /tokens \
+ && chown -R tideline:tideline /var/lib/tideline /data /secrets /parts /authority /certificate /trust /scraper /grafana /tokens \
  && chmod 700 /var/lib/tideline /data /secrets /parts /authority /certificate
 COPY --from=build /opt/tideline /opt/tideline
 COPY deploy/compose /usr/local/lib/tideline
-ENV PATH=/opt/tideline/bin:$PATH PYTHONUNBUFFERED=1 TIDELINE_LOG_JSON=1
+# HOME: libraries that cache something there find a folder that can be written to, whatever user a container runs as.
+ENV PATH=/opt/tideline/bin:$PATH PYTHONUNBUFFERED=1 TIDELINE_LOG_JSON=1 HOME=/var/lib/tideline
 USER tideline
 WORKDIR /var/lib/tideline
 ENTRYPOINT ["tideline"]

@@ -4,4 +4,5 @@ set -eu
 name=$1 domain=$2 role=$3
 [ -s "/data/$domain.npz" ] || tideline data sample /data --domain "$domain"
 exec tideline agent --name "$name" --role "$role" --data /data --home /var/lib/tideline/agent --token-file /tokens/token \
-  --device "${TIDELINE_DEVICE:-cpu}" ${TIDELINE_CA:+--ca "$TIDELINE_CA"} ${TIDELINE_INSECURE:+--insecure}
+  --device "${TIDELINE_DEVICE:-cpu}" ${TIDELINE_CA:+--ca "$TIDELINE_CA"} ${TIDELINE_INSECURE:+--insecure} \
+  ${TIDELINE_POLICY:+--policy "$TIDELINE_POLICY"}

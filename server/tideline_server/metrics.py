@@ -9,7 +9,6 @@ from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from tideline.core.errors import FederationError
@@ -19,6 +18,7 @@ from tideline.engine.ports.clock import Meter
 Gauges = Mapping[str, tuple[str, Callable[[], float | None]]]  # by name: what each is, and its value; None leaves it out
 MOST_PAIRS = 100  # methods with their phases that are counted apart; the rest are "other"
 OTHER = "other"
+TEXT = "text/plain; version=0.0.4; charset=utf-8"  # what generate_latest writes; old versions of its package have no name for it
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 STREAMS = frozenset({"Orders"})  # calls that last as long as an agent listens
 WAITS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
@@ -60,7 +60,7 @@ class Metrics(Meter):
         self.registry.register(collector)
 
     def text(self) -> tuple[bytes, str]:
-        return generate_latest(self.registry), CONTENT_TYPE_PLAIN_0_0_4
+        return generate_latest(self.registry), TEXT
 
     def closed(self, run: RunRow, closed: RoundRow) -> None:
         pair = self._pair(run.method, closed.phase)

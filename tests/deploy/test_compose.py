@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.docs.manual import blocks
+from tideline_agent.policy_file import read_policy
 from tideline_server.settings import CoordinatorSettings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -27,7 +28,7 @@ PLAIN = [file for file in OVERLAYS if file not in JOINTS]
 CLOSED = {"internal": True, "driver_opts": {"com.docker.network.bridge.inhibit_ipv4": "true"}}
 SITES = ("site-1", "site-2", "site-3", "site-4")
 # What the scripts and commands of the containers read, beside the coordinator's settings.
-OURS = {"TIDELINE_URL", "TIDELINE_CA", "TIDELINE_INSECURE", "TIDELINE_DEVICE"}
+OURS = {"TIDELINE_URL", "TIDELINE_CA", "TIDELINE_INSECURE", "TIDELINE_DEVICE", "TIDELINE_POLICY"}
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -73,8 +74,8 @@ def whole(files: list[Path]) -> dict[str, dict[str, Any]]:
 
 
 def mounted(told: dict[str, Any], path: str) -> bool:
-    """Whether a file is in a volume that a service mounts."""
-    return any(path.startswith(f"{volume.split(':')[1]}/") for volume in told.get("volumes", ()))
+    """Whether a file is in a volume that a service mounts, or is one itself."""
+    return any(f"{path}/".startswith(f"{volume.split(':')[1]}/") for volume in told.get("volumes", ()))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -150,7 +151,7 @@ def test_overlays_can_be_combined(files: list[Path]) -> None:
     assert ("TIDELINE_TLS_CERT" in first["environment"]) is tls and first["environment"]["TIDELINE_INSECURE"] == "01"[not tls]
     for name, told in made.items():
         env = told.get("environment", {})
-        paths = [env[key] for key in ("TIDELINE_CA", "TIDELINE_TLS_CERT", "TIDELINE_TLS_KEY") if key in env]
+        paths = [env[key] for key in ("TIDELINE_CA", "TIDELINE_TLS_CERT", "TIDELINE_TLS_KEY", "TIDELINE_POLICY") if key in env]
         assert all(mounted(told, path) for path in paths), name
         if "TIDELINE_URL" in env:
             assert env["TIDELINE_URL"].startswith("https:" if tls else "http:") and ("TIDELINE_CA" in env) is tls, name
@@ -165,6 +166,12 @@ def scraped(prometheus: dict[str, Any], tls: bool) -> None:
     assert (job.get("scheme") == "https") is tls and mounted(prometheus, job["authorization"]["credentials_file"])
     if tls:
         assert mounted(prometheus, job["tls_config"]["ca_file"]) and job["tls_config"]["server_name"] == "federation"
+
+
+def test_the_example_of_a_policy_is_one() -> None:
+    """An agent would start with it, and it lets the demonstration happen."""
+    policy = read_policy(ROOT / "deploy" / "policy.toml")
+    assert {"fedavg", "feddadil"} <= set(policy.rules.runs.methods)
 
 
 def test_the_authoritys_key_is_the_authoritys() -> None:

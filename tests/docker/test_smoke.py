@@ -9,9 +9,17 @@ import pytest
 from tests.docker.engine import Containers, docker
 
 pytestmark = [pytest.mark.docker, pytest.mark.smoke, pytest.mark.timeout(1500)]
+OVERLAYS = ("policy",)
 SERVICES = ("site-1", "site-4")  # and what they depend on: the demonstration is not among it
 EXPERIMENT = "/usr/local/lib/tideline/demo.yaml"
 ROSTER = ("roster={site-1: source, site-4: target}", "method=fedavg", "config.rounds=20", "reference=null")
+HOME = "/var/lib/tideline/agent"
+PAGES = ("/docs", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css", "/openapi.json")
+READ = (
+    "import sys, urllib.request\nfor at in sys.argv[1:]: print(len(urllib.request.urlopen(f'http://127.0.0.1:7880{at}').read()))"
+)
+# What others than a process's user could read of what it wrote.
+OPEN = "find /var/lib/tideline /parts -mindepth 1 -perm /077 2>/dev/null || true"
 CUT_SECONDS = 3
 AWAY = f"import time; time.sleep({CUT_SECONDS})"
 
@@ -44,6 +52,35 @@ def test_a_run_goes_through_a_cut_network(federation: Containers) -> None:
     federation.until(lambda: shown(federation, run).get("status") not in ("waiting", "running", None), "the run to end")
     assert shown(federation, run)["status"] == "completed", shown(federation, run).get("cause")
     assert federation.facts("site-1")["RestartCount"] == 0, "the agent lived through it"
+
+
+def test_an_owner_has_a_policy_and_a_ledger(federation: Containers) -> None:
+    """The policy that is mounted is the agent's; its owner's commands work in the container, and the ledger is whole."""
+    federation.until(lambda: healthy(federation, "site-1"), "the site to come")
+    refused = federation.inside("site-1", "sh", "-c", "echo >> /policy/policy.toml || echo refused")
+    assert refused == "refused"
+    policy = json.loads(federation.inside("site-1", "tideline", "site", "policy", "check", "/policy/policy.toml", "--json"))
+    assert policy["runs"]["methods"] == ["fedavg", "feddadil"]
+    first = json.loads(federation.inside("site-1", "head", "-n", "1", f"{HOME}/ledger.jsonl"))
+    assert first["kind"] == "started" and first["details"]["policy"]
+    federation.inside("site-1", "tideline", "site", "ledger", "verify", "--home", HOME)
+
+
+def test_what_containers_write_is_theirs_alone(federation: Containers) -> None:
+    """Their processes have the umask of the product, and nothing in their volumes is open to others; the witness is among it."""
+    for service in ("coordinator", *SERVICES):
+        federation.until(lambda service=service: healthy(federation, service), service)
+        assert "Umask:\t0077" in federation.inside(service, "cat", "/proc/1/status")
+        assert federation.inside(service, "sh", "-c", OPEN) == ""
+        assert "closed_to_others" not in federation.log(service), "an image leaves nothing in a home"
+    assert federation.inside("coordinator", "sh", "-c", "ls /parts/witness/*")
+
+
+def test_the_manual_of_the_api_is_in_the_image(federation: Containers) -> None:
+    """Swagger UI's files too, which come from a package."""
+    federation.until(lambda: healthy(federation, "coordinator"), "the coordinator")
+    sizes = [int(line) for line in federation.inside("coordinator", "python", "-c", READ, *PAGES).split()]
+    assert len(sizes) == len(PAGES) and sizes[1] > 1_000_000 and min(sizes) > 200
 
 
 def healthy(federation: Containers, service: str) -> bool:

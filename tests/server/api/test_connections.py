@@ -4,45 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 from collections.abc import Iterator
 
 import anyio
 import httpx
 import pytest
-import uvicorn
 from api_world import Coordinator
+from listening import LONG, listening
 from structlog.testing import capture_logs
 
-from tideline_server.api.server import HEAD_BYTES, Bounds, bounded
-
-LONG = 20.0  # nothing here takes so long; what does has failed
-
-
-@contextlib.contextmanager
-def listening(most: int, seconds: float = LONG) -> Iterator[tuple[str, int]]:
-    """A coordinator's door on a free port."""
-    started = threading.Event()
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            started.set()
-
-    options = {"log_config": None, "access_log": False, "h11_max_incomplete_event_size": HEAD_BYTES, "ws": "none"}
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        config = uvicorn.Config(
-            Coordinator().app, http=bounded(Bounds(most, head=seconds)), timeout_graceful_shutdown=1, **options
-        )  # type: ignore[arg-type]
-        server = Server(config)
-        thread = threading.Thread(target=server.run, args=([door],))
-        thread.start()
-        assert started.wait(LONG)
-        try:
-            yield door.getsockname()
-        finally:
-            server.should_exit = True
-            thread.join()
+from tideline_server.api.server import HEAD_BYTES
 
 
 def told(line: socket.socket) -> bytes:
