@@ -50,12 +50,14 @@ def setting(
     choices: tuple[Any, ...] | None = None,
     doc: str = "",
     kept: bool = False,
+    sizes: object = None,
 ) -> Any:
     """A dataclass field with its bounds (inclusive), its allowed values and a sentence of documentation.
 
     kept: a setting that stays at the coordinator, such as one that says something of other sites. Sites have its default.
+    sizes: what it sizes in a site's training, a mark of `core.sizes`.
     """
-    meta = {"low": low, "high": high, "choices": choices, "doc": doc, "kept": kept}
+    meta = {"low": low, "high": high, "choices": choices, "doc": doc, "kept": kept, "sizes": sizes}
     if isinstance(default, Mapping):
         return dataclasses.field(default_factory=lambda: default, metadata=meta)
     return dataclasses.field(default=default, metadata=meta)

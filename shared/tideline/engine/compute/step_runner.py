@@ -127,7 +127,7 @@ class StepRunner:
         if job.limits != NO_LIMITS:
             check_base(job.limits, job.brief)
             if tells(step, role):
-                check_rows(job.limits, job.brief, self.rows(opened.site_data, View.TRAIN, role).count)
+                check_rows(job.limits, config, self.rows(opened.site_data, View.TRAIN, role).count)
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
             data, validation = self.seen(opened.site_data, step.view if step else View.TRAIN, job.brief, config)
             fetch = self.fetching(algorithm, config, world, job)
