@@ -183,7 +183,7 @@ class StepRunner:
         (order, rules), parts = asked, self.parts_of(job.run)
         outcome: Outcome[Record, Record] = guarded(step.name, step.run, order, memory, site)
         metrics = guarded(step.name, declared, step, outcome, algorithm.memory)
-        if job.limits.clip and job.brief.weights is not None:
+        if job.limits.clip and job.brief.intent.weights is not None:
             outcome = replace(outcome, message=clipped(outcome.message, order, job.limits.clip))
         message = guarded(step.name, encode, outcome.message, parts, replace(rules, maker=maker))
         if outcome.memory is memory and job.memory is not None:
