@@ -23,12 +23,15 @@ from tideline.core.settings import nearest, plain
 if TYPE_CHECKING:
     from tideline.engine.audit.log import Entry
     from tideline.engine.model.brief import Brief
+    from tideline_agent.home.obeyed import Judge
     from tideline_agent.policy_file import SitePolicy
 
 policy = typer.Typer(help="Check the file that says which runs may run here.", no_args_is_help=True, rich_markup_mode=None)
 ledger = typer.Typer(help="Read what this site let happen.", no_args_is_help=True, rich_markup_mode=None)
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, see `tideline site pending`.")]
-PolicyFile = Annotated[Path | None, typer.Option("--policy", metavar="FILE", help="The policy. [default: the built-in one]")]
+PolicyFile = Annotated[
+    Path | None, typer.Option("--policy", metavar="FILE", help="The policy. [default: the one that the agent obeys]")
+]
 
 
 def list_pending(home: Home, as_json: Json = False) -> None:
@@ -131,31 +134,41 @@ def explain_run(run: Run, home: Home, file: PolicyFile = None, as_json: Json = F
     from tideline.core.privacy import refused
     from tideline.engine.site.admission import brief_in_words, objections
     from tideline_agent.home.words import brief_of
-    from tideline_agent.policy_file import read_policy
 
-    brief, owners = brief_of(home, run), read_policy(file)
+    brief, judge = brief_of(home, run), judge_of(home, file)
+    owners = judge.policy
     against = [f"{words} ({line})" for words, line in objections(owners.rules, brief)]
     against += [f"{clause.sentence()} ([allow] {clause.exposure.value})" for clause in refused(brief.contract, owners.allowed)]
     if as_json:
-        print_json({"run": run, "allowed": not against, "against": against, "is": list(brief_in_words(brief))})
+        is_run = list(brief_in_words(brief))
+        print_json({"run": run, "allowed": not against, "against": against, "is": is_run, "judged_by": judge.words})
     else:
-        show_explained(brief, owners, against)
+        show_explained(brief, judge, against)
     raise typer.Exit(REFUSED if against else DONE)
 
 
-def show_explained(brief: Brief, owners: SitePolicy, against: list[str]) -> None:
+def judge_of(home: Path, file: Path | None) -> Judge:
+    """The policy of a file, or the one that the home's agent obeys. Raises ConfigRefused."""
+    from tideline_agent.home.obeyed import Judge, in_force
+    from tideline_agent.policy_file import read_policy
+
+    return in_force(home) if file is None else Judge(read_policy(file), f"the policy {file}")
+
+
+def show_explained(brief: Brief, judge: Judge, against: list[str]) -> None:
     from tideline.engine.site.admission import brief_in_words
 
     for line in brief_in_words(brief):
         typer.echo(clean(line))
+    typer.echo(f"\nJudged by {clean(judge.words)}.")
     if against:
-        typer.echo("\nThe policy does not let it run here:")
+        typer.echo("The policy does not let it run here:")
         for line in against:
             typer.echo(f"  {clean(line)}")
         return
     waits = {"never": "without asking you", "new": "once you have approved a run that asks for the same"}
-    word = waits.get(owners.rules.runs.approve.value, "once you have approved it")
-    typer.echo(f"\nThe policy lets it run here, {word}.")
+    word = waits.get(judge.policy.rules.runs.approve.value, "once you have approved it")
+    typer.echo(f"The policy lets it run here, {word}.")
 
 
 def without_effect(found: SitePolicy, methods: str) -> Iterable[str]:
