@@ -101,7 +101,9 @@ def home_of(folder: Path, policy: Path | None) -> Path:
     """A home in which a run has worked, of an agent that started with a policy."""
     folder.mkdir()
     FileLedger(folder).record("started")
-    FolderVault(folder / "runs").note(RunId("abc"), BRIEF)
+    vault = FolderVault(folder / "runs")
+    vault.parts(RunId("abc")).put([b"a part"])
+    vault.note(RunId("abc"), BRIEF)
     obey(folder, policy, policy_text(policy))
     return folder
 
