@@ -72,6 +72,28 @@ def test_a_ledger_is_listed_verified_and_exported(tmp_path: Path) -> None:
     assert told.exit_code == TAMPERED and "entry 2" in told.output.lower()
 
 
+def test_a_ledger_that_was_cut_is_told_and_the_owner_decides(tmp_path: Path) -> None:
+    """`verify` finds what a chain alone cannot show; to go on takes the owner's word."""
+    made = FileLedger(tmp_path)
+    for i in range(3):
+        made.record("reply", run="abc", order=str(i), bytes=i)
+    whole = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    told = site("ledger", "verify", "--home", tmp_path)
+    assert told.exit_code == TAMPERED and "was cut: it ends with entry 2, and it had 3" in told.output, told.output
+    assert site("ledger", "list", "--home", tmp_path).exit_code == DONE  # an owner looks at what is left
+    (tmp_path / FILE).write_bytes(whole)
+    assert site("ledger", "verify", "--home", tmp_path).exit_code == DONE
+    (tmp_path / FILE).unlink()
+    for more in ((), ("--json",)):
+        assert site("ledger", "accept", "--home", tmp_path, *more).exit_code == REFUSED
+    facts = json.loads(site("ledger", "accept", "--home", tmp_path, "--yes", "--json").stdout)
+    assert (facts["entries"], facts["entries_before"]) == (0, 3)
+    assert json.loads(site("ledger", "verify", "--home", tmp_path, "--json").stdout)["entries"] == 1
+    assert site("ledger", "accept", "--home", tmp_path, "--yes").exit_code == REFUSED
+    assert site("ledger", "accept", "--home", tmp_path / "nowhere", "--yes").exit_code == REFUSED
+
+
 def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
     """For every one of these commands, with the option to correct."""
     for words in (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import json
 import time
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -106,7 +105,7 @@ def confirm(question: str) -> None:
     except typer.Abort:
         wanted = False
     if not wanted:
-        raise Refused("Nothing was approved: you did not confirm", "Answer y, or add --yes")
+        raise Refused("Nothing was changed: you did not confirm", "Answer y, or add --yes")
 
 
 @policy.command("check")
@@ -244,11 +243,42 @@ def entries_of(home: Path) -> Iterable[Entry]:
 
 @ledger.command("verify")
 def verify_ledger(home: Home, as_json: Json = False) -> None:
-    """Check that no entry was changed, taken out or put in. Keep the last hash elsewhere: entries cut from the end show by it."""
-    last = next(iter(deque(entries_of(home), maxlen=1)), None)
-    count, tip = (last.seq, last.hash) if last else (0, "")
-    text = f"{counted(count, 'entry', 'entries')}, all as they were written; the last hash is {tip}"
-    output({"entries": count, "hash": tip}, as_json, text)
+    """Check that no entry was changed, taken out or put in, and none cut off the end. Keep the last hash elsewhere, too."""
+    from tideline.engine.audit.log import Tip
+    from tideline_agent.home.ledger import check_whole
+    from tideline_agent.home.ledger_head import remembered
+
+    before, last, seen = remembered(home), Tip(0, ""), ""
+    for each in entries_of(home):
+        last = Tip(each.seq, each.hash)
+        seen = each.hash if each.seq == before.seq else seen
+    check_whole(home, last, before, seen)
+    text = f"{counted(last.seq, 'entry', 'entries')}, all as they were written; the last hash is {last.hash}"
+    output({"entries": last.seq, "hash": last.hash}, as_json, text)
+
+
+@ledger.command("accept")
+def accept_ledger(
+    home: Home,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with a ledger that was cut, or begin another in place of one that is gone. The agent does not start before."""
+    import getpass
+
+    from tideline_agent.home.ledger import FILE, accept
+    from tideline_agent.home.ledger_head import HEAD
+
+    if not (home / FILE).is_file() and not (home / HEAD).is_file():
+        raise ConfigRefused(f"{home} is not an agent's home, or its agent has not started yet", "Correct --home", path="home")
+    if not yes:
+        if as_json:
+            raise ConfigRefused("--json does not ask for confirmation", "Add --yes to accept the ledger", path="yes")
+        confirm("What was approved and declined in the entries that are gone is forgotten. Go on without them?")
+    cut = accept(home, getpass.getuser())
+    facts = {"entries": cut.now.seq, "entries_before": cut.before.seq, "hash_before": cut.before.hash}
+    text = f"The ledger goes on after entry {cut.now.seq}; it had {cut.before.seq}. Start the agent."
+    output(facts, as_json, text)
 
 
 @ledger.command("export")
