@@ -11,8 +11,7 @@ import pytest
 
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import resolve
-from tideline.core.settings import Settings, setting
-from tideline.core.sizes import BATCH, RATE, Sizes, marks_in, pull, steps
+from tideline.core.settings import BATCH, RATE, Settings, Sizes, marks_in, pull, setting, steps
 from tideline.engine.compute.limits import sized, too_few
 from tideline.engine.ports.site import Limits
 from tideline.engine.site.rules import SiteRules, bound_of

@@ -20,8 +20,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.settings import setting
-from tideline.core.sizes import ELSEWHERE, RATE, ROUNDS, pull
+from tideline.core.settings import ELSEWHERE, RATE, ROUNDS, pull, setting
 from tideline.core.step import Data, Site
 from tideline.learning.fit import Loss, fit_at
 

@@ -15,8 +15,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan, to
 from tideline.core.record import Nothing
 from tideline.core.run import Role, Roster, World
-from tideline.core.settings import setting
-from tideline.core.sizes import BATCH, ROUNDS
+from tideline.core.settings import BATCH, ROUNDS, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import remeasure
 from tideline.nets import layers

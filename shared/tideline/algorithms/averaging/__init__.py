@@ -23,8 +23,7 @@ from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
 from tideline.core.record import Nothing, Weights
 from tideline.core.rows import Rows
 from tideline.core.run import ClientId, Role, Roster, World, described
-from tideline.core.settings import Plain, Settings, setting
-from tideline.core.sizes import BATCH, EPOCHS, ROUNDS, pull
+from tideline.core.settings import BATCH, EPOCHS, ROUNDS, Plain, Settings, pull, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import confused, evaluate, outputs
 from tideline.learning.local_training import LocalTraining, loss_at, train_at

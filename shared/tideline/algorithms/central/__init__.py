@@ -23,8 +23,7 @@ from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.rows import MemoryRows
 from tideline.core.run import Roster, World
-from tideline.core.settings import setting
-from tideline.core.sizes import EPOCHS, ROUNDS
+from tideline.core.settings import EPOCHS, ROUNDS, setting
 from tideline.core.step import Data, Outcome, Site, step
 from tideline.learning.evaluate import evaluate
 from tideline.learning.fit import fit

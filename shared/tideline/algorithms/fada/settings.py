@@ -12,8 +12,7 @@ from tideline.algorithms.source_free.family import EndCounts
 from tideline.algorithms.source_free.source import check_peers
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import Role, Roster, World
-from tideline.core.settings import Plain, setting
-from tideline.core.sizes import BATCH, ELSEWHERE, EPOCHS, RATE, ROUNDS, TOLD, steps
+from tideline.core.settings import BATCH, ELSEWHERE, EPOCHS, RATE, ROUNDS, ROWS, Plain, setting, steps
 from tideline.learning.local_training import COSINE, SCHEDULES, LocalTraining, rate_at
 from tideline.nets.disentangling import numbers
 from tideline.nets.disentangling import sizes as network_sizes
@@ -36,7 +35,7 @@ class Aligned(EndCounts, LocalTraining):
     )
     source_epochs: int = setting(1, low=1, sizes=EPOCHS, doc="local epochs of such a round")
     identify_steps: int = setting(10, low=1, high=10_000, sizes=ELSEWHERE, doc="steps of DI in a round, each an exchange")
-    identify_batch: int = setting(64, low=LEAST, sizes=TOLD, doc="rows that a half of the gradient of eq. 4 is of")
+    identify_batch: int = setting(64, low=LEAST, sizes=ROWS, doc="rows that a half of the gradient of eq. 4 is of")
     identify_rate: float = setting(
         25.0, low=0.0, high=1e6, sizes=ELSEWHERE, doc="learning rate of DI, at the coordinator, times the length of f"
     )

@@ -24,8 +24,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, marked, to
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.core.settings import setting
-from tideline.core.sizes import BATCH, EPOCHS, ROUNDS
+from tideline.core.settings import BATCH, EPOCHS, ROUNDS, setting
 from tideline.learning.local_training import LocalTraining
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum

@@ -20,8 +20,7 @@ from tideline.core.algorithm import Algorithm, SiteModels
 from tideline.core.phase import Phase, Plan, Turn, to, to_all, unchanged
 from tideline.core.record import Nothing
 from tideline.core.run import Role
-from tideline.core.settings import Plain, setting
-from tideline.core.sizes import BATCH, ELSEWHERE, EPOCHS, RATE, ROUNDS, pull
+from tideline.core.settings import BATCH, ELSEWHERE, EPOCHS, RATE, ROUNDS, Plain, pull, setting
 from tideline.learning.local_training import TrainingOptions
 from tideline.learning.scoring.judging import judged
 from tideline.nets.forms import COMMITTEE

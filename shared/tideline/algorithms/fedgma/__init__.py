@@ -14,8 +14,7 @@ from tideline.algorithms.averaging.folds import Folding, shares
 from tideline.algorithms.averaging.messages import State, Update
 from tideline.core.phase import Replies, Turn
 from tideline.core.run import World
-from tideline.core.settings import Plain, setting
-from tideline.core.sizes import ELSEWHERE
+from tideline.core.settings import ELSEWHERE, Plain, setting
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import masked_mean
 

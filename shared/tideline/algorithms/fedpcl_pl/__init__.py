@@ -26,8 +26,7 @@ from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.rows import MemoryRows
 from tideline.core.run import Role, World
-from tideline.core.settings import setting
-from tideline.core.sizes import BATCH
+from tideline.core.settings import BATCH, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import fit_at

@@ -21,8 +21,7 @@ from tideline.core.algorithm import Algorithm
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan, to
 from tideline.core.run import EMPTY, Role, Roster, World
-from tideline.core.settings import nearest, setting
-from tideline.core.sizes import ELSEWHERE
+from tideline.core.settings import ELSEWHERE, nearest, setting
 from tideline.nets import layers
 from tideline.numerics.clustering.mixing import MIXINGS
 

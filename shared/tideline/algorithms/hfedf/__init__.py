@@ -29,8 +29,7 @@ from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, World
-from tideline.core.settings import Plain, setting
-from tideline.core.sizes import BATCH, EPOCHS, RATE, ROUNDS, pull
+from tideline.core.settings import BATCH, EPOCHS, RATE, ROUNDS, Plain, pull, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.local_training import OPTIMISERS
 from tideline.numerics.aggregation.hypernetwork import Pulled

@@ -22,8 +22,7 @@ from tideline.core.phase import MOST_VALUES, Each, Folded, Phase, Replies, Table
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import EMPTY, ClientId, Roster, World
-from tideline.core.settings import nearest, setting
-from tideline.core.sizes import ELSEWHERE
+from tideline.core.settings import ELSEWHERE, nearest, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate, histograms
 from tideline.learning.local_training import loss_at, train_at

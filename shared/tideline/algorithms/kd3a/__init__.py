@@ -24,8 +24,7 @@ from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.run import Role, World
-from tideline.core.settings import setting
-from tideline.core.sizes import BATCH, EPOCHS, ROUNDS
+from tideline.core.settings import BATCH, EPOCHS, ROUNDS, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import Loss

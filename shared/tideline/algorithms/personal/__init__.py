@@ -20,8 +20,7 @@ from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, marked, to, 
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.core.settings import setting
-from tideline.core.sizes import BATCH, EPOCHS, ROUNDS
+from tideline.core.settings import BATCH, EPOCHS, ROUNDS, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate
 from tideline.learning.local_training import LocalTraining, loss_at, train_at

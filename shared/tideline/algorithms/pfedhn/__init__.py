@@ -23,8 +23,7 @@ from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.core.settings import Plain, setting
-from tideline.core.sizes import BATCH, ELSEWHERE, EPOCHS, RATE, ROUNDS, pull, steps
+from tideline.core.settings import BATCH, ELSEWHERE, EPOCHS, RATE, ROUNDS, Plain, pull, setting, steps
 from tideline.core.step import Outcome, Site, step
 from tideline.numerics.aggregation.server_step import clipping, step_
 

@@ -32,8 +32,7 @@ from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, marked, to, 
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.core.settings import setting
-from tideline.core.sizes import ROUNDS
+from tideline.core.settings import ROUNDS, setting
 from tideline.core.step import Data, Outcome, Site, step
 from tideline.learning.evaluate import confused, evaluate
 from tideline.learning.local_training import loss_at, train_at

@@ -21,8 +21,7 @@ from tideline.core.algorithm import Algorithm, InitialWeights, Result, RunModel,
 from tideline.core.phase import Phase, Plan, Replies, Turn, to
 from tideline.core.record import Nothing, Record, Weights
 from tideline.core.run import EMPTY, Role, Roster, World
-from tideline.core.settings import Plain, Settings, setting
-from tideline.core.sizes import ROUNDS, pull
+from tideline.core.settings import ROUNDS, Plain, Settings, pull, setting
 from tideline.core.step import Outcome, Site, Step, step
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum

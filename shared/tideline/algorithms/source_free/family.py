@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
-from tideline.core.settings import Plain, setting
-from tideline.core.sizes import BATCH, EPOCHS, RATE, ROUNDS, pull
+from tideline.core.settings import BATCH, EPOCHS, RATE, ROUNDS, Plain, pull, setting
 from tideline.learning.local_training import TrainingOptions
 
 PROTOTYPES, PREDICTED = "prototypes", "predicted"

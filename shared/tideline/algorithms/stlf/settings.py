@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from tideline import nets
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import EMPTY, Role, Roster, World, described
-from tideline.core.settings import Plain, nearest, setting
-from tideline.core.sizes import BATCH, EPOCHS, RATE, ROUNDS, pull
+from tideline.core.settings import BATCH, EPOCHS, RATE, ROUNDS, Plain, nearest, pull, setting
 from tideline.learning.local_training import LocalTraining
 
 GIVEN = ("attention_alpha", "attention_psi")  # rules whose weights the experiment gives

@@ -18,8 +18,7 @@ from tideline.core.errors import ConfigRefused, DataRefused, PolicyRefused
 from tideline.core.privacy import Exposure
 from tideline.core.record import Record, leaves
 from tideline.core.run import Digest, Role, World, plain_world, world_in
-from tideline.core.settings import Settings, plain
-from tideline.core.sizes import Sizes, marks_in
+from tideline.core.settings import Settings, Sizes, marks_in, plain
 from tideline.core.step import AnyStep
 from tideline.engine.model.brief import Brief
 from tideline.engine.ports.site import Limits
@@ -76,7 +75,7 @@ def too_few(limits: Limits, settings: Sequence[Sized], rows: int) -> Iterator[tu
         seen = each.value * each.beside
         if each.sizes is Sizes.STEPS and 0 < seen < limits.rows:
             yield f"config.{each.path} x config.{each.of} is {seen:g} rows an answer, fewer than {limits.rows}", "[least] rows"
-        if each.sizes is Sizes.TOLD and each.value < limits.rows:
+        if each.sizes is Sizes.ROWS and each.value < limits.rows:
             yield f"config.{each.path} is {each.value:g} rows, fewer than {limits.rows}", "[least] rows"
     yield from forgetting(limits, settings)
 
