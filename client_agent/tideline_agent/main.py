@@ -33,6 +33,7 @@ from tideline_agent.home import identity
 from tideline_agent.home.held import HeldOrders
 from tideline_agent.home.identity import Keys, only_one
 from tideline_agent.home.ledger import FileLedger
+from tideline_agent.home.obeyed import obey
 from tideline_agent.home.pins import FolderPins
 from tideline_agent.home.retention import retain
 from tideline_agent.home.runs import at_work
@@ -40,7 +41,7 @@ from tideline_agent.home.seen import SeenFile
 from tideline_agent.link import EnrolReply, GrpcLink
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool
 from tideline_agent.notes import NoteQueue, Witness
-from tideline_agent.policy_file import policy_digest, read_policy
+from tideline_agent.policy_file import policy_digest, policy_in, policy_text
 from tideline_agent.pool import TrainerPool
 from tideline_agent.settings import AgentSettings, check
 from tideline_agent.validity import Validity
@@ -76,7 +77,8 @@ class Working:
 def run_agent(settings: AgentSettings) -> None:
     """Serve until interrupted. Raises Refused for what is wrong with settings or identity, Unreachable for a silent address."""
     check(settings)
-    policy = read_policy(settings.policy)
+    text = policy_text(settings.policy)
+    policy = policy_in(settings.policy, text)
     for_the_owner_alone()
     retain_freed_memory()
     stop = threading.Event()
@@ -107,7 +109,7 @@ def run_agent(settings: AgentSettings) -> None:
         notes.start()
         validity.start()
         metrics, ledger = AgentMetrics(__version__), FileLedger(settings.folder)
-        ledger.record("started", version=__version__, policy=policy_digest(policy))
+        ledger.record("started", version=__version__, policy=policy_digest(obey(settings.folder, settings.policy, text)))
         agent = Agent(
             name=ClientId(settings.name),
             link=CountedLink(link, metrics),

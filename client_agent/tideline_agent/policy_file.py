@@ -45,9 +45,28 @@ def policy_digest(policy: SitePolicy) -> str:
 
 def read_policy(path: Path | None) -> SitePolicy:
     """The default policy, changed by the file. Raises ConfigRefused with the place of what is wrong."""
+    return policy_in(path, policy_text(path))
+
+
+def policy_text(path: Path | None) -> str:
+    """What a policy file says; nothing where there is none. Raises ConfigRefused."""
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigRefused(f"The policy file {path} does not exist", "Create it, or leave --policy out") from None
+    except OSError as cause:
+        raise ConfigRefused(f"The policy file {path} cannot be read: {cause.strerror}", "Let the agent's user read it") from None
+    except UnicodeDecodeError as cause:
+        raise ConfigRefused(f"The policy file {path} is not TOML: {cause}", "Correct the file") from None
+
+
+def policy_in(path: Path | None, text: str) -> SitePolicy:
+    """The default policy, changed by a file's text. Raises ConfigRefused with the place of what is wrong."""
     if path is None:
         return SitePolicy()
-    raw = toml_in(path)
+    raw = toml_in(path, text)
     for name in raw:
         if name not in (*EXPOSURES, *RULES):
             tables = ", ".join(f"[{each}]" for each in TABLES)
@@ -63,15 +82,10 @@ def read_policy(path: Path | None) -> SitePolicy:
     return SitePolicy(allowed - forbidden, not quiet, rules_in(path, raw))
 
 
-def toml_in(path: Path) -> dict[str, Plain]:
+def toml_in(path: Path, text: str) -> dict[str, Plain]:
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except FileNotFoundError:
-        raise ConfigRefused(f"The policy file {path} does not exist", "Create it, or leave --policy out") from None
-    except OSError as cause:
-        raise ConfigRefused(f"The policy file {path} cannot be read: {cause.strerror}", "Let the agent's user read it") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as cause:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as cause:
         raise ConfigRefused(f"The policy file {path} is not TOML: {cause}", "Correct the file") from None
 
 

@@ -37,6 +37,7 @@ from tideline.engine.process.private import close_home, for_the_owner_alone
 from tideline.engine.process.resources import open_many_files, retain_freed_memory
 from tideline.engine.process.stopping import stopping
 from tideline_server.api import ApiSettings, Services, create_app
+from tideline_server.api.openapi import Described
 from tideline_server.api.server import Bounds as HttpBounds
 from tideline_server.api.server import QuietServer, http_config
 from tideline_server.api.services import Meeting
@@ -321,7 +322,7 @@ def scheduling_of(
 @contextlib.asynccontextmanager
 async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[dict[str, str | int]]:
     settings = parts.settings
-    app = create_app(parts.services, ApiSettings(max_weights_bytes=settings.weights_bytes))
+    app = await described(parts.services, ApiSettings(max_weights_bytes=settings.weights_bytes))
     http = QuietServer(http_config(settings, app, http_bounds(settings, parts.warden, http_socket.getsockname()[1])))
     serving = asyncio.create_task(http.serve([http_socket]))
     most = parts.warden.ports[parts.grpc_port].share.in_all
@@ -349,6 +350,13 @@ async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[dic
         await parts.counts.close()
         parts.compute.end()
         parts.journal.close()
+
+
+async def described(services: Services, settings: ApiSettings) -> Described:
+    """The HTTP door, with its description ready for whoever asks first: made beside calls, it would make them wait."""
+    app = create_app(services, settings)
+    await asyncio.to_thread(app.written)
+    return app
 
 
 async def witnessed(witness: Witness) -> None:

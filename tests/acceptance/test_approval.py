@@ -40,6 +40,7 @@ def test_a_run_waits_for_its_approval(tmp_path: Path) -> None:
         (asked,) = site(made, "pending")
         assert (asked["run"], asked["waits_for"], asked["method"], asked["by"]) == (run, "approval", "fedavg", "admin")
         explained = site(made, "policy", "explain", run)
+        assert "which the agent obeys" in explained["judged_by"] and "built-in" not in explained["judged_by"]
         assert explained["allowed"] and any("sends model (like model) as WEIGHTS" in line for line in explained["is"])
         made.kill("bert")
         made.again("bert")

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED, TAMPERED
+from tideline.core.run import RunId
 from tideline_agent.home.ledger import FILE, FileLedger
+from tideline_agent.home.obeyed import obey
+from tideline_agent.policy_file import policy_text
+from tideline_agent.vault import FolderVault
 
 
 def site(*args: str | Path) -> Result:
@@ -67,6 +72,28 @@ def test_a_ledger_is_listed_verified_and_exported(tmp_path: Path) -> None:
     assert told.exit_code == TAMPERED and "entry 2" in told.output.lower()
 
 
+def test_a_ledger_that_was_cut_is_told_and_the_owner_decides(tmp_path: Path) -> None:
+    """`verify` finds what a chain alone cannot show; to go on takes the owner's word."""
+    made = FileLedger(tmp_path)
+    for i in range(3):
+        made.record("reply", run="abc", order=str(i), bytes=i)
+    whole = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    told = site("ledger", "verify", "--home", tmp_path)
+    assert told.exit_code == TAMPERED and "was cut: it ends with entry 2, and it had 3" in told.output, told.output
+    assert site("ledger", "list", "--home", tmp_path).exit_code == DONE  # an owner looks at what is left
+    (tmp_path / FILE).write_bytes(whole)
+    assert site("ledger", "verify", "--home", tmp_path).exit_code == DONE
+    (tmp_path / FILE).unlink()
+    for more in ((), ("--json",)):
+        assert site("ledger", "accept", "--home", tmp_path, *more).exit_code == REFUSED
+    facts = json.loads(site("ledger", "accept", "--home", tmp_path, "--yes", "--json").stdout)
+    assert (facts["entries"], facts["entries_before"]) == (0, 3)
+    assert json.loads(site("ledger", "verify", "--home", tmp_path, "--json").stdout)["entries"] == 1
+    assert site("ledger", "accept", "--home", tmp_path, "--yes").exit_code == REFUSED
+    assert site("ledger", "accept", "--home", tmp_path / "nowhere", "--yes").exit_code == REFUSED
+
+
 def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
     """For every one of these commands, with the option to correct."""
     for words in (
@@ -78,3 +105,60 @@ def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
     ):
         told = site(*words, "--home", tmp_path)
         assert told.exit_code == REFUSED and "is not an agent's home" in told.output, (words, told.output)
+
+
+BRIEF = {
+    "method": "fedavg",
+    "config": {"rounds": 3, "rate": 0.1},
+    "world": {"inputs": [4], "classes": 3, "model": "mlp"},
+    "threads": 1,
+    "keeps": False,
+    "contract": [],
+    "role": "source",
+    "intent": {"by": "alice", "experiment": "", "sites": 2},
+}
+
+
+def home_of(folder: Path, policy: Path | None) -> Path:
+    """A home in which a run has worked, of an agent that started with a policy."""
+    folder.mkdir()
+    FileLedger(folder).record("started")
+    vault = FolderVault(folder / "runs")
+    vault.parts(RunId("abc")).put([b"a part"])
+    vault.note(RunId("abc"), BRIEF)
+    obey(folder, policy, policy_text(policy))
+    return folder
+
+
+def explained(home: Path, *more: str | Path) -> tuple[int, dict[str, Any]]:
+    told = site("policy", "explain", "abc", "--home", home, "--json", *more)
+    return told.exit_code, json.loads(told.stdout)
+
+
+def test_a_run_is_judged_by_the_policy_that_the_agent_obeys(tmp_path: Path) -> None:
+    """As it was when the agent started: what has changed since is told, and holds later. Another can be tried."""
+    file = tmp_path / "policy.toml"
+    file.write_text("[bounds]\nrounds = 2\n")
+    home = home_of(tmp_path / "home", file)
+    code, facts = explained(home)
+    assert (code, facts["allowed"]) == (REFUSED, False) and "config.rounds of 3, which is bound to 2" in facts["against"][0]
+    assert facts["judged_by"] == f"the policy {file}, which the agent obeys"
+    file.write_text("[bounds]\nrounds = 9\n")
+    code, facts = explained(home)
+    assert code == REFUSED and "the file has changed since" in facts["judged_by"]
+    assert "Judged by the policy" in site("policy", "explain", "abc", "--home", home).output
+    code, facts = explained(home, "--policy", file)
+    assert (code, facts["judged_by"]) == (DONE, f"the policy {file}")
+    file.unlink()
+    assert "the file is gone" in explained(home)[1]["judged_by"]
+
+
+def test_what_a_run_is_judged_by_without_a_policy_file(tmp_path: Path) -> None:
+    """The built-in policy: as the agent said, or because none has said anything. A damaged note is refused, not passed over."""
+    home = home_of(tmp_path / "home", None)
+    assert explained(home)[1]["judged_by"] == "the built-in policy, which the agent obeys"
+    (home / "policy.json").unlink()
+    assert "no agent has noted" in explained(home)[1]["judged_by"]
+    (home / "policy.json").write_text("{}")
+    told = site("policy", "explain", "abc", "--home", home)
+    assert told.exit_code == REFUSED and "policy.json cannot be read" in told.output and "--policy FILE" in told.output

@@ -22,9 +22,10 @@ from tideline.core.errors import ConfigRefused, Malformed
 from tideline.core.phase import VALIDATION
 from tideline.core.run import ClientId, OrderId, Role, RunId
 from tideline.core.settings import plain, read
+from tideline.engine.coordinator.result import result_of
 from tideline.engine.coordinator.scores import chance_notes, scored_state
 from tideline.engine.model.brief import Brief, brief_in, plain_brief
-from tideline.engine.model.orders import Files, Order
+from tideline.engine.model.orders import Files, Hold, Order
 from tideline.engine.ports.site import Best, Head
 from tideline.engine.simulation.federation import Federation
 from tideline.engine.site.agent import best_of
@@ -107,6 +108,31 @@ def test_a_dead_site_holds_the_end_up_for_minutes() -> None:
         run = on.start({**peaks.EXPERIMENT, "config": {"peak": 4}, "waiting": {"deadline": 86400.0}})
         result = on.run(run, order_of=lambda orders: [each for each in orders if each.step != STORE_BEST])
         assert result["status"] == "completed" and 600 <= result["seconds"] < 700
+
+
+@pytest.mark.parametrize("why", list(Hold))
+def test_a_held_site_holds_the_end_up_for_minutes(why: Hold) -> None:
+    """Not for a week: the last exchange tells sites alone which scoring was the best, and closes with whoever answers in time."""
+    with closing(Federation(peaks.METHODS, sites())) as on:
+        run = on.start({**peaks.EXPERIMENT, "config": {"peak": 4}, "waiting": {"deadline": 86400.0}})
+        said, bert = list[str](), ClientId("bert")
+
+        def others(orders: list[Order]) -> list[Order]:
+            last = [each for each in orders if each.step == STORE_BEST]
+            held = {each.id: why for each in on.agent_service.orders(bert) if each.step == STORE_BEST}
+            if len(last) == len(held) == 1:  # the others have answered
+                on.agent_service.hold(bert, held)
+                said.append(result_of(on.journal, run, on.clock.now())["waits_for"])
+                on.clock.advance(601.0)
+                on.agent_service.hold(bert, held)  # it lives, and says so
+                on.scheduler.turn(run)
+                said.append(str(on.run_service.find(run).status))
+                return orders  # it answers too late
+            return [each for each in orders if each.id not in held]
+
+        result = on.run(run, order_of=others)
+        assert said[0].endswith("; goes on without them in 10 min") and "bert" in said[0]
+        assert said[1] == "completed" == result["status"] and result["selection"]["best"]["round"] == 4
 
 
 def test_a_target_that_only_scores_stays_unseen() -> None:

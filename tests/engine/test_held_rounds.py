@@ -88,6 +88,50 @@ def test_at_the_join_it_is_said_for_how_long(on: Stage) -> None:
     assert on.result(run)["waits_for"].endswith("of them for the approval of bert; gives up in 5 min")
 
 
+def in_training(on: Stage, **waiting: float) -> str:
+    """A run whose first round anna and carl have answered, and whose third site waits for its owner's word."""
+    run = start(on, waiting={"deadline": 100.0, **waiting})
+    on.scheduler.turn(run)
+    for name in (ANNA, BERT, CARL):
+        (order,) = on.agent_service.orders(name)
+        on.handle(order)
+    on.scheduler.turn(run)
+    for name in (ANNA, CARL):
+        (order,) = on.agent_service.orders(name)
+        on.handle(order)
+    held_again(on)
+    return run
+
+
+def test_a_round_that_has_its_quorum_goes_on_without_the_held(on: Stage) -> None:
+    """At its deadline, as without any site that is absent; and the run says so meanwhile. The next round is asked at once."""
+    run = in_training(on, min_replies=2)
+    row = on.journal.run(run)  # type: ignore[arg-type]
+    assert row is not None
+    assert on.result(run)["waits_for"] == "waiting for the approval of bert; goes on without them in 100 s"  # type: ignore[arg-type]
+    on.clock.advance(101.0)
+    held_again(on)
+    on.scheduler.turn(run)  # type: ignore[arg-type]
+    later = on.journal.run(run)  # type: ignore[arg-type]
+    assert later is not None and later.cursor > row.cursor and status(on, run) is Status.RUNNING
+    assert on.journal.rounds(run)[-1].folded == (ANNA, CARL)  # type: ignore[arg-type]
+
+
+def test_a_round_that_needs_the_held_waits_for_it(on: Stage) -> None:
+    """Where all are wanted, the owner's word is waited for; then the run goes on with it."""
+    run = in_training(on)
+    before = on.journal.rounds(run)  # type: ignore[arg-type]
+    assert on.result(run)["waits_for"] == "waiting for the approval of bert; gives up in 7 d"  # type: ignore[arg-type]
+    on.clock.advance(101.0)
+    held_again(on)
+    on.scheduler.turn(run)  # type: ignore[arg-type]
+    assert status(on, run) is Status.RUNNING and on.journal.rounds(run) == before  # type: ignore[arg-type]
+    (order,) = on.agent_service.orders(BERT)
+    on.handle(order)
+    on.scheduler.turn(run)  # type: ignore[arg-type]
+    assert on.journal.rounds(run)[-1].folded == (ANNA, BERT, CARL)  # type: ignore[arg-type]
+
+
 def test_in_words() -> None:
     """All that wait for their owners, or some of those that are waited for."""
     all_held = Progress(frozenset({ANNA, BERT}), frozenset({CARL}), (), ((ANNA, Hold.APPROVAL), (BERT, Hold.HOURS)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Set
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,10 +14,11 @@ from tideline.core.errors import PolicyRefused, StepFailed
 from tideline.core.run import ClientId, Digest, Normalise, OrderId, Role, RunId, Scaling, World
 from tideline.core.settings import Plain
 from tideline.engine.model.brief import Brief
+from tideline.engine.model.intent import NO_INTENT, Intent, intent_in
 from tideline.engine.model.orders import Hold, Order
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.ledger import NoLedger, Spent
-from tideline.engine.site.admission import check_run, intent_digest
+from tideline.engine.site.admission import check_run, facts_of, intent_digest
 from tideline.engine.site.owner import Owner
 from tideline.engine.site.rules import FREE, Approval, InitialWeights, Least, Quotas, RunRules, SiteRules, bound_of, within
 
@@ -29,14 +31,20 @@ BRIEF = Brief(
     keeps=False,
     contract=(),
     role=Role.SOURCE,
-    asked_by="alice",
-    sites=3,
+    intent=Intent(by="alice", sites=3),
 )
 CONSTANTS = replace(BRIEF.world, normalise=Normalise(Scaling.GIVEN, mean=(0.0,) * 4, std=(1.0,) * 4))
 RUN, ME, NOON = RunId("run"), ClientId("me"), datetime(2026, 5, 4, 12, 0)
 ORDER = Order(
     id=OrderId("o"), run=RUN, cursor=JOIN, phase="", step="", round=1, files=(), seed=0, after=-2, seconds_left=1.0, brief={}
 )
+
+
+def asking(**more: Any) -> Brief:
+    """The brief with other fields, its intent's among them."""
+    own = {each.name for each in fields(Intent)}
+    intent = replace(BRIEF.intent, **{name: value for name, value in more.items() if name in own})
+    return replace(BRIEF, intent=intent, **{name: value for name, value in more.items() if name not in own})
 
 
 def rules(**runs: Any) -> SiteRules:
@@ -50,7 +58,7 @@ def rules(**runs: Any) -> SiteRules:
         (rules(methods=("fedavg",)), {}, None),
         (rules(methods=("feddadil",)), {}, "the method fedavg"),
         (rules(users=("bob",)), {}, "runs of alice"),
-        (rules(users=("bob",)), {"asked_by": ""}, "runs of a user without a name"),
+        (rules(users=("bob",)), {"by": ""}, "runs of a user without a name"),
         (rules(), {"weights": WEIGHTS}, f"weights that a user brings ({WEIGHTS})"),
         (rules(), {"base": WEIGHTS}, None),  # a trainer looks whether a package that is installed here has them
         (rules(), {"base": WEIGHTS, "weights": Digest("cd" * 32)}, "weights that a user brings"),
@@ -73,7 +81,7 @@ def rules(**runs: Any) -> SiteRules:
 )
 def test_what_an_owner_allows(allowed: SiteRules, asked: dict[str, Any], words: str | None) -> None:
     """A refusal says what is not allowed and which line of the policy would; nothing else is refused."""
-    brief = replace(BRIEF, **asked)
+    brief = asking(**asked)
     if words is None:
         check_run(allowed, brief)
         return
@@ -85,7 +93,7 @@ def test_what_an_owner_allows(allowed: SiteRules, asked: dict[str, Any], words: 
 def test_all_that_is_not_allowed_is_said_at_once() -> None:
     """So that an owner is asked once."""
     with pytest.raises(PolicyRefused) as refusal:
-        check_run(rules(users=("bob",), methods=("kd3a",)), replace(BRIEF, weights=WEIGHTS))
+        check_run(rules(users=("bob",), methods=("kd3a",)), asking(weights=WEIGHTS))
     assert refusal.value.context["rules"] == ["[runs] methods", "[runs] users", "[runs] weights and digests"]
 
 
@@ -157,7 +165,7 @@ def owner(allowed: SiteRules, ledger: NoLedger, now: datetime = NOON) -> Owner:
 def test_what_waits_for_the_owners_word(asks: Approval, words: dict[str, bool], intents: set[str], held: Hold | None) -> None:
     """Approving a run covers those that belong to it, by `new` those that ask for the same; what is declined does not wait."""
     asked = owner(rules(approve=asks), Words(words, intents))
-    brief = replace(BRIEF, parent=RunId("whole"))
+    brief = asking(parent=RunId("whole"))
     assert asked.holds(ORDER, brief) is held
     if held is None and words.get("run") is not False:
         asked.check(ME, ORDER, brief)
@@ -175,7 +183,7 @@ def test_an_owner_may_take_the_word_back() -> None:
 def test_another_intent_is_not_the_same() -> None:
     """User, role, method, settings, world, contract and weights enter; what differs from run to run does not."""
     others = (
-        {"asked_by": "bob"},
+        {"by": "bob"},
         {"role": Role.TARGET},
         {"method": "fedprox"},
         {"config": {}},
@@ -183,9 +191,9 @@ def test_another_intent_is_not_the_same() -> None:
         {"weights": WEIGHTS},
         {"base": WEIGHTS},
     )
-    made = [intent_digest(replace(BRIEF, **other)) for other in others]  # type: ignore[arg-type]
+    made = [intent_digest(asking(**other)) for other in others]
     assert len({intent_digest(BRIEF), *made}) == len(others) + 1
-    assert intent_digest(replace(BRIEF, version="9", best=3, parent=RunId("whole"), sites=7)) == intent_digest(BRIEF)
+    assert intent_digest(asking(version="9", best=3, parent=RunId("whole"), sites=7)) == intent_digest(BRIEF)
 
 
 @pytest.mark.parametrize(
@@ -203,6 +211,30 @@ def test_another_intent_is_not_the_same() -> None:
 def test_what_waits_for_an_hour_or_a_day(allowed: SiteRules, spent: Spent, begun: bool, held: Hold | None) -> None:
     """A run that has begun may go on though no other may begin."""
     assert owner(allowed, Words({}, spent=spent, begun=begun)).holds(ORDER, BRIEF) is held
+
+
+WHOLE = Intent(by="alice", experiment=Digest("ab" * 32), sites=3, weights=WEIGHTS, parent=RunId("whole"))
+
+
+@pytest.mark.parametrize("intent", [NO_INTENT, Intent(by="alice"), replace(WHOLE, parent=None), WHOLE])
+def test_an_intent_reads_as_it_was_written(intent: Intent) -> None:
+    """By JSON, with and without what it may lack; and the ledger has the same words of it as the brief."""
+    assert intent_in(json.loads(json.dumps(intent.plain()))) == intent
+    facts = facts_of(replace(BRIEF, intent=intent))
+    assert {name: facts[name] for name in intent.plain()} == intent.plain()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *([], "alice", {"by": None}, {"by": 1}, {"experiment": None}, {"sites": True}, {"sites": "3"}),
+        *({"weights": 3}, {"parent": []}, {"by": "a" * 201}, {"other": "word"}),
+    ],
+)
+def test_what_is_no_intent(said: object) -> None:
+    """No coordinator of ours says it."""
+    with pytest.raises(ValueError, match="no intent"):
+        intent_in(said)
 
 
 class Recorded(NoLedger):

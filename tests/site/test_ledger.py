@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tideline.core.errors import ChainBroken, StorageFull
+from tideline.core.errors import ChainBroken, Refused, StorageFull
 from tideline.core.run import Digest, RunId
 from tideline.engine.ports.ledger import Spent
-from tideline_agent.home.ledger import FILE, KNOWN, FileLedger, entries
+from tideline_agent.home.ledger import FILE, FileLedger, accept, entries
+from tideline_agent.home.ledger_head import HEAD, KNOWN
 
 ONE, TWO = RunId("one"), RunId("two")
 
@@ -50,8 +52,9 @@ def test_what_a_crash_leaves_is_cut_off(tmp_path: Path, left: int) -> None:
     """All whole lines stand, and the next entry follows them."""
     made = FileLedger(tmp_path)
     made.record("run", run=ONE)
-    whole = (tmp_path / FILE).read_bytes()
+    whole, head = (tmp_path / FILE).read_bytes(), (tmp_path / HEAD).read_bytes()
     made.record("reply", run=ONE, bytes=1)
+    (tmp_path / HEAD).write_bytes(head)  # it is written once the line is on the disk
     (tmp_path / FILE).write_bytes(whole + (tmp_path / FILE).read_bytes()[len(whole) :][:left])
     FileLedger(tmp_path).record("reply", run=ONE, bytes=2)
     assert [each.kind for each in entries(tmp_path)] == ["run", "cut_off", "reply"]
@@ -92,8 +95,9 @@ def test_a_summary_of_another_file_is_not_believed(tmp_path: Path) -> None:
     summary = json.loads((tmp_path / KNOWN).read_text())
     assert summary["words"] == {"one": True}
     (tmp_path / FILE).unlink()
+    accept(tmp_path, "owner")
     again = FileLedger(tmp_path)
-    assert again.word(ONE) is None and list(entries(tmp_path)) == []
+    assert again.word(ONE) is None and [each.kind for each in entries(tmp_path)] == ["cut_accepted"]
 
 
 def test_a_ledger_that_was_taken_away_is_said(tmp_path: Path) -> None:
@@ -109,3 +113,77 @@ def test_a_ledger_that_was_taken_away_is_said(tmp_path: Path) -> None:
     (tmp_path / FILE).rmdir()
     elsewhere.rename(tmp_path / FILE)
     assert made.word(ONE) is False
+
+
+def cut_off(home: Path) -> None:
+    """Two of five entries."""
+    lines = (home / FILE).read_bytes().splitlines(keepends=True)
+    (home / FILE).write_bytes(b"".join(lines[:3]))
+
+
+def cut_within(home: Path) -> None:
+    """In the middle of the last line, as a crash may leave it."""
+    (home / FILE).write_bytes((home / FILE).read_bytes()[:-10])
+
+
+def replaced(home: Path) -> None:
+    """By another chain that is as long."""
+    (home / "other").mkdir()
+    other = FileLedger(home / "other", lambda: 7.0)
+    for i in range(5):
+        other.record("reply", run=TWO, order=str(i), bytes=i)
+    (home / "other" / FILE).replace(home / FILE)
+
+
+def gone(home: Path) -> None:
+    """All of it."""
+    (home / FILE).unlink()
+
+
+@pytest.mark.parametrize("summary", [True, False])
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (cut_off, "was cut: it ends with entry 3, and it had 5"),
+        (cut_within, "was cut: it ends with entry 4, and it had 5"),
+        (replaced, "is not the one that was written here: its entry 5 is another"),
+        (gone, "was cut: it ends with entry 0, and it had 5"),
+    ],
+)
+def test_a_ledger_that_was_cut_while_no_agent_ran(
+    tmp_path: Path, harm: Callable[[Path], None], words: str, summary: bool
+) -> None:
+    """No agent starts with it, however often, and what is left of it stays as it is, until the owner goes on."""
+    made = FileLedger(tmp_path)
+    for i in range(5):
+        made.record("reply", run=ONE, order=str(i), bytes=i)
+    if summary:
+        FileLedger(tmp_path)
+        (tmp_path / HEAD).unlink()  # the summary of the last start remembers it as well
+    harm(tmp_path)
+    left = (tmp_path / FILE).read_bytes() if (tmp_path / FILE).exists() else b""
+    for _ in range(2):
+        with pytest.raises(ChainBroken, match=words) as error:
+            FileLedger(tmp_path)
+        assert "tideline site ledger accept" in error.value.todo
+    assert (tmp_path / FILE).read_bytes() == left
+    accepted = accept(tmp_path, "ann")
+    assert accepted.before.seq == 5
+    FileLedger(tmp_path).record("reply", run=ONE, bytes=9)
+    (said,) = [each for each in entries(tmp_path) if each.kind == "cut_accepted"]
+    assert (said.details["owner"], said.details["entries"]) == ("ann", 5)
+    with pytest.raises(Refused, match="Nothing is missing"):
+        accept(tmp_path, "ann")
+
+
+@pytest.mark.parametrize("left", [b"", b"{", b'{"seq": 2, "hash": "', b"[]"])
+def test_what_a_power_cut_leaves_of_a_head_says_nothing(tmp_path: Path, left: bytes) -> None:
+    """It is not flushed: an older one, or none, fits a ledger as well."""
+    made = FileLedger(tmp_path)
+    made.record("run", run=ONE)
+    older = (tmp_path / HEAD).read_bytes()
+    made.record("reply", run=ONE, bytes=1)
+    for content in (left, older):
+        (tmp_path / HEAD).write_bytes(content)
+        FileLedger(tmp_path).record("reply", run=ONE, bytes=2)
+    assert [each.seq for each in entries(tmp_path)] == [1, 2, 3, 4]

@@ -69,7 +69,7 @@ STRICT = replace(FREE, least=Least(rows=20, rows_per_class=1))
             {"rate": 0.1, "weight_decay": 1.0},
             "config.rate x config.weight_decay is 0.1: an answer would be",
         ),
-        (STRICT, (30, 30, 30), {"rate": 0.1, "mu": 10.0, "method": "fedprox"}, "config.rate x config.mu is 1"),
+        (STRICT, (30, 30, 30), {"rate": 0.1, "mu": 10.0, "method": "fedprox"}, "config.rate x (weight_decay + mu) is 1.00005"),
         (STRICT, (30, 30, 30), {"rate": 0.1, "mu": 0.1, "method": "fedprox"}, None),
         (replace(FREE, bounds={"batch_share": 0.25}), (10, 10, 10), {"batch": 8}, "config.batch of 8 is more than 25% of its"),
         (replace(FREE, bounds={"batch_share": 0.25}), (10, 10, 12), {"batch": 8}, None),

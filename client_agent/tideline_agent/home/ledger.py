@@ -2,6 +2,7 @@
 
 ledger.jsonl   entries, each flushed to the disk before what it tells of goes on
 ledger.known   what the entries up to a place come to, so that a start does not read years of them
+ledger.head    where it ended when it was last written, so that a cut shows
 """
 
 from __future__ import annotations
@@ -19,16 +20,20 @@ from pathlib import Path
 from typing import IO
 
 from tideline.archive.folder import room
-from tideline.core.errors import ChainBroken, StorageFull
+from tideline.core.errors import ChainBroken, Refused, StorageFull
 from tideline.core.run import Digest, RunId
 from tideline.core.settings import Plain
 from tideline.engine.audit.log import START, AuditEvent, Entry, Tip, chained, follow
 from tideline.engine.ports.ledger import Spent
+from tideline_agent.home.ledger_head import KNOWN, Cut, remember, remembered
 
-FILE, KNOWN = "ledger.jsonl", "ledger.known"
+FILE = "ledger.jsonl"
 APPROVED, DECLINED, RUN, REPLY, ORDER = "approved", "declined", "run", "reply", "order"
 DAY_SECONDS = 86400.0
-TODO = "Keep a copy of the file as it is; move it away to begin another, and ask who has had access to the agent's home"
+TODO = (
+    "Keep a copy of the file as it is, and ask who has had access to the agent's home. To begin another, move it away: "
+    "tideline site ledger accept --home DIR"
+)
 
 
 @dataclass
@@ -63,14 +68,23 @@ class Known:
 
 
 class FileLedger:
-    """The port Ledger over a file in the agent's home. The owner's commands write to it, too. now: seconds since 1970."""
+    """The port Ledger over a file in the agent's home. The owner's commands write to it, too. now: seconds since 1970.
 
-    def __init__(self, home: Path, now: Callable[[], float] = time.time) -> None:
+    accepted: whether the owner goes on with a ledger that was cut. Else it raises ChainBroken, and stays as it is.
+    """
+
+    def __init__(self, home: Path, now: Callable[[], float] = time.time, accepted: bool = False) -> None:
         self.path, self._resume, self._now = home / FILE, home / KNOWN, now
         self._lock = threading.Lock()
+        self.cut: Cut | None = None
+        self._before, self._accepted = remembered(home), accepted
         self._known = resumed(self.path, self._resume)
         with self._lock, self._open() as file:
+            self._fits(self._known.tip)
             self._catch_up(file)
+            self._ends()
+            self._before = Tip()
+            os.fsync(file.fileno())  # what the summary tells of
             self._write_known()
 
     def record(self, kind: str, **facts: Plain) -> None:
@@ -127,10 +141,23 @@ class FileLedger:
         file.seek(self._known.offset)
         for line in file:
             if not line.endswith(b"\n"):
+                self._ends()  # before anything is written
                 file.truncate(self._known.offset)
                 self._append(file, AuditEvent("cut_off", self._now(), details={"bytes": len(line)}))
                 return
             self._take(entry_in(self.path, line, self._known.tip), len(line))
+
+    def _fits(self, tip: Tip) -> None:
+        """Note where the ledger is another than the home remembers."""
+        if 0 < tip.seq == self._before.seq and tip.hash != self._before.hash:
+            self.cut = Cut(self.path, tip, self._before)
+
+    def _ends(self) -> None:
+        """Raises ChainBroken where the ledger is cut, unless the owner goes on with it."""
+        if self._known.tip.seq < self._before.seq:
+            self.cut = Cut(self.path, self._known.tip, self._before)
+        if self.cut is not None and not self._accepted:
+            raise self.cut.error()
 
     def _append(self, file: IO[bytes], event: AuditEvent) -> None:
         entry = chained(self._known.tip, [event])[0]
@@ -139,16 +166,20 @@ class FileLedger:
         try:
             file.write(line)
             file.flush()
-            if event.kind != ORDER:
+            if flushed := event.kind != ORDER:
                 os.fsync(file.fileno())
         except OSError:
             with contextlib.suppress(OSError):  # what is left of the line is cut off by whoever writes next
                 file.truncate(self._known.offset)
             raise
         self._take(entry, len(line))
+        if flushed:
+            with contextlib.suppress(OSError):  # an older head fits as well
+                remember(self.path.parent, self._known.tip)
 
     def _take(self, entry: Entry, size: int) -> None:
         self._known.take(entry)
+        self._fits(Tip(entry.seq, entry.hash))
         self._known.tip, self._known.offset = Tip(entry.seq, entry.hash), self._known.offset + size
 
     def _write_known(self) -> None:
@@ -194,6 +225,28 @@ def entry_in(path: Path, line: bytes, tip: Tip) -> Entry:
     except ChainBroken as error:
         raise ChainBroken(f"{path}: {error.what}", TODO, **error.context) from None
     return entry
+
+
+def accept(home: Path, owner: str) -> Cut:
+    """Go on with a ledger that was cut: its first entry from now on says so, by whom, and what is lost.
+
+    Raises Refused where nothing is missing, ChainBroken where what is left is not as it was written.
+    """
+    ledger = FileLedger(home, accepted=True)
+    if ledger.cut is None:
+        raise Refused(f"Nothing is missing from {ledger.path}", "Start the agent")
+    before = ledger.cut.before
+    ledger.record("cut_accepted", owner=owner, entries=before.seq, hash=before.hash)
+    return ledger.cut
+
+
+def check_whole(home: Path, last: Tip, before: Tip, seen: str) -> None:
+    """Hold the end of a home's ledger to what the home remembers. seen: the hash of the entry that stands where it ended before.
+
+    Raises ChainBroken.
+    """
+    if last.seq < before.seq or (before.seq and seen != before.hash):
+        raise Cut(home / FILE, last, before).error()
 
 
 def entries(home: Path) -> Iterator[Entry]:

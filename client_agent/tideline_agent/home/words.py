@@ -30,8 +30,8 @@ def waiting(home: Path) -> list[Waiting]:
     check_home(home)
     held = held_runs(home)
     names = {each.run for each in held}
-    roots = [each for each in held if each.brief.parent not in names]
-    return [Waiting(each, tuple(other for other in held if other.brief.parent == each.run)) for each in roots]
+    roots = [each for each in held if each.brief.intent.parent not in names]
+    return [Waiting(each, tuple(other for other in held if other.brief.intent.parent == each.run)) for each in roots]
 
 
 def say(home: Path, run: str, approve: bool) -> Brief:
@@ -56,7 +56,7 @@ def in_words(brief: Brief, beside: Iterable[Brief] = ()) -> Iterator[str]:
 
 def covered(home: Path, run: str) -> tuple[Brief, ...]:
     """The runs that wait here and belong to a run."""
-    return tuple(each.brief for each in held_runs(home) if each.brief.parent == run)
+    return tuple(each.brief for each in held_runs(home) if each.brief.intent.parent == run)
 
 
 def brief_of(home: Path, run: str) -> Brief:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI, Security
+from fastapi import Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
@@ -64,7 +64,7 @@ KEYED = (
 )
 
 
-def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> FastAPI:
+def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> Described:
     """The HTTP API over the engine. It holds no state of its own: any number of them may run side by side."""
     api_keys = api_keys_for(services)
     app = Described(

@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from tideline.core.errors import MEDIA_TYPE
 from tideline.core.settings import Plain
 from tideline_server.api.requests.access import NEEDS
+from tideline_server.api.requests.conditional import tag_of
 from tideline_server.api.requests.idempotency import declare_key
 from tideline_server.api.requests.wrapping import API, HEADER, SPOKEN, VERSION
 
@@ -116,15 +117,19 @@ class Described(FastAPI):
     def setup(self) -> None:
         """FastAPI's own route of the description would write it anew for everybody, on the loop."""
         self.openapi_url = None
-        self._writing, self._written = threading.Lock(), b""
+        self._writing, self.made = threading.Lock(), b""
+        self.tag = ""
         super().setup()
 
     def written(self) -> bytes:
-        """The description as it is sent, made once, however many ask at the same time."""
+        """The description as it is sent, made once, however many ask at the same time. It takes a processor for half a second: a
+        coordinator makes it before it listens, or its first readers would delay every agent.
+        """
         with self._writing:
-            if not self._written:
-                self._written = json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
-            return self._written
+            if not self.made:
+                made = json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
+                self.tag, self.made = tag_of(made), made
+            return self.made
 
 
 def describe(name: str, operation: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 import uvicorn
@@ -21,6 +22,7 @@ from tideline_server.settings import CoordinatorSettings
 
 LOG = structlog.get_logger("tideline_server.api")
 HEAD_BYTES = 32 << 10  # of a request's line and headers
+HANDSHAKE_SECONDS = 10.0  # of TLS, as at the agents' door
 HEAD_SECONDS = 20.0  # for a request's line and headers, from the connection's or the head's first byte on
 BACKLOG = 64  # connections that are taken up before anybody else has a turn at the loop
 STALLED_SECONDS = 60.0  # in which whoever is sent something takes some of it
@@ -119,7 +121,24 @@ def turn_away(transport: asyncio.Transport, origin: str, most: int) -> None:
 
 
 class QuietServer(uvicorn.Server):
-    """Uvicorn without signal handlers of its own: the coordinator closes its servers in order."""
+    """Uvicorn without signal handlers of its own: the coordinator closes its servers in order.
+
+    A handshake of TLS has an end: until then there is no protocol that could count the connection, and the event loop's own limit
+    is a minute.
+    """
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        assert not self.lifespan.should_exit and sockets is not None, "the door has no work of its own at its start"
+        config = self.config
+        state = {"config": config, "server_state": self.server_state, "app_state": self.lifespan.state}
+        protocol = partial(config.http_protocol_class, **state)
+        loop, seconds = asyncio.get_running_loop(), HANDSHAKE_SECONDS if config.ssl else None
+        self.servers = [
+            await loop.create_server(protocol, sock=each, backlog=config.backlog, ssl=config.ssl, ssl_handshake_timeout=seconds)
+            for each in sockets
+        ]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -15,8 +15,9 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Hashable, Mapping, Sequence
-from enum import Enum
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, overload
 
 from tideline.core.errors import ConfigRefused
@@ -50,12 +51,14 @@ def setting(
     choices: tuple[Any, ...] | None = None,
     doc: str = "",
     kept: bool = False,
+    sizes: Mark | None = None,
 ) -> Any:
     """A dataclass field with its bounds (inclusive), its allowed values and a sentence of documentation.
 
     kept: a setting that stays at the coordinator, such as one that says something of other sites. Sites have its default.
+    sizes: what it sizes in a site's training, a mark such as RATE or pull("rate").
     """
-    meta = {"low": low, "high": high, "choices": choices, "doc": doc, "kept": kept}
+    meta = {"low": low, "high": high, "choices": choices, "doc": doc, "kept": kept, "sizes": sizes}
     if isinstance(default, Mapping):
         return dataclasses.field(default_factory=lambda: default, metadata=meta)
     return dataclasses.field(default=default, metadata=meta)
@@ -206,3 +209,55 @@ def guess(value: Any, words: Sequence[str]) -> str:
 
 def join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
+
+
+# What a setting sizes in a site's training. What holds all methods to an owner's limits reads these marks, and knows no names.
+
+
+class Sizes(StrEnum):
+    """RATE: how far a step of a site goes along a gradient. PULL: draws weights back in each step, by so much of a rate. BATCH:
+    rows of a mini-batch. STEPS: mini-batches that an answer is made of in place of epochs; 0: epochs. ROWS: rows of which one
+    gradient is that is told as it is. EPOCHS, ROUNDS: how often rows are seen, and answers given. ELSEWHERE: it sizes no step
+    that a site takes on its rows, though its name may sound like it.
+    """
+
+    RATE = "rate"
+    PULL = "pull"
+    BATCH = "batch"
+    STEPS = "steps"
+    ROWS = "rows"
+    EPOCHS = "epochs"
+    ROUNDS = "rounds"
+    ELSEWHERE = "elsewhere"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """of: the setting beside it that it goes with: the rate of a pull, the mini-batch of steps."""
+
+    sizes: Sizes
+    of: str = ""
+
+
+RATE, BATCH, ROWS = Mark(Sizes.RATE), Mark(Sizes.BATCH), Mark(Sizes.ROWS)
+EPOCHS, ROUNDS, ELSEWHERE = Mark(Sizes.EPOCHS), Mark(Sizes.ROUNDS), Mark(Sizes.ELSEWHERE)
+
+
+def pull(of: str) -> Mark:
+    """The mark of a weight decay or a proximal term. of: the rate whose steps it acts in."""
+    return Mark(Sizes.PULL, of)
+
+
+def steps(of: str) -> Mark:
+    """The mark of a number of mini-batches. of: their size."""
+    return Mark(Sizes.STEPS, of)
+
+
+def marks_in(config: type[Settings], at: str = "") -> Iterator[tuple[str, Mark]]:
+    """The marks of a method's settings by their path, those of settings within settings too."""
+    for each in dataclasses.fields(config):
+        default = each.default if each.default_factory is dataclasses.MISSING else each.default_factory()
+        if dataclasses.is_dataclass(default) and not isinstance(default, type):
+            yield from marks_in(type(default), f"{at}{each.name}.")
+        elif (mark := each.metadata.get("sizes")) is not None:
+            yield f"{at}{each.name}", Mark(mark.sizes, f"{at}{mark.of}" if mark.of else "")

@@ -20,7 +20,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.settings import setting
+from tideline.core.settings import ELSEWHERE, RATE, ROUNDS, pull, setting
 from tideline.core.step import Data, Site
 from tideline.learning.fit import Loss, fit_at
 
@@ -40,7 +40,7 @@ class TrainingOptions:
     nesterov: bool = setting(False, doc="sgd: momentum after Nesterov")
     schedule: str = setting(CONSTANT, choices=SCHEDULES, doc="the rate over the rounds")
     warmup: int = setting(0, low=0, high=100_000, doc="first rounds, over which the rate rises to its full height")
-    decay_every: int = setting(10, low=1, high=100_000, doc="step: rounds after which the rate falls")
+    decay_every: int = setting(10, low=1, high=100_000, sizes=ELSEWHERE, doc="step: rounds after which the rate falls")
     decay_by: float = setting(0.1, low=0.0, high=1.0, doc="step: what the rate is multiplied by then")
     label_smoothing: float = setting(0.0, low=0.0, high=0.99, doc="share of a label that is spread over all classes")
     class_weights: str = setting("none", choices=("none", BALANCED), doc="balanced: a class counts alike however few rows it has")
@@ -60,10 +60,10 @@ class TrainingOptions:
 class LocalTraining(TrainingOptions):
     """The same with the rate, for a method whose sites train in each of its rounds."""
 
-    rounds: int = setting(10, low=0, high=100_000, doc="rounds, R")
-    rate: float = setting(1e-2, low=0.0, doc="learning rate of local training, eta")
+    rounds: int = setting(10, low=0, high=100_000, sizes=ROUNDS, doc="rounds, R")
+    rate: float = setting(1e-2, low=0.0, sizes=RATE, doc="learning rate of local training, eta")
     momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the local SGD; fresh each round")
-    weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of local training")
+    weight_decay: float = setting(5e-4, low=0.0, sizes=pull("rate"), doc="weight decay of local training")
 
 
 def rate_at(c: TrainingOptions, rate: float, number: int, rounds: int) -> float:

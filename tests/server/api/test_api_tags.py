@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 from typing import Any
 
 import pytest
 from api_world import EXPERIMENT, Coordinator, refused
+from fastapi.testclient import TestClient
 
 from tideline_server.api.requests.conditional import OutOfRange, Span, matches, span_of
+from tideline_server.api.services import DEFAULTS
+from tideline_server.main import described
 
 
 def test_a_state_that_is_known_is_not_told_again(coordinator: Coordinator) -> None:
@@ -177,3 +182,15 @@ def test_links_lead_through_events(finished: tuple[Coordinator, str]) -> None:
         assert "".join(page.text for page in pages) == whole
     told = refused(coordinator.get(f"/runs/{run}/events?limit=2"), 422, "ConfigRefused", "limit")
     assert "follow=false" in told["todo"]
+
+
+def test_the_description_is_made_once_and_has_its_tag(coordinator: Coordinator) -> None:
+    """The same bytes for everybody, and none for whoever has them; made before a coordinator listens."""
+    app = asyncio.run(described(coordinator.services, DEFAULTS))
+    made = app.made
+    assert json.loads(made)["info"]["title"] == "Tideline coordinator"
+    with TestClient(app) as asking:
+        first = asking.get("/openapi.json")
+        again = asking.get("/openapi.json", headers={"If-None-Match": first.headers["etag"]})
+    assert app.made is made and first.content == made and first.headers["cache-control"] == "private, no-cache"
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])

@@ -50,7 +50,7 @@ class Held:
 
     async def finish(self, start: Message) -> None:
         headers = MutableHeaders(scope=start)
-        headers["ETag"] = tag = f'W/"{hashlib.sha256(self.body).hexdigest()[:32]}"'
+        headers["ETag"] = tag = tag_of(self.body)
         headers["Cache-Control"] = REVALIDATE
         body = bytes(self.body)
         if matches(self.known, tag):
@@ -58,6 +58,11 @@ class Held:
             del headers["content-length"], headers["content-type"]
         await self.send(start)
         await self.send({"type": "http.response.body", "body": body})
+
+
+def tag_of(body: bytes | bytearray) -> str:
+    """The weak tag of a body."""
+    return f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 
 def tells_state(start: Message) -> bool:

@@ -11,6 +11,8 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response
 
+from tideline_server.api.requests.conditional import REVALIDATE, matches
+
 router = APIRouter(include_in_schema=False)
 PACKAGE = "fastapi_offline"  # of which the files alone are used
 DAY = {"Cache-Control": "max-age=86400"}
@@ -47,7 +49,13 @@ async def manual() -> HTMLResponse:
 
 @router.get("/openapi.json")
 async def description(request: Request) -> Response:
-    return Response(await run_in_threadpool(request.app.written), media_type="application/json")
+    """The same bytes and the same tag for everybody: nothing of them is made, copied or hashed for a request."""
+    app = request.app
+    body = app.made or await run_in_threadpool(app.written)
+    headers = {"ETag": app.tag, "Cache-Control": REVALIDATE}
+    if matches(request.headers.getlist("if-none-match"), app.tag):
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type="application/json")
 
 
 @router.get("/docs/begin.js")

@@ -15,7 +15,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan, to
 from tideline.core.record import Nothing
 from tideline.core.run import Role, Roster, World
-from tideline.core.settings import setting
+from tideline.core.settings import BATCH, ROUNDS, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import remeasure
 from tideline.nets import layers
@@ -25,8 +25,10 @@ from tideline.nets import layers
 class AdaBN(Source, EndCounts):
     """Settings of AdaBN."""
 
-    rounds: int = setting(1, low=0, high=1, doc="passes over a target's rows; 0 leaves the source model as it is")
-    batch: int = setting(64, low=2, doc="rows that batch norm measures at once; their means and variances are averaged")
+    rounds: int = setting(1, low=0, high=1, sizes=ROUNDS, doc="passes over a target's rows; 0 leaves the source model as it is")
+    batch: int = setting(
+        64, low=2, sizes=BATCH, doc="rows that batch norm measures at once; their means and variances are averaged"
+    )
 
 
 @step()

@@ -23,7 +23,7 @@ from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
 from tideline.core.record import Nothing, Weights
 from tideline.core.rows import Rows
 from tideline.core.run import ClientId, Role, Roster, World, described
-from tideline.core.settings import Plain, Settings, setting
+from tideline.core.settings import BATCH, EPOCHS, ROUNDS, Plain, Settings, pull, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import confused, evaluate, outputs
 from tideline.learning.local_training import LocalTraining, loss_at, train_at
@@ -40,9 +40,9 @@ Penalty: TypeAlias = Callable[[A, nn.Module, Weights], Tensor | None]
 class Training(LocalTraining):
     """Settings of local training, which all of the family have, and other methods whose sites train alike."""
 
-    rounds: int = setting(10, low=0, high=100_000, doc="rounds of averaging, R")
-    epochs: int = setting(1, low=1, doc="local epochs a round, E")
-    batch: int = setting(32, low=1, doc="rows in a mini-batch")
+    rounds: int = setting(10, low=0, high=100_000, sizes=ROUNDS, doc="rounds of averaging, R")
+    epochs: int = setting(1, low=1, sizes=EPOCHS, doc="local epochs a round, E")
+    batch: int = setting(32, low=1, sizes=BATCH, doc="rows in a mini-batch")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
     roles: tuple[Role, ...] = setting((Role.SOURCE, Role.PEER), doc="whose labels are learnt from")
     confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too")
@@ -69,7 +69,7 @@ class FedAvg(Averaging):
 class FedProx(FedAvg):
     """Settings of FedProx."""
 
-    mu: float = setting(1e-2, low=0.0, doc="weight of the proximal term; 0 is FedAvg, bit for bit")
+    mu: float = setting(1e-2, low=0.0, sizes=pull("rate"), doc="weight of the proximal term; 0 is FedAvg, bit for bit")
 
 
 class Rounds(Protocol):

@@ -23,7 +23,7 @@ from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.rows import MemoryRows
 from tideline.core.run import Roster, World
-from tideline.core.settings import setting
+from tideline.core.settings import EPOCHS, ROUNDS, setting
 from tideline.core.step import Data, Outcome, Site, step
 from tideline.learning.evaluate import evaluate
 from tideline.learning.fit import fit
@@ -39,8 +39,8 @@ LOST = "rounds of training that were not taken"
 class Central(Training):
     """Settings of central training."""
 
-    rounds: int = setting(10, low=0, high=100_000, doc="rounds of training, R; R x E epochs in all")
-    epochs: int = setting(1, low=1, doc="epochs on the pooled rows a round, E")
+    rounds: int = setting(10, low=0, high=100_000, sizes=ROUNDS, doc="rounds of training, R; R x E epochs in all")
+    epochs: int = setting(1, low=1, sizes=EPOCHS, doc="epochs on the pooled rows a round, E")
     most_rows: int = setting(100_000, low=1, high=100_000_000, doc="rows that a site sends at most; of more, drawn at random")
 
 

@@ -12,7 +12,7 @@ from tideline.algorithms.source_free.family import EndCounts
 from tideline.algorithms.source_free.source import check_peers
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import Role, Roster, World
-from tideline.core.settings import Plain, setting
+from tideline.core.settings import BATCH, ELSEWHERE, EPOCHS, RATE, ROUNDS, ROWS, Plain, setting, steps
 from tideline.learning.local_training import COSINE, SCHEDULES, LocalTraining, rate_at
 from tideline.nets.disentangling import numbers
 from tideline.nets.disentangling import sizes as network_sizes
@@ -29,16 +29,20 @@ LEAST = 16  # rows that a half of DI's gradient is of: that of fewer tells their
 class Aligned(EndCounts, LocalTraining):
     """Settings of both methods."""
 
-    rounds: int = setting(20, low=1, high=100_000, doc="rounds of identify, improve, follow")
-    source_rounds: int = setting(5, low=0, high=100_000, doc="rounds of averaging among the sources first, sealed; 0: none")
-    source_epochs: int = setting(1, low=1, doc="local epochs of such a round")
-    identify_steps: int = setting(10, low=1, high=10_000, doc="steps of DI in a round, each an exchange")
-    identify_batch: int = setting(64, low=LEAST, doc="rows that a half of the gradient of eq. 4 is of")
-    identify_rate: float = setting(25.0, low=0.0, high=1e6, doc="learning rate of DI, at the coordinator, times the length of f")
-    epochs: int = setting(1, low=1, doc="local epochs a round, E, at sources and targets")
-    steps: int = setting(0, low=0, doc="if not 0, so many mini-batches in place of epochs")
-    batch: int = setting(32, low=LEAST, doc="rows in a mini-batch, B")
-    rate: float = setting(0.2, low=0.0, doc="learning rate of local training, eta")
+    rounds: int = setting(20, low=1, high=100_000, sizes=ROUNDS, doc="rounds of identify, improve, follow")
+    source_rounds: int = setting(
+        5, low=0, high=100_000, sizes=ROUNDS, doc="rounds of averaging among the sources first, sealed; 0: none"
+    )
+    source_epochs: int = setting(1, low=1, sizes=EPOCHS, doc="local epochs of such a round")
+    identify_steps: int = setting(10, low=1, high=10_000, sizes=ELSEWHERE, doc="steps of DI in a round, each an exchange")
+    identify_batch: int = setting(64, low=LEAST, sizes=ROWS, doc="rows that a half of the gradient of eq. 4 is of")
+    identify_rate: float = setting(
+        25.0, low=0.0, high=1e6, sizes=ELSEWHERE, doc="learning rate of DI, at the coordinator, times the length of f"
+    )
+    epochs: int = setting(1, low=1, sizes=EPOCHS, doc="local epochs a round, E, at sources and targets")
+    steps: int = setting(0, low=0, sizes=steps("batch"), doc="if not 0, so many mini-batches in place of epochs")
+    batch: int = setting(32, low=LEAST, sizes=BATCH, doc="rows in a mini-batch, B")
+    rate: float = setting(0.2, low=0.0, sizes=RATE, doc="learning rate of local training, eta")
     momentum: float = setting(0.0, low=0.0, high=1.0, doc="momentum of the local SGD; fresh each round")
     schedule: str = setting(COSINE, choices=SCHEDULES, doc="the rate over the rounds")
     lambda_adv: float = setting(0.1, low=0.0, doc="weight of eq. 5 once it is whole; 0: no alignment")

@@ -24,7 +24,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, marked, to
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.core.settings import setting
+from tideline.core.settings import BATCH, EPOCHS, ROUNDS, setting
 from tideline.learning.local_training import LocalTraining
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -35,10 +35,12 @@ from tideline.numerics.alignment.feature_maps import BANDWIDTHS
 class FDAN(EndCounts, LocalTraining):
     """Settings of f-DAN."""
 
-    rounds: int = setting(20, low=1, high=100_000, doc="rounds of sharing moments and training, R")
-    warm: int = setting(1, low=0, doc="rounds before, in which the sources train alone")
-    epochs: int = setting(1, low=1, doc="local epochs a round, E")
-    batch: int = setting(32, low=LEAST, doc="rows in a mini-batch; the mean of B rows lies too far off by about 1 / B")
+    rounds: int = setting(20, low=1, high=100_000, sizes=ROUNDS, doc="rounds of sharing moments and training, R")
+    warm: int = setting(1, low=0, sizes=ROUNDS, doc="rounds before, in which the sources train alone")
+    epochs: int = setting(1, low=1, sizes=EPOCHS, doc="local epochs a round, E")
+    batch: int = setting(
+        32, low=LEAST, sizes=BATCH, doc="rows in a mini-batch; the mean of B rows lies too far off by about 1 / B"
+    )
     lam: float = setting(1.0, low=0.0, doc="lambda, weight of the moments' distance; it rises from 0 over the rounds")
     features: int = setting(1280, low=len(BANDWIDTHS), high=1_000_000, doc="random features, D: a multiple of 5")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")

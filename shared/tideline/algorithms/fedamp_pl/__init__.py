@@ -22,7 +22,7 @@ from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Each, Folded, Phase, Plan, Replies, Table, Turn
 from tideline.core.record import Weights, field, record
 from tideline.core.run import EMPTY, ClientId, Role
-from tideline.core.settings import setting
+from tideline.core.settings import pull, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.nets import layers
 from tideline.numerics.aggregation.robust import squared_distances
@@ -35,7 +35,12 @@ SHOWN = 100  # sites whose attention is a table of the result: a round's tables 
 class Config(Adapting):
     """Settings of FedAMP."""
 
-    prox: float = setting(1e-2, low=0.0, doc="weight of the term that keeps w_i near u_i, lambda / alpha; 0: u_i is a start only")
+    prox: float = setting(
+        1e-2,
+        low=0.0,
+        sizes=pull("rate"),
+        doc="weight of the term that keeps w_i near u_i, lambda / alpha; 0: u_i is a start only",
+    )
 
 
 @record

@@ -20,7 +20,7 @@ from tideline.core.algorithm import Algorithm, SiteModels
 from tideline.core.phase import Phase, Plan, Turn, to, to_all, unchanged
 from tideline.core.record import Nothing
 from tideline.core.run import Role
-from tideline.core.settings import Plain, setting
+from tideline.core.settings import BATCH, ELSEWHERE, EPOCHS, RATE, ROUNDS, Plain, pull, setting
 from tideline.learning.local_training import TrainingOptions
 from tideline.learning.scoring.judging import judged
 from tideline.nets.forms import COMMITTEE
@@ -34,14 +34,16 @@ CHOICES = ("guard", target.NONE, target.OWN, target.R, target.E, target.COMMITTE
 class Config:
     """Settings of FedDaDiL. Symbols are those of the paper."""
 
-    rounds: int = setting(40, low=1, high=100_000, doc="passes over the dictionary, R")
+    rounds: int = setting(40, low=1, high=100_000, sizes=ROUNDS, doc="passes over the dictionary, R")
     atoms: int = setting(3, low=1, high=1000, doc="atoms of the dictionary, K")
     points: int = setting(200, low=1, doc="points of each atom, n; rounded up to as many for each class")
-    batch: int = setting(100, low=1, doc="points of each atom in a mini-batch, n_b; rounded up likewise")
-    epochs: int = setting(1, low=1, doc="local epochs a pass, E")
-    rate: float = setting(0.3, low=0.0, doc="learning rate of the points; features have a mean square near 1 when scaled")
-    label_rate: float = setting(0.1, low=0.0, doc="learning rate of the label logits, in units of rate")
-    alpha_rate: float = setting(0.1, low=0.0, doc="learning rate of the coordinates, in units of rate")
+    batch: int = setting(100, low=1, sizes=BATCH, doc="points of each atom in a mini-batch, n_b; rounded up likewise")
+    epochs: int = setting(1, low=1, sizes=EPOCHS, doc="local epochs a pass, E")
+    rate: float = setting(
+        0.3, low=0.0, sizes=RATE, doc="learning rate of the points; features have a mean square near 1 when scaled"
+    )
+    label_rate: float = setting(0.1, low=0.0, sizes=RATE, doc="learning rate of the label logits, in units of rate")
+    alpha_rate: float = setting(0.1, low=0.0, sizes=RATE, doc="learning rate of the coordinates, in units of rate")
     optimiser: str = setting("adam", choices=OPTIMISERS, doc="adam; rows: Adam on the rows of the mini-batch alone; sgd")
     beta: float | None = setting(
         None, low=0.0, doc="weight of the labels in the ground cost (eq. 6); unset: the largest distance"
@@ -55,7 +57,9 @@ class Config:
     iterations: int = setting(10, low=1, doc="iterations of the barycenter, at most")
     entropy: float = setting(0.0, low=0.0, doc="0: exact transport; else Sinkhorn with this share of the mean cost")
     scaling: str = setting("rows", choices=feature_maps.KINDS, doc="how each site scales its features by its own statistics")
-    classifier_l2: float | None = setting(None, low=0.0, doc="weight decay of the classifiers; unset: min(1, d / n)")
+    classifier_l2: float | None = setting(
+        None, low=0.0, sizes=ELSEWHERE, doc="weight decay of the classifiers; unset: min(1, d / n)"
+    )
     adapt_every: int = setting(10, low=1, doc="passes between two adaptations of a target; the last three are averaged")
     choice: str = setting("guard", choices=CHOICES, doc="what a target predicts with; guard: decided there, without labels")
     stable: float = setting(0.05, low=0.0, high=1.0, doc="guard: share s of rows that may hinge on how sources are weighed")
@@ -66,14 +70,18 @@ class Config:
     line: bool = setting(
         False, doc="tell the loss along the line between two sites' atoms (figure 2a), which shows them to all sites"
     )
-    encoder_rounds: int = setting(12, low=0, doc="rounds of averaging that learn the encoder; 0 where data are features")
-    encoder_epochs: int = setting(1, low=1, doc="local epochs of such a round")
-    encoder_batch: int = setting(32, low=1, doc="rows in a mini-batch of the encoder's SGD")
-    encoder_rate: float = setting(1e-2, low=0.0, doc="learning rate of the encoder's SGD")
+    encoder_rounds: int = setting(
+        12, low=0, sizes=ROUNDS, doc="rounds of averaging that learn the encoder; 0 where data are features"
+    )
+    encoder_epochs: int = setting(1, low=1, sizes=EPOCHS, doc="local epochs of such a round")
+    encoder_batch: int = setting(32, low=1, sizes=BATCH, doc="rows in a mini-batch of the encoder's SGD")
+    encoder_rate: float = setting(1e-2, low=0.0, sizes=RATE, doc="learning rate of the encoder's SGD")
     encoder_momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the encoder's SGD")
-    encoder_weight_decay: float = setting(5e-4, low=0.0, doc="weight decay of the encoder's SGD")
+    encoder_weight_decay: float = setting(5e-4, low=0.0, sizes=pull("encoder_rate"), doc="weight decay of the encoder's SGD")
     encoder: TrainingOptions = setting(TrainingOptions(), doc="how else the encoder is trained")
-    head_rounds: int = setting(60, low=0, doc="steps of the descent that learns linear layers on the features; 0 for none")
+    head_rounds: int = setting(
+        60, low=0, sizes=ROUNDS, doc="steps of the descent that learns linear layers on the features; 0 for none"
+    )
 
 
 def plan(c: Config) -> Plan[Config, State]:

@@ -14,7 +14,7 @@ from tideline.algorithms.averaging.folds import Folding, shares
 from tideline.algorithms.averaging.messages import State, Update
 from tideline.core.phase import Replies, Turn
 from tideline.core.run import World
-from tideline.core.settings import Plain, setting
+from tideline.core.settings import ELSEWHERE, Plain, setting
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import masked_mean
 
@@ -24,7 +24,9 @@ class FedGMA(Averaging):
     """Settings of FedGMA."""
 
     tau: float = setting(0.7, low=0.0, high=1.0, doc="agreement from which an element is moved in full; 0 is FedAvg")
-    server_rate: float = setting(1.0, low=0.0, high=10.0, doc="the coordinator's step along the masked mean, eta_s")
+    server_rate: float = setting(
+        1.0, low=0.0, high=10.0, sizes=ELSEWHERE, doc="the coordinator's step along the masked mean, eta_s"
+    )
 
 
 def fold(state: State, replies: Replies[Update], turn: Turn[FedGMA]) -> State:

@@ -26,7 +26,7 @@ from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.rows import MemoryRows
 from tideline.core.run import Role, World
-from tideline.core.settings import setting
+from tideline.core.settings import BATCH, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import fit_at
@@ -44,7 +44,7 @@ LEAST = 5  # rows of a class that is sent: the mean of fewer would nearly be one
 class Config(Local):
     """Settings of FedPCL. The local SGD trains a site's head alone."""
 
-    batch: int = setting(32, low=1, doc="rows in a mini-batch")
+    batch: int = setting(32, low=1, sizes=BATCH, doc="rows in a mini-batch")
     tau: float = setting(70.0, low=1e-6, doc="temperature of the softmax over prototypes; 0.07 with normalise: true")
     normalise: bool = setting(False, doc="projections and prototypes of unit length")
 

@@ -21,7 +21,7 @@ from tideline.core.algorithm import Algorithm
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan, to
 from tideline.core.run import EMPTY, Role, Roster, World
-from tideline.core.settings import nearest, setting
+from tideline.core.settings import ELSEWHERE, nearest, setting
 from tideline.nets import layers
 from tideline.numerics.clustering.mixing import MIXINGS
 
@@ -32,7 +32,9 @@ class Config(Adapting):
 
     t_a: float = setting(0.01, low=1e-6, doc="temperature of the soft models' weights alpha, T_a (eq. 1)")
     t_b: float = setting(0.05, low=1e-6, doc="temperature of the shares beta, T_b (eq. 3)")
-    mu: float = setting(0.55, low=0.0, high=1.0, doc="share of its partner in a row that the two models dispute; 0: no mixup")
+    mu: float = setting(
+        0.55, low=0.0, high=1.0, sizes=ELSEWHERE, doc="share of its partner in a row that the two models dispute; 0: no mixup"
+    )
     two_models: bool = setting(True, doc="labels from f_init and the cluster's model; false: from f_init alone")
     fixed_labels: bool = setting(True, doc="labels once a round; false: before each epoch")
     refresh_every: int = setting(5, low=1, doc="U: rounds of which the first sends all soft models; 1 is the original protocol")

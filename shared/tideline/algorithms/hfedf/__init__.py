@@ -29,13 +29,13 @@ from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, World
-from tideline.core.settings import Plain, setting
+from tideline.core.settings import BATCH, EPOCHS, RATE, ROUNDS, Plain, pull, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.local_training import OPTIMISERS
 from tideline.numerics.aggregation.hypernetwork import Pulled
 from tideline.numerics.aggregation.server_step import alignment, clipping, step_
 
-ROWS, STEPS, RATE, WIDTH = 100, 200, 1e-3, 64
+ROWS, STEPS, PACE, WIDTH = 100, 200, 1e-3, 64
 LEAST = 5  # rows whose mean is taken: of fewer it would nearly be one row's
 
 
@@ -70,7 +70,7 @@ def embed(order: Draw, memory: Nothing, site: Site[Config]) -> Outcome[Embedding
     given, others = x.batch(rows[:ROWS]), x.at(rows[ROWS:])
     encoder, decoder = autoencoder(order, site.world.inputs)
     net = nn.Sequential(encoder, decoder)
-    by = torch.optim.Adam(net.parameters(), lr=RATE)
+    by = torch.optim.Adam(net.parameters(), lr=PACE)
     value = torch.zeros(())
     for i in range(STEPS):
         value = nn.functional.mse_loss(net(given), given)
@@ -122,11 +122,11 @@ def take(state: State, replies: Replies[Embedding], turn: Turn[Config]) -> State
 class Config(Hyper):
     """Settings of hFedF."""
 
-    rounds: int = setting(200, low=0, high=100_000, doc="rounds, T")
-    epochs: int = setting(2, low=1, doc="local epochs a round, E")
-    batch: int = setting(64, low=1, doc="rows in a mini-batch")
-    rate: float = setting(1e-3, low=0.0, doc="learning rate of local training")
-    weight_decay: float = setting(1e-3, low=0.0, doc="weight decay of local training")
+    rounds: int = setting(200, low=0, high=100_000, sizes=ROUNDS, doc="rounds, T")
+    epochs: int = setting(2, low=1, sizes=EPOCHS, doc="local epochs a round, E")
+    batch: int = setting(64, low=1, sizes=BATCH, doc="rows in a mini-batch")
+    rate: float = setting(1e-3, low=0.0, sizes=RATE, doc="learning rate of local training")
+    weight_decay: float = setting(1e-3, low=0.0, sizes=pull("rate"), doc="weight decay of local training")
     optimiser: str = setting("adam", choices=OPTIMISERS, doc="of local training, fresh each round")
     weighting: str = setting("uniform", choices=("uniform", "samples"), doc="of the rest and of buffers: 1 / N, or n_i / n")
     grad_align: bool = setting(True, doc="weigh clients by how their gradients point (algorithm 3); false: all alike")

@@ -22,7 +22,7 @@ from tideline.core.phase import MOST_VALUES, Each, Folded, Phase, Replies, Table
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import EMPTY, ClientId, Roster, World
-from tideline.core.settings import nearest, setting
+from tideline.core.settings import ELSEWHERE, nearest, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate, histograms
 from tideline.learning.local_training import loss_at, train_at
@@ -52,8 +52,8 @@ class Hyper(Training):
     """Settings that both methods have, over those of local training."""
 
     server_optimiser: str = setting("adam", choices=SERVER_OPTIMISERS, doc="of the hypernetwork's parameters and embeddings")
-    server_rate: float = setting(1e-3, low=0.0, doc="its learning rate, alpha")
-    server_weight_decay: float = setting(1e-5, low=0.0, doc="its weight decay")
+    server_rate: float = setting(1e-3, low=0.0, sizes=ELSEWHERE, doc="its learning rate, alpha")
+    server_weight_decay: float = setting(1e-5, low=0.0, sizes=ELSEWHERE, doc="its weight decay")
     server_clip: float = setting(50.0, low=1e-6, doc="largest norm of its gradient, with sgd")
     embedding_size: int = setting(
         0, low=0, high=10_000, doc="numbers of a client's embedding, e; 0: floor(1 + N / 4) of N clients"

@@ -24,7 +24,7 @@ from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.run import Role, World
-from tideline.core.settings import setting
+from tideline.core.settings import BATCH, EPOCHS, ROUNDS, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import Loss
@@ -42,9 +42,9 @@ EXACT = 6  # sources up to which all 2^S sets are looked at
 class KD3A(EndCounts, LocalTraining):
     """Settings of KD3A."""
 
-    rounds: int = setting(100, low=1, high=100_000, doc="rounds, R")
-    epochs: int = setting(1, low=1, doc="local epochs a round, E")
-    batch: int = setting(32, low=2, doc="rows in a mini-batch")
+    rounds: int = setting(100, low=1, high=100_000, sizes=ROUNDS, doc="rounds, R")
+    epochs: int = setting(1, low=1, sizes=EPOCHS, doc="local epochs a round, E")
+    batch: int = setting(32, low=2, sizes=BATCH, doc="rows in a mini-batch")
     schedule: str = setting(COSINE, choices=SCHEDULES, doc="the rate over the rounds")
     gate: float = setting(0.9, low=0.0, high=1.0, doc="g of the first round: how sure a source must be to vote")
     last_gate: float = setting(0.95, low=0.0, high=1.0, doc="g of the last round; between them it rises in a straight line")

@@ -20,7 +20,7 @@ from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, marked, to, 
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.core.settings import setting
+from tideline.core.settings import BATCH, EPOCHS, ROUNDS, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate
 from tideline.learning.local_training import LocalTraining, loss_at, train_at
@@ -31,9 +31,9 @@ from tideline.nets import layers
 class LocalConfig(LocalTraining):
     """Settings of local training."""
 
-    rounds: int = setting(10, low=1, high=100_000, doc="exchanges, R; each site trains R x E epochs in all")
-    epochs: int = setting(1, low=1, doc="epochs between two exchanges, E")
-    batch: int = setting(32, low=1, doc="rows in a mini-batch")
+    rounds: int = setting(10, low=1, high=100_000, sizes=ROUNDS, doc="exchanges, R; each site trains R x E epochs in all")
+    epochs: int = setting(1, low=1, sizes=EPOCHS, doc="epochs between two exchanges, E")
+    batch: int = setting(32, low=1, sizes=BATCH, doc="rows in a mini-batch")
     evaluate_every: int = setting(1, low=1, doc="exchanges between scorings; the last is always scored")
     unseen: bool = setting(False, doc="at the end targets score every site's model, and tell the mean accuracy")
     confidence: bool = setting(False, doc="scorings tell the calibration error and confidences, too")

@@ -23,7 +23,7 @@ from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.core.settings import Plain, setting
+from tideline.core.settings import BATCH, ELSEWHERE, EPOCHS, RATE, ROUNDS, Plain, pull, setting, steps
 from tideline.core.step import Outcome, Site, step
 from tideline.numerics.aggregation.server_step import clipping, step_
 
@@ -32,19 +32,21 @@ from tideline.numerics.aggregation.server_step import clipping, step_
 class Config(Hyper):
     """Settings of pFedHN."""
 
-    rounds: int = setting(5000, low=0, high=100_000, doc="steps of the coordinator, of one client each; N are a pass over all")
-    batches: int = setting(50, low=0, doc="local mini-batches a step; 0: whole epochs")
-    epochs: int = setting(2, low=1, doc="local epochs a step, where batches is 0")
-    batch: int = setting(64, low=1, doc="rows in a mini-batch")
-    rate: float = setting(5e-3, low=0.0, doc="learning rate of local training")
-    weight_decay: float = setting(5e-5, low=0.0, doc="weight decay of local training")
+    rounds: int = setting(
+        5000, low=0, high=100_000, sizes=ROUNDS, doc="steps of the coordinator, of one client each; N are a pass over all"
+    )
+    batches: int = setting(50, low=0, sizes=steps("batch"), doc="local mini-batches a step; 0: whole epochs")
+    epochs: int = setting(2, low=1, sizes=EPOCHS, doc="local epochs a step, where batches is 0")
+    batch: int = setting(64, low=1, sizes=BATCH, doc="rows in a mini-batch")
+    rate: float = setting(5e-3, low=0.0, sizes=RATE, doc="learning rate of local training")
+    weight_decay: float = setting(5e-5, low=0.0, sizes=pull("rate"), doc="weight decay of local training")
     clip_gradient: float = setting(50.0, low=0.0, doc="longest gradient of a mini-batch; longer ones are shortened; 0: none is")
     server_optimiser: str = setting(
         "sgd", choices=hypernetworks.SERVER_OPTIMISERS, doc="of the hypernetwork's parameters and embeddings"
     )
-    server_rate: float = setting(1e-2, low=0.0, doc="its learning rate")
+    server_rate: float = setting(1e-2, low=0.0, sizes=ELSEWHERE, doc="its learning rate")
     server_momentum: float = setting(0.9, low=0.0, high=1.0, doc="its momentum; adam has no use for it")
-    server_weight_decay: float = setting(1e-3, low=0.0, doc="its weight decay")
+    server_weight_decay: float = setting(1e-3, low=0.0, sizes=ELSEWHERE, doc="its weight decay")
     server_clip: float = setting(50.0, low=1e-6, doc="largest norm of its gradient")
 
 

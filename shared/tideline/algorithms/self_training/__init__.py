@@ -32,7 +32,7 @@ from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, marked, to, 
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.run import ClientId, Role, Roster, World
-from tideline.core.settings import setting
+from tideline.core.settings import ROUNDS, setting
 from tideline.core.step import Data, Outcome, Site, step
 from tideline.learning.evaluate import confused, evaluate
 from tideline.learning.local_training import loss_at, train_at
@@ -46,9 +46,11 @@ LEAST = 2  # rows that a target trains on: batch norm wants two
 class SelfTraining(Averaging):
     """Settings of self-training beside sources."""
 
-    rounds: int = setting(10, low=0, high=100_000, doc="rounds of averaging before targets join, R")
+    rounds: int = setting(10, low=0, high=100_000, sizes=ROUNDS, doc="rounds of averaging before targets join, R")
     times: int = setting(3, low=0, high=10_000, doc="how often targets label their rows anew, T; 0 is FedAvg")
-    rounds_between: int = setting(5, low=1, high=10_000, doc="rounds of averaging after each labelling, targets among them, B")
+    rounds_between: int = setting(
+        5, low=1, high=10_000, sizes=ROUNDS, doc="rounds of averaging after each labelling, targets among them, B"
+    )
     quantile: float = setting(0.5, low=0.0, high=1.0, doc="share of the rows of each predicted class that are not sure enough")
 
     @property

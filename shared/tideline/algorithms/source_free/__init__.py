@@ -21,7 +21,7 @@ from tideline.core.algorithm import Algorithm, InitialWeights, Result, RunModel,
 from tideline.core.phase import Phase, Plan, Replies, Turn, to
 from tideline.core.record import Nothing, Record, Weights
 from tideline.core.run import EMPTY, Role, Roster, World
-from tideline.core.settings import Plain, Settings, setting
+from tideline.core.settings import ROUNDS, Plain, Settings, pull, setting
 from tideline.core.step import Outcome, Site, Step, step
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -39,14 +39,14 @@ SHOT_PAPER = "Liang, Hu, Feng: Do We Really Need to Access the Source Data? Sour
 class SourceOnly(Source):
     """Settings of the source model alone."""
 
-    rounds: int = setting(0, low=0, high=0, doc="always 0: nothing is adapted")
+    rounds: int = setting(0, low=0, high=0, sizes=ROUNDS, doc="always 0: nothing is adapted")
 
 
 @dataclass(frozen=True)
 class FedProx(Adapting):
     """Settings of SHOT under FedProx."""
 
-    mu: float = setting(1e-2, low=0.0, doc="weight of the proximal term; 0 is SHOT under FedAvg, bit for bit")
+    mu: float = setting(1e-2, low=0.0, sizes=pull("rate"), doc="weight of the proximal term; 0 is SHOT under FedAvg, bit for bit")
 
 
 @step(metrics=("loss", "samples"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
-from tideline.core.settings import Plain, setting
+from tideline.core.settings import BATCH, EPOCHS, RATE, ROUNDS, Plain, pull, setting
 from tideline.learning.local_training import TrainingOptions
 
 PROTOTYPES, PREDICTED = "prototypes", "predicted"
@@ -21,12 +21,14 @@ LABELS = (PROTOTYPES, PREDICTED)
 class Source(TrainingOptions):
     """How the source model is trained, where a member of the run has the source's data."""
 
-    source_rounds: int = setting(1, low=1, doc="exchanges with the sources; more than one averages several sources as it goes")
-    source_epochs: int = setting(30, low=1, doc="epochs on the source's rows in such an exchange")
-    source_batch: int = setting(32, low=2, doc="rows in a mini-batch of the source")
-    source_rate: float = setting(1e-3, low=0.0, doc="learning rate of the source's SGD")
+    source_rounds: int = setting(
+        1, low=1, sizes=ROUNDS, doc="exchanges with the sources; more than one averages several sources as it goes"
+    )
+    source_epochs: int = setting(30, low=1, sizes=EPOCHS, doc="epochs on the source's rows in such an exchange")
+    source_batch: int = setting(32, low=2, sizes=BATCH, doc="rows in a mini-batch of the source")
+    source_rate: float = setting(1e-3, low=0.0, sizes=RATE, doc="learning rate of the source's SGD")
     source_momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the source's SGD")
-    source_weight_decay: float = setting(1e-3, low=0.0, doc="weight decay of the source's SGD")
+    source_weight_decay: float = setting(1e-3, low=0.0, sizes=pull("source_rate"), doc="weight decay of the source's SGD")
     label_smoothing: float = setting(0.1, low=0.0, high=0.99, doc="share of a label at a source that is spread over all classes")
 
 
@@ -42,12 +44,14 @@ class EndCounts:
 class Local(Source):
     """How a site without labels trains, the classifier g held."""
 
-    rounds: int = setting(20, low=0, high=100_000, doc="rounds of adaptation, R; 0 leaves the source model as it is")
-    epochs: int = setting(5, low=1, doc="local epochs a round, E")
-    batch: int = setting(32, low=2, doc="rows in a mini-batch")
-    rate: float = setting(1e-3, low=0.0, doc="learning rate of the local SGD, eta")
+    rounds: int = setting(
+        20, low=0, high=100_000, sizes=ROUNDS, doc="rounds of adaptation, R; 0 leaves the source model as it is"
+    )
+    epochs: int = setting(5, low=1, sizes=EPOCHS, doc="local epochs a round, E")
+    batch: int = setting(32, low=2, sizes=BATCH, doc="rows in a mini-batch")
+    rate: float = setting(1e-3, low=0.0, sizes=RATE, doc="learning rate of the local SGD, eta")
     momentum: float = setting(0.9, low=0.0, high=1.0, doc="momentum of the local SGD; fresh each round")
-    weight_decay: float = setting(1e-3, low=0.0, doc="weight decay of the local SGD")
+    weight_decay: float = setting(1e-3, low=0.0, sizes=pull("rate"), doc="weight decay of the local SGD")
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tideline import nets
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import EMPTY, Role, Roster, World, described
-from tideline.core.settings import Plain, nearest, setting
+from tideline.core.settings import BATCH, EPOCHS, RATE, ROUNDS, Plain, nearest, pull, setting
 from tideline.learning.local_training import LocalTraining
 
 GIVEN = ("attention_alpha", "attention_psi")  # rules whose weights the experiment gives
@@ -19,18 +19,20 @@ RULES = ("random_alpha", "fedavg_alpha", GIVEN[0], "average_degree", "single_mat
 class STLF(LocalTraining):
     """Training, divergences, the optimisation problem (P), and what links cost."""
 
-    rounds: int = setting(4, low=0, high=100_000, doc="rounds of federated averaging among labelled devices first; 0: none")
-    epochs: int = setting(10, low=1, doc="local epochs of such a round")
-    alone: int = setting(80, low=0, doc="epochs that each labelled device then trains alone")
-    batch: int = setting(10, low=1, doc="rows in a mini-batch")
-    rate: float = setting(1e-2, low=0.0, doc="learning rate, also of the classifiers that tell devices apart")
+    rounds: int = setting(
+        4, low=0, high=100_000, sizes=ROUNDS, doc="rounds of federated averaging among labelled devices first; 0: none"
+    )
+    epochs: int = setting(10, low=1, sizes=EPOCHS, doc="local epochs of such a round")
+    alone: int = setting(80, low=0, sizes=EPOCHS, doc="epochs that each labelled device then trains alone")
+    batch: int = setting(10, low=1, sizes=BATCH, doc="rows in a mini-batch")
+    rate: float = setting(1e-2, low=0.0, sizes=RATE, doc="learning rate, also of the classifiers that tell devices apart")
     momentum: float = setting(0.0, low=0.0, high=1.0, doc="momentum of the SGD; fresh each round")
-    weight_decay: float = setting(0.0, low=0.0, doc="weight decay of training")
+    weight_decay: float = setting(0.0, low=0.0, sizes=pull("rate"), doc="weight decay of training")
     validation: float = setting(0.1, low=0.0, high=0.9, doc="share of labelled training rows that only measure the error")
     divergence: str = setting(
         "pairs", choices=("pairs", "shared", "statistics"), doc="classifiers of pairs (algorithm 1), one for all, or moments"
     )
-    exchanges: int = setting(50, low=1, high=10_000, doc="exchanges of a pair's classifier, T_div")
+    exchanges: int = setting(50, low=1, high=10_000, sizes=ROUNDS, doc="exchanges of a pair's classifier, T_div")
     share: float = setting(0.36, low=0.001, high=1.0, doc="share of its rows that a device trains a classifier on, each exchange")
     blocks: int = setting(1, low=1, high=1000, doc="parts that the tournament of pairs is played in; more: fewer pairs at a time")
     calibrated: bool = setting(

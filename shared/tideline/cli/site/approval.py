@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import json
 import time
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -23,12 +22,15 @@ from tideline.core.settings import nearest, plain
 if TYPE_CHECKING:
     from tideline.engine.audit.log import Entry
     from tideline.engine.model.brief import Brief
+    from tideline_agent.home.obeyed import Judge
     from tideline_agent.policy_file import SitePolicy
 
 policy = typer.Typer(help="Check the file that says which runs may run here.", no_args_is_help=True, rich_markup_mode=None)
 ledger = typer.Typer(help="Read what this site let happen.", no_args_is_help=True, rich_markup_mode=None)
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, see `tideline site pending`.")]
-PolicyFile = Annotated[Path | None, typer.Option("--policy", metavar="FILE", help="The policy. [default: the built-in one]")]
+PolicyFile = Annotated[
+    Path | None, typer.Option("--policy", metavar="FILE", help="The policy. [default: the one that the agent obeys]")
+]
 
 
 def list_pending(home: Home, as_json: Json = False) -> None:
@@ -103,7 +105,7 @@ def confirm(question: str) -> None:
     except typer.Abort:
         wanted = False
     if not wanted:
-        raise Refused("Nothing was approved: you did not confirm", "Answer y, or add --yes")
+        raise Refused("Nothing was changed: you did not confirm", "Answer y, or add --yes")
 
 
 @policy.command("check")
@@ -131,31 +133,41 @@ def explain_run(run: Run, home: Home, file: PolicyFile = None, as_json: Json = F
     from tideline.core.privacy import refused
     from tideline.engine.site.admission import brief_in_words, objections
     from tideline_agent.home.words import brief_of
-    from tideline_agent.policy_file import read_policy
 
-    brief, owners = brief_of(home, run), read_policy(file)
+    brief, judge = brief_of(home, run), judge_of(home, file)
+    owners = judge.policy
     against = [f"{words} ({line})" for words, line in objections(owners.rules, brief)]
     against += [f"{clause.sentence()} ([allow] {clause.exposure.value})" for clause in refused(brief.contract, owners.allowed)]
     if as_json:
-        print_json({"run": run, "allowed": not against, "against": against, "is": list(brief_in_words(brief))})
+        is_run = list(brief_in_words(brief))
+        print_json({"run": run, "allowed": not against, "against": against, "is": is_run, "judged_by": judge.words})
     else:
-        show_explained(brief, owners, against)
+        show_explained(brief, judge, against)
     raise typer.Exit(REFUSED if against else DONE)
 
 
-def show_explained(brief: Brief, owners: SitePolicy, against: list[str]) -> None:
+def judge_of(home: Path, file: Path | None) -> Judge:
+    """The policy of a file, or the one that the home's agent obeys. Raises ConfigRefused."""
+    from tideline_agent.home.obeyed import Judge, in_force
+    from tideline_agent.policy_file import read_policy
+
+    return in_force(home) if file is None else Judge(read_policy(file), f"the policy {file}")
+
+
+def show_explained(brief: Brief, judge: Judge, against: list[str]) -> None:
     from tideline.engine.site.admission import brief_in_words
 
     for line in brief_in_words(brief):
         typer.echo(clean(line))
+    typer.echo(f"\nJudged by {clean(judge.words)}.")
     if against:
-        typer.echo("\nThe policy does not let it run here:")
+        typer.echo("The policy does not let it run here:")
         for line in against:
             typer.echo(f"  {clean(line)}")
         return
     waits = {"never": "without asking you", "new": "once you have approved a run that asks for the same"}
-    word = waits.get(owners.rules.runs.approve.value, "once you have approved it")
-    typer.echo(f"\nThe policy lets it run here, {word}.")
+    word = waits.get(judge.policy.rules.runs.approve.value, "once you have approved it")
+    typer.echo(f"The policy lets it run here, {word}.")
 
 
 def without_effect(found: SitePolicy, methods: str) -> Iterable[str]:
@@ -231,11 +243,42 @@ def entries_of(home: Path) -> Iterable[Entry]:
 
 @ledger.command("verify")
 def verify_ledger(home: Home, as_json: Json = False) -> None:
-    """Check that no entry was changed, taken out or put in. Keep the last hash elsewhere: entries cut from the end show by it."""
-    last = next(iter(deque(entries_of(home), maxlen=1)), None)
-    count, tip = (last.seq, last.hash) if last else (0, "")
-    text = f"{counted(count, 'entry', 'entries')}, all as they were written; the last hash is {tip}"
-    output({"entries": count, "hash": tip}, as_json, text)
+    """Check that no entry was changed, taken out or put in, and none cut off the end. Keep the last hash elsewhere, too."""
+    from tideline.engine.audit.log import Tip
+    from tideline_agent.home.ledger import check_whole
+    from tideline_agent.home.ledger_head import remembered
+
+    before, last, seen = remembered(home), Tip(0, ""), ""
+    for each in entries_of(home):
+        last = Tip(each.seq, each.hash)
+        seen = each.hash if each.seq == before.seq else seen
+    check_whole(home, last, before, seen)
+    text = f"{counted(last.seq, 'entry', 'entries')}, all as they were written; the last hash is {last.hash}"
+    output({"entries": last.seq, "hash": last.hash}, as_json, text)
+
+
+@ledger.command("accept")
+def accept_ledger(
+    home: Home,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with a ledger that was cut, or begin another in place of one that is gone. The agent does not start before."""
+    import getpass
+
+    from tideline_agent.home.ledger import FILE, accept
+    from tideline_agent.home.ledger_head import HEAD
+
+    if not (home / FILE).is_file() and not (home / HEAD).is_file():
+        raise ConfigRefused(f"{home} is not an agent's home, or its agent has not started yet", "Correct --home", path="home")
+    if not yes:
+        if as_json:
+            raise ConfigRefused("--json does not ask for confirmation", "Add --yes to accept the ledger", path="yes")
+        confirm("What was approved and declined in the entries that are gone is forgotten. Go on without them?")
+    cut = accept(home, getpass.getuser())
+    facts = {"entries": cut.now.seq, "entries_before": cut.before.seq, "hash_before": cut.before.hash}
+    text = f"The ledger goes on after entry {cut.now.seq}; it had {cut.before.seq}. Start the agent."
+    output(facts, as_json, text)
 
 
 @ledger.command("export")

@@ -15,6 +15,7 @@ from tideline.core.signing import fingerprint
 from tideline.engine.audit.log import BEGUN, AuditEvent
 from tideline.engine.audit.witness import CONFIRMED, RESTORED
 from tideline.engine.model.accounts import NAME, ApiKey, Client, Invite, Keys
+from tideline.engine.model.intent import intent_of
 from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply, hashed
 from tideline.engine.model.runs import RunRow, Status
 from tideline.engine.ports.clock import Clock
@@ -108,9 +109,7 @@ def run_started(row: RunRow, by: str) -> AuditEvent:
     """What was asked for: the same that the run's sites write down."""
     spec = row.spec
     details: dict[str, Plain] = {"method": row.method, "roster": plain(row.roster), "contract": spec.contract}
-    details |= {"experiment": spec.experiment}
-    details |= {"weights": spec.initial_weights} if spec.initial_weights else {}
-    details |= {"parent": row.parent} if row.parent else {}
+    details |= {name: value for name, value in intent_of(row).plain().items() if name not in ("by", "sites")}  # it has both
     settings: dict[str, Plain] = {"config": dict(spec.config), "world": plain_world(spec.world), "seed": spec.seed}
     details |= settings if len(json.dumps(settings)) <= MOST_SETTINGS else {"settings": hashed("settings", settings)}
     return AuditEvent("run_started", row.created, by, run=row.id, details=details)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from tideline.core.errors import ConfigRefused, DataRefused, PolicyRefused
 from tideline.core.privacy import Exposure
 from tideline.core.record import Record, leaves
 from tideline.core.run import Digest, Role, World, plain_world, world_in
+from tideline.core.settings import Settings, Sizes, marks_in, plain
 from tideline.core.step import AnyStep
 from tideline.engine.model.brief import Brief
 from tideline.engine.ports.site import Limits
@@ -26,17 +27,6 @@ from tideline.learning.frozen import base_in
 from tideline.learning.packages import CARRIED, file_in_package
 
 R = TypeVar("R", bound=Record)
-STEPS = ("batches", "steps")  # settings that say how many mini-batches an answer is made of, in place of epochs
-# Settings that draw weights back to zero or to where they began, in each step by so much of their learning rate.
-PULLS = {
-    "weight_decay": "rate",
-    "mu": "rate",
-    "prox": "rate",
-    "source_weight_decay": "source_rate",
-    "encoder_weight_decay": "encoder_rate",
-}
-HALVES = "identify_batch"  # of how many rows one gradient is that is told as it is
-
 QUIET = (Exposure.METRIC, Exposure.COUNT)  # what a site that is only scored tells
 
 
@@ -47,38 +37,62 @@ def tells(step: AnyStep | None, role: Role) -> bool:
     return any(leaf.exposure not in QUIET for leaf in leaves(step.gives))
 
 
-def check_rows(limits: Limits, brief: Brief, rows: int) -> None:
+def check_rows(limits: Limits, config: Settings, rows: int) -> None:
     """Raises PolicyRefused for answers that would be made of too few rows. rows: to train on, with labels and without."""
-    for words, rule in too_few(limits, brief, rows):
+    for words, rule in too_few(limits, sized(config), rows):
         raise PolicyRefused(f"The owner of this site does not allow it: {words}", ASK.format(rules=rule), rules=[rule])
 
 
-def too_few(limits: Limits, brief: Brief, rows: int) -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True)
+class Sized:
+    """A setting that sizes a site's training: its path, its value, what it sizes, and the value of the one that it goes with."""
+
+    path: str
+    value: float
+    sizes: Sizes
+    beside: float
+    of: str
+
+
+def sized(config: Settings) -> list[Sized]:
+    """The settings of a method that its declarations mark; one that is not set, or no number, sizes nothing."""
+    values = dict(numbers_in(plain(config)))
+    return [
+        Sized(path, values[path], mark.sizes, values.get(mark.of, 0.0), mark.of)
+        for path, mark in marks_in(type(config))
+        if path in values
+    ]
+
+
+def too_few(limits: Limits, settings: Sequence[Sized], rows: int) -> Iterator[tuple[str, str]]:
     """What is made of too few rows, in words, each with the line of the policy that says so."""
     if rows < limits.rows:
         yield f"it has fewer than {limits.rows} training rows for the run", "[least] rows"
-    settings = {path.rsplit(".", 1)[-1]: value for path, value in numbers_in(brief.config)}
-    batch = settings.get("batch", math.inf)
-    if limits.share < 1.0 and limits.share * rows < batch < math.inf:
-        yield f"config.batch of {batch:g} is more than {limits.share:.0%} of its training rows", "[bounds] batch_share"
-    for name in STEPS:
-        seen = settings.get(name, 0.0) * batch
-        if 0 < seen < limits.rows:
-            yield f"config.{name} x config.batch is {seen:g} rows an answer, fewer than {limits.rows}", "[least] rows"
-    if settings.get(HALVES, math.inf) < limits.rows:
-        yield f"config.{HALVES} is {settings[HALVES]:g} rows, fewer than {limits.rows}", "[least] rows"
+    for each in settings:
+        if each.sizes is Sizes.BATCH and limits.share < 1.0 and limits.share * rows < each.value:
+            words = f"config.{each.path} of {each.value:g} is more than {limits.share:.0%} of its training rows"
+            yield words, "[bounds] batch_share"
+        seen = each.value * each.beside
+        if each.sizes is Sizes.STEPS and 0 < seen < limits.rows:
+            yield f"config.{each.path} x config.{each.of} is {seen:g} rows an answer, fewer than {limits.rows}", "[least] rows"
+        if each.sizes is Sizes.ROWS and each.value < limits.rows:
+            yield f"config.{each.path} is {each.value:g} rows, fewer than {limits.rows}", "[least] rows"
     yield from forgetting(limits, settings)
 
 
-def forgetting(limits: Limits, settings: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+def forgetting(limits: Limits, settings: Sequence[Sized]) -> Iterator[tuple[str, str]]:
     """Steps that undo those before them: then an answer is made of the last mini-batch, and that has as few rows as two.
 
-    A step leaves 1 - rate x pull of what those before it made, so that an answer is of some 1 / (rate x pull) mini-batches.
+    A step leaves 1 - rate x pulls of what those before it made, so that an answer is of some 1 / (rate x pulls) mini-batches.
     """
-    for pull, rate in PULLS.items():
-        share = settings.get(rate, 0.0) * settings.get(pull, 0.0)
+    pulls = [each for each in settings if each.sizes is Sizes.PULL and each.value * each.beside > 0]
+    for rate in dict.fromkeys(each.of for each in pulls):
+        own = [each for each in pulls if each.of == rate]
+        share = sum(each.value * each.beside for each in own)
         if limits.rows > 1 and share * limits.rows > 1.0:
-            what = f"config.{rate} x config.{pull} is {share:g}: an answer would be made of its last mini-batches"
+            names = " + ".join(each.path for each in own)
+            names = f"({names})" if len(own) > 1 else f"config.{names}"
+            what = f"config.{rate} x {names} is {share:g}: an answer would be made of its last mini-batches"
             yield f"{what}, fewer than {limits.rows}", "[least] rows"
 
 

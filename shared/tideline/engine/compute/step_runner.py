@@ -136,7 +136,7 @@ class StepRunner:
         if job.limits != NO_LIMITS:
             check_base(job.limits, job.brief)
             if tells(step, role):
-                check_rows(job.limits, job.brief, self.rows(opened.site_data, View.TRAIN, role).count)
+                check_rows(job.limits, config, self.rows(opened.site_data, View.TRAIN, role).count)
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
             data, validation = self.seen(opened.site_data, step.view if step else View.TRAIN, job.brief, config)
             fetch = self.fetching(algorithm, config, world, job)
@@ -192,7 +192,7 @@ class StepRunner:
         (order, rules), parts = asked, self.parts_of(job.run)
         outcome: Outcome[Record, Record] = guarded(step.name, step.run, order, memory, site)
         metrics = guarded(step.name, declared, step, outcome, algorithm.memory)
-        if job.limits.clip and job.brief.weights is not None:
+        if job.limits.clip and job.brief.intent.weights is not None:
             outcome = replace(outcome, message=clipped(outcome.message, order, job.limits.clip))
         message = guarded(step.name, encode, outcome.message, parts, replace(rules, maker=maker))
         if outcome.memory is memory and job.memory is not None:

@@ -11,7 +11,7 @@ from tideline.core.run import ClientId, Prior, Role, RunId, plain_world
 from tideline.core.settings import plain
 from tideline.engine.audit.entries import PART_MENDED
 from tideline.engine.audit.log import About
-from tideline.engine.coordinator.scheduler import progress_of, waiting_of, waits_for
+from tideline.engine.coordinator.scheduler import floor_of, progress_of, waiting_of, waits_for
 from tideline.engine.coordinator.scores import chance_notes, recalls_in, scores_in, selection_in, selection_notes
 from tideline.engine.coordinator.verdicts import verdict_notes, verdict_of
 from tideline.engine.model.orders import OrderStatus
@@ -224,7 +224,7 @@ def awaited(journal: Journal, run: RunRow, now_open: Lines, now: float) -> list[
 def waits(run: RunRow, now_open: Lines, now: float) -> str:
     if run.status not in OPEN:
         return ""
-    return waits_for(progress_of(now_open), waiting_of(run), run.deadline_at - now)
+    return waits_for(progress_of(now_open), waiting_of(run), run.deadline_at - now, floor_of(run))
 
 
 def children_wait(verdict: Verdict | None) -> str:

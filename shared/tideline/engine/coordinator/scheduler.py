@@ -67,7 +67,7 @@ def verdict(standing: RoundTotals, rules: Waiting, floor: int | None = None, exp
     return Verdict.CLOSE if have >= quorum(standing, rules, floor) else Verdict.STALL
 
 
-def quorum(standing: RoundTotals, rules: Waiting, floor: int | None) -> int:
+def quorum(standing: RoundTotals | Progress, rules: Waiting, floor: int | None) -> int:
     """The least number of replies that a round may close with: the run's rule, never less than the phase's floor.
 
     A phase whose floor is 0 may close without any, where the run's rule says how few will do.
@@ -94,11 +94,17 @@ def reason(order: AnyOrder) -> str:
     return order.failure.what if order.failure else f"no answer ({order.status.value})"
 
 
-def waits_for(progress: Progress, rules: Waiting, seconds_left: float) -> str:
+def waits_for(progress: Progress, rules: Waiting, seconds_left: float, floor: int | None = None) -> str:
+    """What a run that is open waits for, and until when. A site that is held is waited for longer only where nobody can go on
+    without it. floor: the open phase's.
+    """
     if not progress.waiting:  # seen for a moment, or until another replica takes over from the one that conducted the run
         return f"all {progress.asked} sites have answered; waiting for a coordinator to close the round"
     names, held = ", ".join(sorted(progress.waiting)), held_words(progress.held)
+    enough = len(progress.answered) >= quorum(progress, rules, floor)
     ends = f"gives up in {duration(seconds_left + (rules.held if held else 0.0))}"
+    if held and enough:
+        ends = f"goes on without them in {duration(seconds_left)}"
     if len(progress.held) == len(progress.waiting):
         return f"waiting for {'; for '.join(held)}; {ends}"
     more = f", of them for {'; for '.join(held)}" if held else ""
@@ -195,8 +201,10 @@ class Scheduler:
             for client in barred:
                 self.journal.revoke(client, "", self.clock.now())
             standing = self.journal.standing(run.id, run.cursor)
-        expired = self.late(run) and not (standing.open and self.held_by_owners(run))
-        return verdict(standing, waiting_of(run), floor_of(run), expired=expired)
+        rules, floor = waiting_of(run), floor_of(run)
+        wanted = standing.open and standing.answered < quorum(standing, rules, floor)  # else the round goes on without them
+        expired = self.late(run) and not (wanted and self.held_by_owners(run))
+        return verdict(standing, rules, floor, expired=expired)
 
     def late(self, run: RunRow) -> bool:
         return self.clock.now() >= run.deadline_at

@@ -20,7 +20,6 @@ from tideline.core.recent import Recent
 from tideline.core.run import (
     EMPTY,
     MOST_THREADS,
-    NO_DIGEST,
     NO_MORE,
     ClientId,
     Digest,
@@ -35,6 +34,7 @@ from tideline.core.settings import Plain, parse, plain
 from tideline.core.signing import KEY_BYTES
 from tideline.engine.model.accounts import NAME, Client, Handover, Keys, Peer
 from tideline.engine.model.experiment import base_digest
+from tideline.engine.model.intent import NO_INTENT, Intent, intent_in, intent_of
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import JOIN, RunRow
 from tideline.engine.model.transitions import MOST_HANDOVERS
@@ -53,11 +53,7 @@ class Brief:
     children  of a rehearsal: the runs whose predictions here it compares
     rehearses    the site that plays the target, though it has labels
     base      the file with the frozen part of the network, which every order brings; None: all of it trains
-    asked_by  who started the run, by the name of the key
-    experiment   the digest of what that user asked for
-    weights   the file that the run begins from; None: it draws its own
-    sites     how many sites the run names
-    parent    the run that it belongs to, as its reference or in its rehearsal
+    intent    who asks for what in the run
     """
 
     method: str
@@ -74,11 +70,7 @@ class Brief:
     base: Digest | None = None
     children: tuple[RunId, ...] = ()
     rehearses: ClientId | None = None
-    asked_by: str = ""
-    experiment: Digest = NO_DIGEST
-    weights: Digest | None = None
-    sites: int = 0
-    parent: RunId | None = None
+    intent: Intent = NO_INTENT
 
 
 DISTRUST = "The coordinator is of another version, or is not to be trusted"
@@ -125,7 +117,6 @@ class PlainBrief(TypedDict):
 
 # As what its keys are held to.
 KINDS: Mapping[str, type] = {"method": str, "config": dict, "world": dict, "threads": int, "keeps": bool, "contract": list}
-LONGEST = 200  # characters of a name or a digest in an intent
 MOST_BRIEF = 1 << 20  # characters; read, they take twenty times as much
 MOST_SITES = 3500  # that a value can be sealed to: their keys and signatures, by the longest names, are a reply of a MiB
 SPARE = 4096  # of them, for what an order says beside what a run's row tells
@@ -157,29 +148,8 @@ def plain_brief(run: RunRow, role: Role, version: str) -> Mapping[str, Plain]:
         **({"base": digest} if (digest := base_digest(run.spec)) else {}),
         **({"children": list(run.spec.children)} if run.spec.children else {}),
         **({"rehearses": run.spec.rehearses} if run.spec.rehearses else {}),
-        "intent": intent_of(run),
+        "intent": intent_of(run).plain(),
     }
-
-
-def intent_of(run: RunRow) -> dict[str, Plain]:
-    """Who asked for what, as the audit logs of both ends have it."""
-    spec = run.spec
-    said: dict[str, Plain] = {"by": spec.by, "experiment": spec.experiment, "sites": len(run.roster)}
-    said |= {} if spec.initial_weights is None else {"weights": spec.initial_weights}
-    return said | ({} if run.parent is None else {"parent": run.parent})
-
-
-def intent_in(brief: Mapping[str, Plain]) -> dict[str, Any]:
-    """The same as fields of a Brief. Raises ValueError. A coordinator from before there were intents tells none."""
-    said = brief.get("intent", {})
-    if not isinstance(said, Mapping) or not said.keys() <= {"by", "experiment", "sites", "weights", "parent"}:
-        raise ValueError("no intent")
-    by, experiment, sites = said.get("by", ""), said.get("experiment", ""), said.get("sites", 0)
-    weights, parent = said.get("weights"), said.get("parent")
-    texts = (by, experiment, "" if weights is None else weights, "" if parent is None else parent)
-    if not all(isinstance(each, str) and len(each) <= LONGEST for each in texts) or type(sites) is not int:
-        raise ValueError("no intent")
-    return {"asked_by": by, "experiment": experiment, "sites": sites, "weights": weights, "parent": parent}
 
 
 def brief_in(order: Order) -> Brief:
@@ -213,9 +183,9 @@ def read_brief(order: Order) -> Brief:
         odd.append("children")
     if rehearses is not None and not isinstance(rehearses, str):
         odd.append("rehearses")
-    intent: dict[str, Any] = {}
+    intent = NO_INTENT
     try:
-        intent = intent_in(order.brief)
+        intent = intent_in(order.brief.get("intent", {}))
     except ValueError:
         odd.append("intent")
     if odd:
@@ -241,7 +211,7 @@ def read_brief(order: Order) -> Brief:
         base=None if base is None else Digest(str(base)),
         children=tuple(map(RunId, cast("list[str]", children))),
         rehearses=None if rehearses is None else ClientId(str(rehearses)),
-        **intent,
+        intent=intent,
     )
 
 

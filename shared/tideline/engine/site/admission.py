@@ -30,13 +30,13 @@ def objections(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]:
     runs = rules.runs
     if runs.methods and brief.method not in runs.methods:
         yield f"the method {brief.method}{nearest(brief.method, runs.methods)}", "[runs] methods"
-    if runs.users and brief.asked_by not in runs.users:
-        yield f"runs of {brief.asked_by or 'a user without a name'}", "[runs] users"
+    if runs.users and brief.intent.by not in runs.users:
+        yield f"runs of {brief.intent.by or 'a user without a name'}", "[runs] users"
     yield from weights_refused(rules, brief)
     if brief.world.scaling.kind is Scaling.GIVEN and not runs.constants:
         yield "rows that are normalised by numbers of the run's user", "[runs] constants"
-    if 0 < brief.sites < rules.least.sites:
-        yield f"{brief.sites} sites, where {rules.least.sites} are wanted at least", "[least] sites"
+    if 0 < brief.intent.sites < rules.least.sites:
+        yield f"{brief.intent.sites} sites, where {rules.least.sites} are wanted at least", "[least] sites"
     for path, value in numbers_in(brief.config):
         most = bound_of(rules.bounds, path.rsplit(".", 1)[-1])
         if most is not None and value > most:
@@ -45,8 +45,8 @@ def objections(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]:
 
 def weights_refused(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]:
     """Weights that a user brings can be made so that an update of them is made of single rows."""
-    found = {each for each in (brief.weights, brief.base) if each is not None}
-    if rules.runs.weights is InitialWeights.ANY or brief.weights in rules.runs.digests or carried(rules, brief):
+    found = {each for each in (brief.intent.weights, brief.base) if each is not None}
+    if rules.runs.weights is InitialWeights.ANY or brief.intent.weights in rules.runs.digests or carried(rules, brief):
         return
     for digest in sorted(found.difference(rules.runs.digests)):
         yield f"weights that a user brings ({digest})", "[runs] weights and digests"
@@ -55,7 +55,7 @@ def weights_refused(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]
 def carried(rules: SiteRules, brief: Brief) -> bool:
     """Whether frozen weights may be those of a package that is installed here: a trainer, which can read them, sees to it."""
     built_in = rules.runs.weights is InitialWeights.BUILT_IN and brief.base is not None
-    return built_in and brief.base not in rules.runs.digests and brief.weights in (None, brief.base)
+    return built_in and brief.base not in rules.runs.digests and brief.intent.weights in (None, brief.base)
 
 
 def numbers_in(config: Mapping[str, Plain], at: str = "") -> Iterator[tuple[str, float]]:
@@ -77,14 +77,14 @@ def intent_digest(brief: Brief) -> Digest:
     return Digest(
         hashed(
             "intent",
-            brief.asked_by,
+            brief.intent.by,
             brief.role.value,
             brief.method,
             plain(brief.config),
             plain_world(brief.world),
             plain(brief.scoring),
             contract_digest(brief.contract),
-            brief.weights,
+            brief.intent.weights,
             brief.base,
         )
     )
@@ -92,20 +92,14 @@ def intent_digest(brief: Brief) -> Digest:
 
 def facts_of(brief: Brief) -> dict[str, Plain]:
     """A run as its owner's ledger has it: who asks for what, in which role, and the digests of all that is long."""
-    weights = {"weights": brief.weights} if brief.weights else {}
-    parent = {"parent": brief.parent} if brief.parent else {}
     rehearses = {"rehearses": brief.rehearses} if brief.rehearses else {}
     return {
-        "by": brief.asked_by,
-        "experiment": brief.experiment,
+        **brief.intent.plain(),
         "intent": intent_digest(brief),
         "method": brief.method,
         "config": plain(brief.config),
         "role": brief.role.value,
-        "sites": brief.sites,
         "contract": contract_digest(brief.contract),
-        **weights,
-        **parent,
         **rehearses,
     }
 
@@ -118,11 +112,11 @@ def shown(value: Plain) -> str:
 
 def brief_in_words(brief: Brief) -> Sequence[str]:
     """What a run is and sends, a line each, for the owner who is asked to approve it."""
-    who = brief.asked_by or "a user without a name"
-    weights = [f"begins from weights that the user brings: {brief.weights}"] if brief.weights else []
+    who, sites = brief.intent.by or "a user without a name", brief.intent.sites or "some"
+    weights = [f"begins from weights that the user brings: {brief.intent.weights}"] if brief.intent.weights else []
     settings = ", ".join(f"{name}: {shown(value)}" for name, value in brief.config.items())
     return (
-        f"asked for by {who}; method {brief.method}; this site is a {brief.role.value}, one of {brief.sites or 'some'} sites",
+        f"asked for by {who}; method {brief.method}; this site is a {brief.role.value}, one of {sites} sites",
         *weights,
         *([f"settings: {settings}"] if settings else []),
         *(clause.sentence() for clause in brief.contract),

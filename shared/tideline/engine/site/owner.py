@@ -63,8 +63,8 @@ class Owner:
         """Whether the run may run as far as the owner's word goes: that of the run that it belongs to covers it, too."""
         asks = self.rules.runs.approve
         said = self.ledger.word(run)
-        if said is None and brief.parent is not None:
-            said = self.ledger.word(brief.parent)
+        if said is None and brief.intent.parent is not None:
+            said = self.ledger.word(brief.intent.parent)
         if said is not None or asks is Approval.ALWAYS:
             return said
         return True if asks is Approval.NEVER or self.ledger.approved(intent_digest(brief)) else None

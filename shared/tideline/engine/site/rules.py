@@ -18,7 +18,7 @@ SIZES = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?(kB|MB|GB|TB)?")
 BATCH_SHARE = "batch_share"
 # Of learning rates; no method's defaults come near them.
-RATES: Mapping[str, float] = {"rate": 10.0, "source_rate": 10.0, "encoder_rate": 10.0}
+RATES: Mapping[str, float] = dict.fromkeys(("rate", "source_rate", "encoder_rate", "label_rate", "alpha_rate"), 10.0)
 
 
 class Approval(StrEnum):
