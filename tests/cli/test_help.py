@@ -45,7 +45,7 @@ def test_all_commands_are_there() -> None:
     runs = {f"run {word}" for word in ("start", "list", "show", "watch", "cancel", "resume", "export", "report", "logs")}
     runs |= {f"site {word}" for word in ("list", "export", "picture", "drift", "peers", "trust", "forget", "pending")}
     runs |= {f"site {word}" for word in ("approve", "decline", "policy check", "policy explain")}
-    runs |= {f"site ledger {word}" for word in ("list", "verify", "export")}
+    runs |= {f"site ledger {word}" for word in ("list", "verify", "accept", "export")}
     runs |= {f"clients {word}" for word in ("list", "approve", "revoke", "rotate")} | {"tls init", "tls client"}
     runs |= {f"keys {word}" for word in ("add", "list", "revoke")} | {"login", "logout", "data check", "data deal", "data sample"}
     runs |= {f"audit {word}" for word in ("verify", "list", "export")}

@@ -58,7 +58,7 @@ def sized(config: Settings) -> list[Sized]:
     """The settings of a method that its declarations mark; one that is not set, or no number, sizes nothing."""
     values = dict(numbers_in(plain(config)))
     return [
-        Sized(path, values[path], mark.sizes, values.get(mark.of, 0.0), mark.of)
+        Sized(path=path, value=values[path], sizes=mark.sizes, beside=values.get(mark.of, 0.0), of=mark.of)
         for path, mark in marks_in(type(config))
         if path in values
     ]
