@@ -17,7 +17,7 @@ from tideline.core.settings import Plain, parse, setting, show
 
 MOST_CHARS = 1 << 18  # of all names and categories together: every order brings them
 NUMBER = "number"
-LOOK = "Write columns: {age: number, sex: [f, m]}; `tideline data check FOLDER` proposes them"
+DECLARE = "Write columns: {age: number, sex: [f, m]}; `tideline data check FOLDER` proposes them"
 
 
 class Coding(StrEnum):
@@ -42,7 +42,7 @@ class Missing(StrEnum):
 
 @dataclass(frozen=True)
 class Column:
-    """One column. A category has its place in `categories`; then come that of all others and that of missing cells, if allowed."""
+    """One column. Behind the places of its categories are that of all others and that of missing cells, if it has them."""
 
     name: str = setting(doc="its name in the first line of a table")
     categories: tuple[str, ...] = setting((), doc="all that it may hold, in order; none: numbers")
@@ -120,7 +120,7 @@ def unfolded_columns(given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     if "columns" not in given:
         if "missing" in given:
             what = f"{path.removesuffix('columns')}missing is a rule for missing cells of columns, and there are no columns"
-            raise ConfigRefused(what, LOOK, path=path)
+            raise ConfigRefused(what, DECLARE, path=path)
         return given
     rest = {key: value for key, value in given.items() if key != "missing"}
     rule = given.get("missing")
@@ -138,7 +138,7 @@ def mappings_in(given: object, path: str) -> Iterator[dict[str, Any]]:
     elif isinstance(given, (list, tuple)):
         pairs = [(None, {"name": each} if isinstance(each, str) else each) for each in given]
     else:
-        raise ConfigRefused(f"{path} is {show(given)}; it should be a mapping of names", LOOK, path=path)
+        raise ConfigRefused(f"{path} is {show(given)}; it should be a mapping of names", DECLARE, path=path)
     for name, said in pairs:
         if said == NUMBER:
             said = {}
@@ -146,7 +146,7 @@ def mappings_in(given: object, path: str) -> Iterator[dict[str, Any]]:
             said = {"categories": list(said)}
         if not isinstance(said, Mapping):
             what = f"{path}.{name} is {show(said)}; it should be number, a list of categories, or a mapping of settings"
-            raise ConfigRefused(what, LOOK, path=f"{path}.{name}")
+            raise ConfigRefused(what, DECLARE, path=f"{path}.{name}")
         yield {**({} if name is None else {"name": str(name)}), **{str(key): value for key, value in said.items()}}
 
 

@@ -97,8 +97,8 @@ def asked(state: Any, turn: Turn[Any]) -> dict[ClientId, Nothing]:
 
 def pooled(state: Any, replies: Replies[OwnMedians], turn: Turn[Any]) -> Any:
     """The weighted medians. Raises DataRefused for a column of which no site has enough known cells."""
-    told = list(replies.values())
-    counts, values = torch.stack([each.cells for each in told]), torch.stack([each.medians for each in told])
+    several = list(replies.values())
+    counts, values = torch.stack([each.cells for each in several]), torch.stack([each.medians for each in several])
     empty = [column.name for column, known in zip(fillable(turn.world), counts.sum(0).tolist(), strict=True) if not known]
     if empty:
         what = f"No labelled site has enough known cells of the column {empty[0]!r} to tell their median"

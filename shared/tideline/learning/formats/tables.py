@@ -83,8 +83,9 @@ def choose(names: Sequence[str], transform: Transform, declared: tuple[Column, .
     if declared:
         features = tuple(named_by(column, features, names) for column in declared)
         places = tuple(place[name] for name in features)
-        return Columns(features, label, transform.held_out, places, declared)
-    return Columns(features, label, transform.held_out, tuple(place[name] for name in features))
+        return Columns(features=features, label=label, held_out=transform.held_out, places=places, declared=declared)
+    places = tuple(place[name] for name in features)
+    return Columns(features=features, label=label, held_out=transform.held_out, places=places)
 
 
 def named_by(column: Column, features: Sequence[str], names: Sequence[str]) -> str:

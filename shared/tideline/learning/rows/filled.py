@@ -52,11 +52,11 @@ def cells_of(parts: Iterable[Tensor], places: Sequence[int]) -> Tensor:
 def medians_of(cells: Tensor, least: int) -> tuple[Tensor, Tensor]:
     """Known cells, and their lower median, of each column: (n, p) -> (p,) int64, (p,) float64. Of fewer than `least`, none: 0."""
     known = (~torch.isnan(cells)).sum(0)
-    told = known >= least
+    enough = known >= least
     medians = torch.zeros(cells.shape[1], dtype=torch.float64)
-    if told.any():
-        medians[told] = cells[:, told].nanmedian(0).values
-    return torch.where(told, known, 0), medians
+    if enough.any():
+        medians[enough] = cells[:, enough].nanmedian(0).values
+    return torch.where(enough, known, 0), medians
 
 
 @dataclass(frozen=True, eq=False)
