@@ -37,7 +37,9 @@ declarations is a method's **contract**. It is derived from the types of the met
 `tideline contract NAME` shows a method's contract, from the code that is installed where you type it. The tables below are
 for each method's default settings. A run whose rows are normalised by `shared` statistics, the default for
 vectors, begins with one exchange more: each labelled site tells its number of rows, as COUNT, and the mean and
-spread of each number or channel, as STATISTIC ([normalisation](normalisation.md)). With `prior: em` each labelled site tells
+spread of each number or channel, as STATISTIC ([normalisation](normalisation.md)). Where missing cells of columns are filled by
+medians, each labelled site tells of each such column its median, as STATISTIC, and the number of known cells, as COUNT, if there
+are enough of them ([medians](normalisation.md#medians-for-missing-cells)). With `prior: em` each labelled site tells
 how many of its training rows are of each class, as COUNT; targets get the shares of all of them together, and send nothing for
 it ([label shift](label-shift.md)).
 

@@ -76,7 +76,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "redis": ("tideline_server.bell",),
     "obstore": ("tideline_server.parts",),
     "PIL": ("tideline.learning.formats.images",),
-    "pyarrow": ("tideline.learning.formats.parquet",),
+    "pyarrow": ("tideline.learning.formats.parquet", "tideline.learning.formats.columns"),
     "ot": ("tideline.numerics.transport.optimal_transport",),
     "cvxpy": ("tideline.numerics.links.signomial",),
     "torchvision": ("tideline.learning.datasets", "tideline.nets"),

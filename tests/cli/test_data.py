@@ -30,6 +30,23 @@ def test_a_folder_that_can_be_used(site: Path) -> None:
     assert "training + held out: cat " in done.output
 
 
+def test_columns_of_tables(tmp_path: Path) -> None:
+    """What each holds, for the owner's eyes, and columns that fit several folders, to be copied into an experiment."""
+    write(tmp_path / "a", "csv", {"age": [30, 41, None, 55], "sex": ["f", "m"] * 2, "y": [0, 1] * 2})
+    write(tmp_path / "b", "csv", {"sex": ["d", "m"] * 2, "age": [1.5, 2, 3, 4], "y": [0, 1] * 2})
+    done = tide("data", "check", tmp_path / "a")
+    assert done.exit_code == DONE, done.output
+    assert "30 to 55" in done.output and "0.250" in done.output and "f, m" in done.output
+    assert 'columns: {"age": {"missing": "indicator"}, "sex": ["f", "m"]}, classes: 2' in done.output
+    both = tide("data", "check", tmp_path / "a", tmp_path / "b")
+    assert both.exit_code == DONE and "A world that fits all of them: world: " in both.output
+    assert '"sex": ["d", "f", "m"]' in both.output
+    found = json.loads(tide("data", "check", tmp_path / "a", tmp_path / "b", "--json").output)
+    assert (
+        found["usable"] and len(found["folders"]) == 2 and found["world"]["columns"][0] == {"name": "age", "missing": "indicator"}
+    )
+
+
 def test_a_folder_that_would_be_refused(site: Path) -> None:
     """With what is wrong, where, and what to do; files are named."""
     (site / "ward" / "cat" / "01.png").write_bytes(b"x")

@@ -19,6 +19,7 @@ PHOTOS = World(inputs=(3, 32, 32), classes=5, model="lenet")
 WIDENED = {
     "lenet": "features.7",
     "mlp": "features.1",
+    "tabular": "features.1",
     "lenet_bn": "features.bottleneck.linear",
     "convnet": "features.8",
     "inception": "features.12",

@@ -13,6 +13,7 @@ from tideline.core.record import Weights
 from tideline.core.run import ALL, RunId, Selection, world_in
 from tideline.engine.ports.site import Head
 from tideline.learning.around.class_shares import correction_in
+from tideline.learning.around.medians import medians_in
 from tideline.learning.in_world import statistics_in
 from tideline.learning.model_file import BEST, FINAL, Model, Origin
 from tideline.learning.normalising import constants
@@ -63,6 +64,7 @@ def own_model(home: Path, run: RunId, methods: str, which: str = FINAL) -> Model
         origin=origin,
         scaling=world.scaling.named,
         statistics=constants(world.scaling) or statistics_in(memory),
+        medians=medians_in(memory),
         correction=correction_in(memory),
     )
 

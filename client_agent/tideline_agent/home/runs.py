@@ -68,7 +68,8 @@ def method_of(methods: Methods, brief: RunBrief) -> AnyAlgorithm:
     """The run's method as it is played in its world. Raises NotFound, ConfigRefused."""
     from tideline.learning.in_world import in_world
 
-    return in_world(resolve(methods, brief["method"]), world_in(brief["world"]).scaling, scoring_in(brief).prior)
+    world = world_in(brief["world"])
+    return in_world(resolve(methods, brief["method"]), world.scaling, scoring_in(brief).prior, world.fills)
 
 
 def scoring_in(brief: RunBrief) -> Scoring:

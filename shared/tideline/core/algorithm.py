@@ -206,9 +206,9 @@ def plan_of(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE
 
 
 STORE_BEST = "store_best"
-# Phases, and their steps, that stand before a method's own: where rows are normalised by shared statistics, and where targets'
-# predictions are corrected by shares of the classes.
-NORMALISE, CLASS_COUNTS = "normalise", "class_counts"
+# Phases, and their steps, that stand before a method's own: where missing cells are filled by medians, rows normalised by shared
+# statistics, and targets' predictions corrected by shares of the classes.
+MEDIANS, NORMALISE, CLASS_COUNTS = "medians", "normalise", "class_counts"
 
 
 def storing(algorithm: Algorithm[C, S, M]) -> Plan[C, S]:

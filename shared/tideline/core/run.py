@@ -16,6 +16,7 @@ from unicodedata import normalize
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import Plain, parse, plain, setting
+from tideline.core.tables.columns import Columns, check_columns, unfolded_columns
 
 ClientId = NewType("ClientId", str)
 RunId = NewType("RunId", str)
@@ -136,6 +137,12 @@ class World:
     options: Mapping[str, Plain] = setting(EMPTY, doc="options of the network, as `model: {name: ..., options: ...}` says them")
     trains: tuple[str, ...] = setting(ALL, doc="what of the network trains: all, head, or a list of patterns of names")
     normalise: Normalise | None = setting(None, doc="what rows are normalised by: none, shared, site, site_whiten, or constants")
+    columns: Columns = setting((), doc="columns of tables, by name: number, or a list of categories; `inputs` follow from them")
+
+    @property
+    def fills(self) -> bool:
+        """Whether missing cells are filled by medians, which are found in the run."""
+        return any(column.fills for column in self.columns)
 
     @property
     def scaling(self) -> Normalise:
@@ -159,6 +166,7 @@ class World:
             given = {**given, "trains": (trains,)}
         if isinstance(kind := given.get("normalise"), str):
             given = {**given, "normalise": {"kind": kind}}
+        given = unfolded_columns(given, where)
         network = given.get("model")
         if not isinstance(network, Mapping):
             return given
@@ -186,20 +194,23 @@ def checked_world(world: World) -> World:
         raise ConfigRefused(what, "Write the shape of one sample, such as [1, 28, 28]", path="world.inputs")
     if world.class_names:
         check_names(world.class_names, world.classes)
+    if world.columns:
+        check_columns(world.columns, world.inputs)
     if world.normalise is not None:
         check_normalise(world, world.normalise)
     return world
 
 
 def plain_world(world: World) -> dict[str, Plain]:
-    """The inverse of `world_in`, without class names and options where there are none, without `trains` where all does, and
-    without `normalise` where it is not said.
+    """The inverse of `world_in`, without class names, columns and options where there are none, without `trains` where all does,
+    and without `normalise` where it is not said.
     """
     bare = plain(world)
     made = {name: bare[name] for name in ("inputs", "classes", "model", "sizes")}
     made |= {"class_names": bare["class_names"]} if world.class_names else {}
     made |= {"trains": "head" if world.trains == HEAD else list(world.trains)} if world.frozen else {}
     made |= {"normalise": world.normalise.plain} if world.normalise is not None else {}
+    made |= {"columns": [column.plain for column in world.columns]} if world.columns else {}
     return {**made, "model": {"name": world.model, "options": plain(world.options)}} if world.options else made
 
 
@@ -223,6 +234,9 @@ def check_normalise(world: World, by: Normalise) -> None:
     if by.kind is Scaling.SITE_WHITEN and images:
         what = "world.normalise is site_whiten, which is for vectors, and the rows are images"
         raise ConfigRefused(what, "Write normalise: site, or whiten the features of a frozen encoder: at: features", path=path)
+    if by.kind is Scaling.SITE_WHITEN and by.at is Place.INPUTS and any(column.coded for column in world.columns):
+        what = "world.normalise is site_whiten, which mixes all inputs, and some are numbers of categories"
+        raise ConfigRefused(what, "Write normalise: site, or have the categories as: one_hot", path=path)
     if by.kind is Scaling.IMAGENET and (by.at is Place.FEATURES or len(world.inputs) != 3 or world.inputs[0] != 3):
         what = f"world.normalise is imagenet, which is for images of 3 channels; rows are {list(world.inputs)}"
         raise ConfigRefused(what, "Write inputs: [3, height, width], or give mean and std of your own", path=path)

@@ -126,7 +126,8 @@ class Site(Generic[C_co]):
     belongs to this one. `rng` is seeded from the order. `tick(progress in [0, 1])` reports progress; long steps call it.
     `round` counts this phase's earlier exchanges from 1. `fetch(handle, like)` gives the value of a handle of the order; `like`
     is the record that its fields declared as `like NAME` are held to. One value is mapped at a time, if the step holds no more.
-    `normalised_by` is what the rows are normalised by where that was found in the run; steps have no use for it.
+    `normalised_by` and `filled_by` are what the rows are normalised by, and their missing cells filled, where that was found in
+    the run; steps have no use for them.
     `least_per_class`: of a class with fewer labelled rows here, nothing that is told class by class may tell. `least_rows`: the
     rows that each training is of at least, also where a step chooses among those that are here.
     """
@@ -146,6 +147,7 @@ class Site(Generic[C_co]):
     training: Rows | None = None
     outputs: Callable[[RunId], Record | None] = no_outputs
     normalised_by: Record | None = None
+    filled_by: Record | None = None
     source_shares: Tensor | None = None
     least_per_class: int = 1
     least_rows: int = 1

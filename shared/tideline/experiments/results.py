@@ -26,10 +26,12 @@ from tideline.core.settings import nearest
 from tideline.engine.model.runs import Status
 from tideline.experiments.chosen import Chosen, chosen_for, chosen_model
 from tideline.learning.around.class_shares import UNCORRECTED, correction_in, shares_in
+from tideline.learning.around.medians import medians_in
 from tideline.learning.frozen import base_of, whole
 from tideline.learning.in_world import in_world, statistics_in
 from tideline.learning.model_file import BEST, FINAL, Model, Origin
 from tideline.learning.normalising import constants, copied
+from tideline.learning.rows.filled import copied as copied_medians
 from tideline.learning.weights import state_dict_in
 from tideline.nets import played
 
@@ -58,7 +60,7 @@ class Ended:
             raise Refused(what, NEXT.get(Status(result["status"]), WAIT).format(run=self.run), path="run")
         self.whole: World = world_in(result["world"])
         self.prior = Prior(result.get("prior", Prior.SOURCE))
-        self.method: AnyAlgorithm = in_world(resolve(methods, result["method"]), self.whole.scaling, self.prior)
+        self.method: AnyAlgorithm = in_world(resolve(methods, result["method"]), self.whole.scaling, self.prior, self.whole.fills)
         self.config = self.method.configure(result["config"])
         self.world = played(self.whole, self.base, str(result["weights"]))
         self.roles = {client["name"]: client["role"] for client in result["clients"]}
@@ -153,6 +155,7 @@ class Ended:
             statistics=constants(self.whole.scaling) or statistics_in(found),
             correction=correction_in(found),
             source_shares=shares_in(found),
+            medians=medians_in(found),
         )
 
     def base(self) -> Weights:
@@ -237,7 +240,7 @@ def remote_model(client: Client, run: str, site: str | None, methods: Methods, w
         model = from_state(ended.chosen(decode(ended.method.state, root, parts, LAX), site), root)
         # The tensors are maps of files that go with the folder.
         weights, shares = {name: w.clone() for name, w in model.weights.items()}, model.source_shares
-        made = replace(model, weights=weights, statistics=copied(model.statistics))
+        made = replace(model, weights=weights, statistics=copied(model.statistics), medians=copied_medians(model.medians))
         made = made if shares is None else replace(made, source_shares=shares.clone())
         return made, hint_of(ended.result) if which == FINAL else ""
 

@@ -1,7 +1,8 @@
 """A method in its run: where rows are normalised by statistics that are found in the run, these have their place.
 
-So have the shares of classes by which targets' predictions are corrected (`tideline.learning.around.class_shares`). No method
-knows of either (`tideline.learning.around.beside`).
+So have the medians by which missing cells are filled (`tideline.learning.around.medians`), and the shares of classes by which
+targets' predictions are corrected (`tideline.learning.around.class_shares`). No method knows of any of them
+(`tideline.learning.around.beside`).
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from tideline.core.rows import Rows
 from tideline.core.run import NO_SCALING, ClientId, HeadWorld, Normalise, Place, Prior, Roster, Scaling, World
 from tideline.core.settings import Settings
 from tideline.core.step import Outcome, Site, Step, View
-from tideline.learning.around import class_shares
+from tideline.core.tables.columns import code_places
+from tideline.learning.around import class_shares, medians
 from tideline.learning.around.beside import FEWEST, Beside, remembering, sharing
 from tideline.learning.normalising import LEAST, Statistics, by_moments, check_place, moments_of, same
 from tideline.nets.partial import PartWorld
-from tideline.numerics.alignment import normalising as moments
+from tideline.numerics.alignment import normalising as numeric
 
 STATISTICS = Beside("normalised_by", Statistics, "what rows are normalised by, once it is known")
 
@@ -38,14 +40,17 @@ def statistics_in(value: object) -> Statistics | None:
     return found
 
 
-def in_world(algorithm: AnyAlgorithm, scaling: Normalise = NO_SCALING, prior: Prior = Prior.SOURCE) -> AnyAlgorithm:
-    """The method as it is played where rows are normalised, and targets' predictions corrected, like this."""
+def in_world(
+    algorithm: AnyAlgorithm, scaling: Normalise = NO_SCALING, prior: Prior = Prior.SOURCE, fills: bool = False
+) -> AnyAlgorithm:
+    """The method as it is played where rows are normalised, targets' predictions corrected and missing cells filled like this."""
     made = algorithm
     if scaling.kind.found and algorithm.memory is not Nothing:
         made = remembering(made, STATISTICS, statistics_in, lambda site, outcome, before: statistics_in(site), same)
     if scaling.kind is Scaling.SHARED:
         made = sharing(made, STATISTICS, measuring, lambda world: {"normalised": numbers(world, scaling.at)})
-    return class_shares.correcting(made) if prior is Prior.EM else made
+    made = class_shares.correcting(made) if prior is Prior.EM else made
+    return medians.filling(made) if fills else made
 
 
 QUIET = (Exposure.METRIC, Exposure.COUNT)
@@ -60,6 +65,7 @@ def normalised_world(algorithm: AnyAlgorithm, config: Settings, world: World, ro
     the method itself sends nothing of rows. weights: whether the run brings some. Raises ConfigRefused for what cannot be.
     """
     labelled = sum(member.labelled for member in roster)
+    medians.check_sites(world, roster)
     if world.normalise is None and len(world.inputs) == 1:
         quiet = all(clause.exposure in QUIET for clause in contract(algorithm, config))
         kind = Scaling.SHARED if labelled >= FEWEST else Scaling.SITE
@@ -121,8 +127,10 @@ def asked(state: Any, turn: Turn[Any]) -> dict[ClientId, Nothing]:
 
 def pooled(state: Any, replies: Replies[Moments], turn: Turn[Any]) -> Any:
     """The moments of all rows together. Raises DataRefused for fewer than two of them."""
-    of = reduce(add, (moments.Moments(each.count, each.mean, each.spread.square()) for each in replies.values()))
+    of = reduce(add, (numeric.Moments(each.count, each.mean, each.spread.square()) for each in replies.values()))
     if of.count < LEAST:
         what = f"The labelled sites have {of.count} rows to train on in all, of which there is no mean and spread"
         raise DataRefused(what, "Give them rows, or write normalise: none")
-    return replace(state, **{STATISTICS.name: by_moments(of)})
+    at_inputs = turn.world.scaling.at is Place.INPUTS
+    by = by_moments(of, code_places(turn.world.columns) if at_inputs else ())
+    return replace(state, **{STATISTICS.name: by})

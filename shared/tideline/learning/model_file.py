@@ -22,16 +22,20 @@ from tideline.core.errors import ConfigRefused, DataRefused, Refused
 from tideline.core.record import Weights
 from tideline.core.run import EMPTY, NO_SCALING, Normalise, Place, Scaling, World, plain_world, world_in
 from tideline.core.settings import Plain, parse, plain, setting
+from tideline.core.tables.columns import filled_places
 from tideline.learning.normalising import Statistics, layered
+from tideline.learning.rows.filled import Filling, Medians, row_of
 from tideline.learning.weights import SUFFIX, check_tensor
 from tideline.nets import forms
 
 KEY = "tideline.model"  # of the metadata
-# Versions of the format: of a model that is none of the others; that normalises its rows; knows shares of classes; of a vote.
-PLAIN, NORMALISED, CORRECTED, FORMAT = 1, 2, 3, 4
+# Versions of the format: of a model that is none of the others; that normalises its rows; knows shares of classes; of a vote; of
+# one of tables whose columns are declared.
+PLAIN, NORMALISED, CORRECTED, VOTING, FORMAT = 1, 2, 3, 4, 5
 VOTE = "vote"  # the form of a model that averages others
 INSIDE = "normalisation."  # before the names of the tensors that it normalises by
 CORRECTION, SHARES = "prior.correction", "prior.shares"  # names of tensors: what is added to logits; shares at the sources
+MEDIANS = "missing.medians"  # the name of a tensor: what missing cells are filled by
 WHICH = FINAL, BEST = "final", "best"  # models of a run or a site
 AGAIN = "Export the model again, and copy the whole file"
 OURS = "Give a .safetensors file of `tideline run export` or `tideline site export`: it says which network it is of"
@@ -66,6 +70,7 @@ class Model:
     members         of a vote: models whose probabilities are averaged; it has no weights of its own
     correction      what it adds to its logits, (classes,) float32, for the shares of the classes where it is used
     source_shares   (classes,) float64, by which such a correction can be found for the rows that it is given
+    medians         what it fills missing cells by, if its world has columns with this rule
     """
 
     world: World
@@ -78,6 +83,7 @@ class Model:
     members: tuple[Member, ...] = ()
     correction: Tensor | None = None
     source_shares: Tensor | None = None
+    medians: Medians | None = None
 
     @property
     def by_given(self) -> bool:
@@ -113,6 +119,7 @@ def vote_of(members: Sequence[tuple[float, Model]], origin: Origin) -> Model:
     first = members[0][1]
     for _, other in members[1:]:
         check_classes(other.world, first.world)
+        check_columns(other.world, first.world)
     world = replace(first.world, normalise=None)
     return Model(world=world, weights=EMPTY, form=VOTE, origin=origin, members=tuple(Member(*each) for each in members))
 
@@ -131,6 +138,7 @@ class About:
     digest: str = setting(doc="SHA-256 of the tensors")
     origin: Origin = setting(doc="where the model comes from")
     prior: bool = setting(False, doc="whether it has tensors of shares of classes, from the third format on")
+    missing: bool = setting(False, doc="whether it has a tensor of medians for missing cells, from the fifth format on")
 
 
 def packed(model: Model) -> bytes:
@@ -142,9 +150,7 @@ def packed(model: Model) -> bytes:
 def said_of_file(model: Model) -> dict[str, Plain]:
     """The metadata as plain data. What is not there, versions before read as well."""
     said = plain(about_of(model))
-    if not said["prior"]:
-        del said["prior"]
-    return said
+    return {name: value for name, value in said.items() if value or name not in ("prior", "missing")}
 
 
 def tensors_of(model: Model) -> dict[str, Tensor]:
@@ -156,9 +162,9 @@ def about_of(model: Model) -> About:
     """The metadata. Those of a vote's members stand in its options."""
     normalises = model.scaling.kind is not Scaling.NONE
     members: list[Plain] = [{"share": each.share, "about": said_of_file(each.model)} for each in model.members]
-    shares = bool(of_shares(model))
+    shares = shares_in(model)
     return About(
-        format=FORMAT if members else CORRECTED if shares else NORMALISED if normalises else PLAIN,
+        format=max(version_of(model), NORMALISED if normalises else PLAIN),
         world=plain_world(model.world),
         form=model.form,
         options={"members": members} if members else model.options,
@@ -166,7 +172,17 @@ def about_of(model: Model) -> About:
         digest=digest_of(tensors_of(model)),
         origin=model.origin,
         prior=shares,
+        missing=model.medians is not None,
     )
+
+
+def version_of(model: Model) -> int:
+    """The version of the format that has what a model has."""
+    return FORMAT if model.world.columns else VOTING if model.members else CORRECTED if shares_in(model) else PLAIN
+
+
+def shares_in(model: Model) -> bool:
+    return model.correction is not None or model.source_shares is not None
 
 
 def inside(model: Model) -> dict[str, Tensor]:
@@ -176,7 +192,8 @@ def inside(model: Model) -> dict[str, Tensor]:
 
 
 def of_shares(model: Model) -> dict[str, Tensor]:
-    named = {CORRECTION: model.correction, SHARES: model.source_shares}
+    medians = None if model.medians is None else model.medians.values
+    named = {CORRECTION: model.correction, SHARES: model.source_shares, MEDIANS: medians}
     return {name: w for name, w in named.items() if w is not None}
 
 
@@ -204,6 +221,7 @@ def module_of(model: Model, device: str = "cpu") -> nn.Module:
         return forms.Vote(voters, [each.share for each in model.members]).eval()
     net = forms.loaded(model.form, model.world, model.weights, model.options, device)
     net = net if model.statistics is None else layered(net, model.statistics, model.scaling.at, device)
+    net = net if model.medians is None else nn.Sequential(Filling(row_of(model.medians, model.world)).to(device), net).eval()
     return net if model.correction is None else Correcting(net, model.correction.to(device)).eval()
 
 
@@ -269,7 +287,7 @@ def assembled(about: About, tensors: Weights) -> Model:
     names = {own: name for name, own in nets.own_names(world).items()} if about.form == NETWORK else {}
     correction, shares = prior_in(about, world, tensors)
     beside = {f"{INSIDE}mean", f"{INSIDE}scale"} if by is not None else set()
-    beside |= {CORRECTION, SHARES} if about.prior else set()
+    beside |= ({CORRECTION, SHARES} if about.prior else set()) | ({MEDIANS} if about.missing else set())
     weights = {names.get(own, own): w for own, w in tensors.items() if own not in beside}
     model = Model(
         world=world,
@@ -281,6 +299,7 @@ def assembled(about: About, tensors: Weights) -> Model:
         statistics=by,
         correction=correction,
         source_shares=shares,
+        medians=medians_in(about, world, tensors),
     )
     forms.check(model.form, world, weights, model.options)
     return model
@@ -329,6 +348,15 @@ def normalisation_in(about: About, world: World, tensors: Weights) -> tuple[Norm
     if mean is None or scale is None or not fits or {mean.dtype, scale.dtype} != {torch.float64}:
         raise DataRefused(f"it normalises by tensors that are not there, or not of {k} numbers", AGAIN)
     return scaling, Statistics(mean, scale, said.tails)
+
+
+def medians_in(about: About, world: World, tensors: Weights) -> Medians | None:
+    """What missing cells are filled by. Raises DataRefused where it does not fit the columns."""
+    found = tensors.get(MEDIANS) if about.missing else None
+    wanted = len(filled_places(world.columns))
+    if (found is None) != (not wanted) or (found is not None and (found.shape != (wanted,) or found.dtype is not torch.float64)):
+        raise DataRefused(f"it fills {wanted} columns by medians that are not there", AGAIN)
+    return None if found is None else Medians(found)
 
 
 def prior_in(about: About, world: World, tensors: Weights) -> tuple[Tensor | None, Tensor | None]:
@@ -381,8 +409,18 @@ def weights_for(world: World, model: Model) -> Weights:
     """A model's weights, for a run in this world to begin from. Raises ConfigRefused for another network, and other classes."""
     check_network(world, model)
     check_classes(model.world, world)
+    check_columns(model.world, world)
     check_scaling(world, model)
     return model.weights
+
+
+def check_columns(theirs: World, ours: World) -> None:
+    """Raises ConfigRefused where both declare columns, and not alike: the same input would be another thing."""
+    if theirs.columns and ours.columns and theirs.columns != ours.columns:
+        pairs = zip(theirs.columns, ours.columns, strict=False)
+        odd = next((b.name for a, b in pairs if a != b), "of one more than the other")
+        what = f"the file holds a model of other columns: the first that differs is {odd!r}"
+        raise ConfigRefused(what, "Declare the columns as the model's run did, in its order", path="weights")
 
 
 def check_scaling(world: World, model: Model) -> None:

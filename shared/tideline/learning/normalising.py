@@ -6,7 +6,7 @@ For each channel of images (n, c, ...), for each number of vectors (n, d); k sta
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,7 +25,10 @@ LEAST = 2  # rows that statistics may be of
 
 @record
 class Statistics:
-    """z = (x - mean) / scale, or (x - mean) scale: mean (k,), scale (k,) or (k, k), float64. tails: whether they are drawn in."""
+    """z = (x - mean) / scale, or (x - mean) scale: mean (k,), scale (k,) or (k, k), float64. tails: whether they are drawn in.
+
+    A scale of 0 leaves a number as it is: that of a category.
+    """
 
     mean: Tensor = field(doc="what is subtracted")
     scale: Tensor = field(doc="what is divided by; a matrix is multiplied with")
@@ -56,7 +59,7 @@ def normalised(x: Tensor, by: Statistics) -> Tensor:
         return ((x.double() - by.mean) @ by.scale).to(x.dtype)
     like = (-1, *(1 for _ in x.shape[2:]))
     z = (x.double() - by.mean.view(like)) / by.scale.view(like)
-    return (drawn_in(z) if by.tails else z).to(x.dtype)
+    return torch.where(by.scale.view(like) == 0, x, (drawn_in(z) if by.tails else z).to(x.dtype))
 
 
 def flat(x: Tensor) -> Tensor:
@@ -78,8 +81,11 @@ def moments_of(parts: Iterable[Tensor], k: int) -> Moments:
     return Moments(rows, found.mean, found.variance)
 
 
-def by_moments(of: Moments) -> Statistics:
-    return Statistics(of.mean, of.spread, tails=True)
+def by_moments(of: Moments, left: Sequence[int] = ()) -> Statistics:
+    """left: numbers of a row that stay as they are."""
+    mean, scale = of.mean.clone(), of.spread.clone()
+    mean[list(left)] = scale[list(left)] = 0.0
+    return Statistics(mean, scale, tails=True)
 
 
 def constants(by: Normalise) -> Statistics | None:
@@ -90,8 +96,11 @@ def constants(by: Normalise) -> Statistics | None:
     return Statistics(torch.tensor(mean, dtype=torch.float64), torch.tensor(std, dtype=torch.float64), tails=False)
 
 
-def own_statistics(parts: Iterable[Tensor], kind: Scaling, k: int) -> Statistics:
-    """Those of a place's own rows, in parts (n, k, ...), together for `site_whiten`. Raises DataRefused for less than LEAST."""
+def own_statistics(parts: Iterable[Tensor], kind: Scaling, k: int, left: Sequence[int] = ()) -> Statistics:
+    """Those of a place's own rows, in parts (n, k, ...), together for `site_whiten`. Raises DataRefused for less than LEAST.
+
+    left: numbers of a row that stay as they are.
+    """
     whitens = kind is Scaling.SITE_WHITEN
     known = list(parts) if whitens else parts
     of = moments_of(known, k)
@@ -101,7 +110,7 @@ def own_statistics(parts: Iterable[Tensor], kind: Scaling, k: int) -> Statistics
             what, f"Give {LEAST} rows or more to train on, or use a world with normalise: shared, or none", rows=of.count
         )
     if not whitens:
-        return by_moments(of)
+        return by_moments(of, left)
     # On unit spreads, so that no column's scale rules the shrinkage.
     W = whitening((torch.cat(list(known)).double() - of.mean) / of.spread).W
     return Statistics(of.mean, W / of.spread[:, None], tails=False)

@@ -62,7 +62,13 @@ def save_onnx(model: Model, path: Path) -> None:
         raise Refused(what, "Use --format safetensors or torch, or write the network without this operator") from error
     assert made is not None
     proto = made.model_proto
-    about = {"class_names": list(model.world.class_names), "classes": model.world.classes, "method": model.origin.method}
+    about: dict[str, object] = {
+        "class_names": list(model.world.class_names),
+        "classes": model.world.classes,
+        "method": model.origin.method,
+    }
+    if model.world.columns:
+        about["columns"] = [column.plain for column in model.world.columns]
     entry = proto.metadata_props.add()
     entry.key, entry.value = "tideline", json.dumps(about, ensure_ascii=False)
     data = proto.SerializeToString()

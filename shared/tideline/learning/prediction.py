@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import Place, Prior
 from tideline.core.settings import Plain
+from tideline.core.tables.columns import code_places, filled_places
 from tideline.learning.formats.scan import Part, scan
 from tideline.learning.formats.transforms import times
 from tideline.learning.model_file import Model, module_of, read_model
 from tideline.learning.normalising import encoder_in, own_statistics
+from tideline.learning.rows.filled import filled, row_of
 from tideline.learning.scoring.correcting import correction
 from tideline.learning.sites.named import place_in
 from tideline.learning.sites.scan import check_no_part, scan_python
@@ -78,14 +80,20 @@ class Classifier(nn.Module):
         if tuple(x.shape[1:]) != self.world.inputs:
             what = f"A row is {times(x.shape[1:])}; the model takes {times(self.world.inputs)}"
             raise DataRefused(what, "Give rows of this shape, as the first axis")
+        given, x = x, self.known(x)
         if not bool(torch.isfinite(x).all()):
             row = int((~torch.isfinite(x)).flatten(1).any(1).nonzero()[0])
             raise DataRefused(f"Row {row} holds NaN or infinity", "Remove or fill such rows", row=row)
         if self.model.by_given and len(x):
-            return self.normalising_by(torch.split(x, rows_of(x))).predict(x)
-        p = torch.cat([self.outputs(part) for part in torch.split(x, rows_of(x))]) if len(x) else self.none()
+            return self.normalising_by(torch.split(given, rows_of(given))).predict(given)
+        p = torch.cat([self.outputs(part) for part in torch.split(given, rows_of(given))]) if len(x) else self.none()
         classes = p.argmax(1)
         return Predictions(classes, tuple(self.class_names[i] for i in classes.tolist()), p)
+
+    def known(self, x: Tensor) -> Tensor:
+        """Rows (n, *inputs) with 0 for the missing cells that the model fills."""
+        places = list(filled_places(self.world.columns))
+        return x.index_copy(1, torch.tensor(places), x[:, places].nan_to_num(0.0)) if places else x
 
     def outputs(self, x: Tensor) -> Tensor:
         """Probabilities of so many rows as fit at once, on the CPU: x (b, *inputs) -> (b, classes)."""
@@ -102,11 +110,14 @@ class Classifier(nn.Module):
         """
         if self.model.members:
             return self.voting_by(list(parts))
-        scaling, k = self.model.scaling, self.world.inputs[0]
+        scaling, k, left = self.model.scaling, self.world.inputs[0], code_places(self.world.columns)
+        if self.model.medians is not None:
+            by = row_of(self.model.medians, self.world)
+            parts = (filled(part, by) for part in parts)
         if scaling.at is Place.FEATURES:
-            encoder, k = encoder_in(self.network), width(self.world)
+            encoder, k, left = encoder_in(self.network), width(self.world), ()
             parts = (features(encoder, part, self.device) for part in parts)
-        return Classifier(replace(self.model, statistics=own_statistics(parts, scaling.kind, k)), self.device)
+        return Classifier(replace(self.model, statistics=own_statistics(parts, scaling.kind, k, left)), self.device)
 
     def voting_by(self, parts: Sequence[Tensor]) -> Classifier:
         """The same of a vote, whose members normalise each by itself."""

@@ -22,6 +22,7 @@ from torch.nn.parameter import is_lazy
 from tideline.core.errors import ConfigRefused, kind_of
 from tideline.core.run import HeadWorld, World
 from tideline.core.settings import plain
+from tideline.core.tables.columns import Columns
 from tideline.nets import registry
 from tideline.nets.apart import SEED, Tried, again, alone, evaluated, log, probe, refused, taken_apart, whole
 from tideline.nets.layers import alike
@@ -46,11 +47,12 @@ class Key:
     options: str
     sizes: str
     rows: tuple[int, ...] = ()  # of the head alone: what the encoder takes, whose features are `inputs`
+    columns: Columns = ()
 
     @property
     def world(self) -> World:
         given: dict[str, Any] = {"options": json.loads(self.options), "sizes": json.loads(self.sizes)}
-        given |= {"classes": self.classes, "model": self.model}
+        given |= {"classes": self.classes, "model": self.model, "columns": self.columns}
         if not self.rows:
             return World(inputs=self.inputs, **given)
         return HeadWorld(inputs=self.inputs, **given, whole=World(inputs=self.rows, **given))
@@ -69,6 +71,7 @@ def key_of(world: World) -> Key:
         options=options,
         sizes=sizes,
         rows=world.whole.inputs if isinstance(world, HeadWorld) else (),
+        columns=world.columns,
     )
 
 

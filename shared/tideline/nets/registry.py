@@ -20,13 +20,14 @@ from tideline.core.settings import nearest
 from tideline.nets.bottleneck import KINDS, LeNetBN, ResNet
 from tideline.nets.efficientnet import EfficientNetLite0
 from tideline.nets.families import timm_network, torchvision_network
-from tideline.nets.small import MLP, ConvNet, Digits, InceptionNet, LeNet
+from tideline.nets.small import MLP, ConvNet, Digits, InceptionNet, LeNet, Tabular
 
 Build = Callable[..., nn.Module]
 NETS: Mapping[str, Build] = {
     "lenet": LeNet.of,
     "mlp": MLP.of,
     "linear": MLP.linear,
+    "tabular": Tabular.of,
     "lenet_bn": LeNetBN.of,
     "convnet": ConvNet.of,
     "fada_digits": Digits.whole,

@@ -1,4 +1,4 @@
-"""Small networks of features and images: a perceptron, LeNet, ST-LF's convolutional network, and one with inception modules.
+"""Small networks of features, tables and images: perceptrons, LeNet, ST-LF's convolutional network, and one with inception modules.
 
 LeNet: after LeCun et al., Proc. IEEE 1998. ConvNet: Wang, Hosseinalipour, Brinton, "Multi-Source to Multi-Target Decentralized
 Federated Domain Adaptation", IEEE TCCN 2024 (arXiv 2304.12422), section V; 21 840 numbers for digits of 1 x 28 x 28, 22 340 in
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
+from tideline.core.tables.columns import Columns, code_places, starts_of
 
 LENET_LEAST = 8
 LENET_INPUTS = "Write inputs: [1, 28, 28], or use model: mlp for features"
@@ -82,6 +83,49 @@ class MLP(Net):
     @classmethod
     def linear(cls, world: World) -> Self:
         return cls(math.prod(world.inputs), (), world.classes)
+
+
+def embedding_width(categories: int, most: int) -> int:
+    """Numbers that stand for a category: half as many as there are categories, and not more than `most`."""
+    return min(most, (categories + 1) // 2)
+
+
+class Embedded(nn.Module):
+    """Codes as embeddings, behind all other inputs: x (n, *inputs) -> (n, width)."""
+
+    def __init__(self, inputs: int, columns: Columns, most: int) -> None:
+        super().__init__()
+        self.codes = code_places(columns)
+        self.others = sorted(set(range(inputs)) - set(self.codes))
+        sizes = [column.places for column, _ in starts_of(columns) if column.coded]
+        self.embed = nn.ModuleList(nn.Embedding(size, embedding_width(size, most)) for size in sizes)
+        self.width = len(self.others) + sum(embedding_width(size, most) for size in sizes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.flatten(1)
+        if not self.codes:
+            return rows
+        # Methods make rows of their own, between those of sites: such a number is the nearest category.
+        tables = [each for each in self.embed if isinstance(each, nn.Embedding)]
+        codes = [
+            rows[:, at].round().clamp(0, each.num_embeddings - 1).long() for at, each in zip(self.codes, tables, strict=True)
+        ]
+        return torch.cat([rows[:, self.others], *(each(code) for each, code in zip(tables, codes, strict=True))], 1)
+
+
+class Tabular(Net):
+    """Embeddings, a hidden layer with ReLU, a linear classifier. x: (n, *inputs) -> logits (n, classes).
+
+    After Guo, Berkhahn, "Entity Embeddings of Categorical Variables" (arXiv 1604.06737).
+    """
+
+    def __init__(self, embedded: Embedded, hidden: int, classes: int) -> None:
+        super().__init__(nn.Sequential(embedded, nn.Linear(embedded.width, hidden), nn.ReLU()), nn.Linear(hidden, classes))
+
+    @classmethod
+    def of(cls, world: World, hidden: int = 64, embedding: int = 8) -> Self:
+        """hidden: width of the hidden layer. embedding: the most numbers that stand for a category."""
+        return cls(Embedded(math.prod(world.inputs), world.columns, embedding), hidden, world.classes)
 
 
 class LeNet(Net):

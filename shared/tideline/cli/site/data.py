@@ -17,7 +17,7 @@ from tideline.cli.guard import DONE, REFUSED, output, print_json
 from tideline.cli.options import Json, Options, grouped, settings_options
 from tideline.client.output import clean
 from tideline.core.errors import ConfigRefused, Refused
-from tideline.core.settings import plain, read
+from tideline.core.settings import Plain, plain, read
 from tideline.engine.model.experiment import DealData
 
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ class DealtSite(TypedDict):
 
 @app.command("check")
 def check(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DATA", help="The data folder or python:MODULE:NAME, as given to `tideline agent --data`.")
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DATA...", help="The data folder or python:MODULE:NAME of `tideline agent --data`; or several."),
     ],
     role: Annotated[
         str | None, typer.Option(help="source, target or peer. [default: source if there are labels, or else target]")
@@ -67,21 +68,45 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what an agent would read in a data folder, or of a function, and what it would refuse. Nothing is sent."""
-    from tideline.learning.sites.named import place_in
+    """Show what an agent would read in a data folder, or of a function, and what it would refuse. Nothing is sent.
 
+    Of several folders it proposes a world that fits all of them.
+    """
     wanted, given = role_of(role), None if world is None else world_of(world)  # before torch is loaded
-    place = place_in(folder)
+    reports, common = inspected(folders, given, wanted)
+    usable = all(report.usable for report in reports)
+    if as_json:
+        each = [as_plain(report) for report in reports]
+        print_json(each[0] if len(each) == 1 else {"usable": usable, "world": plain_of(common), "folders": each})
+    else:
+        for report in reports:
+            show_report(report)
+        if common is not None:
+            typer.echo(f"\nA world that fits all of them: {clean(as_yaml(plain_of(common), labelled=True))}")
+    raise typer.Exit(DONE if usable else REFUSED)
 
+
+def inspected(folders: list[Path], given: World | None, role: Role | None) -> tuple[list[FolderReport], World | None]:
+    """Each folder as part of a world: of the given one, or of one that fits it; several by one that fits all, which is told."""
+    from tideline.learning.formats.columns.several import common_world
     from tideline.learning.formats.inspection import inspect
     from tideline.learning.sites.inspection import inspect_python
+    from tideline.learning.sites.named import place_in
 
-    report = inspect(folder, given, wanted) if place is None else inspect_python(place, given, wanted)
-    if as_json:
-        print_json(as_plain(report))
-    else:
-        show_report(report)
-    raise typer.Exit(DONE if report.usable else REFUSED)
+    def each(world: World | None) -> list[FolderReport]:
+        places = [(folder, place_in(folder)) for folder in folders]
+        return [inspect(folder, world, role) if place is None else inspect_python(place, world, role) for folder, place in places]
+
+    if given is not None or len(folders) == 1:
+        return each(given), None
+    common = common_world(each(None))
+    return each(common), common
+
+
+def plain_of(world: World | None) -> dict[str, Plain]:
+    from tideline.core.run import plain_world
+
+    return {} if world is None else plain_world(world)
 
 
 @app.command("deal")
@@ -167,7 +192,8 @@ def show_report(report: FolderReport) -> None:
     if report.ignored:
         typer.echo(f"\nNot read: {names(report.ignored)}")
     if report.world is not None and not report.given:
-        typer.echo(f"\nA world that fits: {clean(as_yaml(report))}")
+        labelled = any(domain.labelled for domain in report.domains)
+        typer.echo(f"\nA world that fits: {clean(as_yaml(report.world, labelled))}")
     if report.unguessed:
         typer.echo(f"\nNo world could be guessed: {report.unguessed}.\nWhat to do: {UNGUESSED}")
     for refusal in report.refused:
@@ -209,6 +235,8 @@ def show_details(domain: DomainReport, scaled: bool) -> None:
         training = f"{domain.bare} for training, which only methods that can use them see"
         held_out = f"; {domain.unscored} held out, which are left out" * bool(domain.unscored)
         typer.echo(f"\n{name}, rows without a label: {training}{held_out}")
+    if domain.columns:
+        show_columns(domain)
     for what, counted in (("shapes", domain.content.shapes), ("types", domain.content.types)) if domain.content else ():
         if len(counted) > 1:
             typer.echo(f"\n{name}, {what}: {names([f'{each} ({n})' for each, n in counted.items()])}")
@@ -221,18 +249,47 @@ def show_details(domain: DomainReport, scaled: bool) -> None:
         typer.echo(f"\n{name}, not read: {names(domain.ignored)}")
 
 
+def show_columns(domain: DomainReport) -> None:
+    """Print what each column holds, for its owner."""
+    from tideline.cli.tables import NOTHING, share, show, table
+
+    rows = []
+    for column in domain.columns[: 2 * SHOWN]:
+        reach = NOTHING if column.low is None else f"{column.low:g} to {column.high:g}"
+        rows.append((column.name, column.use, column.kind, names(column.categories) or reach, share(column.missing)))
+    more = len(domain.columns) - len(rows)
+    title = f"{clean(domain.name)}, columns" + (f"; {more} more are in --json" if more else "")
+    typer.echo("")
+    show(table(title, ("column", "use", "kind", "values", "missing"), rows, right=(4,)))
+
+
 def names(given: Collection[str]) -> str:
     more = f" and {len(given) - SHOWN} more" if len(given) > SHOWN else ""
     return ", ".join(clean(each) for each in list(given)[:SHOWN]) + more
 
 
-def as_yaml(report: FolderReport) -> str:
-    world = dict(report.world or {})
-    keys = ("model", "inputs", "classes", *(["class_names"] if "class_names" in world else []))
-    if not any(domain.labelled for domain in report.domains):
-        keys = ("model", "inputs")
-    pairs = ", ".join(f"{key}: {json.dumps(world[key], ensure_ascii=False) if key != 'model' else world[key]}" for key in keys)
+def as_yaml(world: Mapping[str, Plain], labelled: bool) -> str:
+    keys = (
+        "model",
+        "columns" if "columns" in world else "inputs",
+        "classes",
+        *(["class_names"] if "class_names" in world else []),
+    )
+    if not labelled:
+        keys = keys[:2]
+    pairs = ", ".join(f"{key}: {in_flow(world[key]) if key != 'model' else world[key]}" for key in keys)
     return f"world: {{{pairs}}}" + ("" if "classes" in keys else ", with any number of classes")
+
+
+def in_flow(value: object) -> str:
+    """A value of a world as YAML on one line: its columns as people write them."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        said = {each["name"]: {key: own for key, own in each.items() if key != "name"} or "number" for each in value}
+        listed = {
+            name: own["categories"] if isinstance(own, dict) and [*own] == ["categories"] else own for name, own in said.items()
+        }
+        return json.dumps(listed, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def rule_of(name: str, given: Options) -> Rule:

@@ -12,7 +12,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.phase import AnyPhase, AnyPlan
 from tideline.core.privacy import Contract
 from tideline.core.recent import Recent
-from tideline.core.run import NO_MORE, NO_SCALING, Normalise, Scoring, Selection
+from tideline.core.run import NO_MORE, Normalise, Scoring, Selection, World
 from tideline.core.settings import Plain, Settings
 from tideline.core.step import View
 from tideline.learning.in_world import in_world
@@ -52,6 +52,7 @@ class Configured:
 
 
 LATELY: Recent[Configured] = Recent(16)
+UNSAID = World()
 
 
 def scores(phase: AnyPhase) -> bool:
@@ -60,16 +61,16 @@ def scores(phase: AnyPhase) -> bool:
 
 
 def configured(
-    methods: Methods, method: str, config: Mapping[str, Plain], scoring: Scoring = NO_MORE, scaling: Normalise = NO_SCALING
+    methods: Methods, method: str, config: Mapping[str, Plain], scoring: Scoring = NO_MORE, world: World = UNSAID
 ) -> Configured:
     """A method with the settings of a run, made once for equal ones. Raises NotFound, ConfigRefused."""
-    more = methods, method, scoring, scaling
-    return LATELY.of(config, lambda: known(methods, method, json.dumps(config, default=dict), scoring, scaling), *more)
+    more = methods, method, scoring, world.scaling, world.fills
+    return LATELY.of(config, lambda: known(json.dumps(config, default=dict), *more), *more)
 
 
 @lru_cache(32)
-def known(methods: Methods, method: str, config: str, scoring: Scoring, scaling: Normalise) -> Configured:
-    algorithm = in_world(resolve(methods, method), scaling, scoring.prior)
+def known(config: str, methods: Methods, method: str, scoring: Scoring, scaling: Normalise, fills: bool) -> Configured:
+    algorithm = in_world(resolve(methods, method), scaling, scoring.prior, fills)
     return Configured(algorithm, algorithm.configure(json.loads(config)), scoring)
 
 

@@ -292,7 +292,7 @@ class InlineCompute:
         settings = algorithm.configure(asked.config, asked.preset)
         whole = normalised_world(algorithm, settings, whole, asked.roster, bool(asked.initial_weights))
         check_prior(asked.scoring, asked.roster)
-        algorithm = in_world(algorithm, whole.scaling, asked.scoring.prior)
+        algorithm = in_world(algorithm, whole.scaling, asked.scoring.prior, whole.fills)
         roster, takes, world = asked.roster, algorithm.initial_weights is not None, self.seen(whole, asked.initial_weights)
         if not whole.frozen:
             self.fits(algorithm, bool(asked.initial_weights))(settings, world, roster)
@@ -366,7 +366,7 @@ class InlineCompute:
     def game(self, spec: RunSpec, roster: Roster) -> Game:
         """Raises Unreachable where the method or network of a run that has begun is not known here."""
         self.known_here(spec)
-        method = configured(self._methods, spec.method, spec.config, spec.scoring, spec.world.scaling)
+        method = configured(self._methods, spec.method, spec.config, spec.scoring, spec.world)
         return Game(
             method=method,
             world=self.seen(spec.world, spec.initial_weights or ""),

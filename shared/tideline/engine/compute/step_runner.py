@@ -16,7 +16,7 @@ from tideline.archive.reader import decode, files_of
 from tideline.archive.readings import Orders
 from tideline.archive.watching import watching
 from tideline.archive.writer import encode
-from tideline.core.algorithm import NORMALISE, AnyAlgorithm, Methods
+from tideline.core.algorithm import MEDIANS, NORMALISE, AnyAlgorithm, Methods
 from tideline.core.errors import ConfigRefused, ContractRefused, DataRefused, FederationError, Malformed, MemoryLost, StepFailed
 from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
@@ -26,6 +26,7 @@ from tideline.core.rows import Rows, check_whole
 from tideline.core.run import Digest, Place, Prior, Role, RunId, Scaling, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
+from tideline.core.tables.columns import code_places, filled_places
 from tideline.engine.compute.configured import Configured, configured
 from tideline.engine.compute.features import Encoder, encoded_site
 from tideline.engine.compute.forgetting import without_rows
@@ -37,9 +38,11 @@ from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import NO_LIMITS, Done, Job, OpenSiteData, SiteData
+from tideline.learning.around.medians import medians_in
 from tideline.learning.in_world import statistics_in
 from tideline.learning.local_training import patience_of
 from tideline.learning.normalising import Normaliser, Statistics, check_place, constants, digest_of, own_statistics
+from tideline.learning.rows.filled import Filler, Medians, cells_of, medians_of, row_of
 from tideline.learning.scoring.kept_outputs import Outputs
 from tideline.nets import of_features, played
 from tideline.nets.fingerprint import print_of
@@ -76,17 +79,30 @@ def normalised_site(opened: Opened, world: World, role: Role, shared: Statistics
         rows = opened.site_data.view(View.LEARN, role).x
         if kind is Scaling.SITE_WHITEN:
             check_whole(len(rows), rows.shape, f"normalise: {kind}")
-        by = own_statistics(rows.parts(), kind, rows.shape[0])
+        left = code_places(world.columns) if world.scaling.at is Place.INPUTS else ()
+        by = own_statistics(rows.parts(), kind, rows.shape[0], left)
     if by is None:
         return opened
     return Opened(encoded_site(opened.site_data, Normaliser(by)), by if kind.found else None)
+
+
+def filled_site(opened: Opened, world: World, role: Role, shared: Medians | None) -> Opened:
+    """The same data without missing cells: by what sites share, or as long as that is not known, by their own medians."""
+    if not world.fills:
+        return opened
+    by = shared
+    if by is None:
+        places = filled_places(world.columns)
+        by = Medians(medians_of(cells_of(opened.site_data.view(View.LEARN, role).x.parts(), places), 1)[1])
+    return Opened(encoded_site(opened.site_data, Filler(row_of(by, world))))
 
 
 def base_of(job: Job) -> Base | None:
     return None if job.brief.base is None else Base(job.brief.base, job.brief.threads, job.run)
 
 
-Seen = tuple[World, Role, Base | None, str | None]  # how data are seen; the last: a digest of shared statistics
+# How data are seen; the last: a digest of shared statistics, and shared medians.
+Seen = tuple[World, Role, Base | None, tuple[str | None, tuple[float, ...] | None]]
 
 
 class StepRunner:
@@ -106,9 +122,7 @@ class StepRunner:
         self.methods, self.parts_of, self.device = methods, parts_of, device
         self._open, self._features = open_site_data, features
         self._raw: KeptData[tuple[World, Role], SiteData] = KeptData(bytes_of)
-        self._opened: KeptData[tuple[World, Role, Base | None, str | None], Opened] = KeptData(
-            lambda each: bytes_of(each.site_data)
-        )
+        self._opened: KeptData[Seen, Opened] = KeptData(lambda each: bytes_of(each.site_data))
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words.
@@ -121,8 +135,7 @@ class StepRunner:
     def ran(self, job: Job, tick: Callable[[float], None]) -> Done:
         """The step."""
         with owners_code():
-            scoring, scaling = job.brief.scoring, job.brief.world.scaling
-            method = configured(self.methods, job.brief.method, job.brief.config, scoring, scaling)
+            method = configured(self.methods, job.brief.method, job.brief.config, job.brief.scoring, job.brief.world)
         algorithm, config = method.algorithm, method.config
         agree_on_contract(method, job.brief)
         agree_on_memory(algorithm, job.brief)
@@ -130,9 +143,13 @@ class StepRunner:
         phase = None if job.cursor == JOIN else placed(method, job)
         step = phase.step if phase else None
         asked = None if step is None else self.asked(algorithm, config, world, step, job)
-        raw = step is not None and step.name == NORMALISE and scaling.at is Place.INPUTS  # measured before any encoder
-        by = None if asked is None else statistics_in(asked[0])
-        opened = self.opened(job.brief.world, role, base if of_features(world) and not raw else None, by)
+        # Measured before any encoder, or as they were read.
+        raw = step is not None and step.name == NORMALISE and job.brief.world.scaling.at is Place.INPUTS
+        by, medians = (None, None) if asked is None else (statistics_in(asked[0]), medians_in(asked[0]))
+        if step is not None and step.name == MEDIANS:
+            opened = Opened(self.raw(job.brief.world, role))
+        else:
+            opened = self.opened(job.brief.world, role, base if of_features(world) and not raw else None, by, medians)
         if job.limits != NO_LIMITS:
             check_base(job.limits, job.brief)
             if tells(step, role):
@@ -156,6 +173,7 @@ class StepRunner:
                 training=self.unlabelled(opened.site_data, step, job.brief),
                 outputs=partial(self.outputs, job),
                 normalised_by=opened.normalised_by,
+                filled_by=medians,
                 least_per_class=job.limits.per_class,
                 least_rows=job.limits.rows,
             )
@@ -236,13 +254,16 @@ class StepRunner:
     def memory(self, algorithm: AnyAlgorithm, job: Job, site: Site[Settings], site_data: SiteData) -> Record:
         """The site's memory. A method that keeps none settles again wherever its memory is gone.
 
-        What was prepared at the join, of rows that were not normalised yet, is prepared again.
+        What was prepared at the join, of rows that were not normalised or filled yet, is prepared again.
         """
         kept = self.kept_memory(algorithm, job)
         if kept is None:
             first: Record = guarded("prepare", algorithm.prepare, site.config, site)
             return first
-        if algorithm.memory is Nothing or site.normalised_by is None or statistics_in(kept) is not None:
+        known = (site.normalised_by is None or statistics_in(kept) is not None) and (
+            site.filled_by is None or medians_in(kept) is not None
+        )
+        if algorithm.memory is Nothing or known:
             return kept
         data, _ = self.seen(site_data, View.TRAIN, job.brief, site.config)
         again: Record = guarded("prepare", algorithm.prepare, site.config, replace(site, data=data))
@@ -301,14 +322,21 @@ class StepRunner:
     def rows(self, site_data: SiteData, view: View, role: Role) -> Data:
         return masked(guarded("that reads the data", site_data.view, view, role), view, role)
 
-    def opened(self, world: World, role: Role, base: Base | None = None, by: Statistics | None = None) -> Opened:
+    def opened(
+        self,
+        world: World,
+        role: Role,
+        base: Base | None = None,
+        by: Statistics | None = None,
+        medians: Medians | None = None,
+    ) -> Opened:
         """The site's data for a world, read once as long as there is room (`kept_data`).
 
-        by: the statistics that the run's sites share, once they are known.
+        by, medians: what the run's sites share, once it is known.
         """
 
         def make() -> Opened:
-            opened = Opened(self.raw(world, role))
+            opened = guarded("that fills missing cells", filled_site, Opened(self.raw(world, role)), world, role, medians)
             if world.scaling.at is Place.INPUTS:
                 opened = guarded("that normalises the data", normalised_site, opened, world, role, by)
             if base is not None:
@@ -320,7 +348,8 @@ class StepRunner:
             self._raw.fit()
             return opened
 
-        return self._opened.of((world, role, base, None if by is None else digest_of(by)), make)
+        shared = None if by is None else digest_of(by), None if medians is None else tuple(medians.values.tolist())
+        return self._opened.of((world, role, base, shared), make)
 
     def raw(self, world: World, role: Role) -> SiteData:
         """The data as they are read, whatever they are normalised by."""

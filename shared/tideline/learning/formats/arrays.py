@@ -46,6 +46,9 @@ def survey(place: Place, world: World, role: Role) -> Survey:
     with at(path):
         heads = read_heads(path)
         check_settings(place.transform, ("invert",), "an .npz file")
+        if world.columns:
+            what = "the world declares columns by their names, and the arrays of an .npz file have none"
+            raise DataRefused(what, "Save the table as .csv or .parquet, its columns named, or ask for a world without columns")
         x = heads["x"]
         check_kind(x.shape, x.dtype, world.inputs, place.transform)
         rows, chosen = split(path, heads, place.transform.test)

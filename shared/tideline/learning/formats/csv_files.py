@@ -1,4 +1,7 @@
-"""Domains that are `.csv` files: a line of names, then a line for each sample. Read twice, never whole."""
+"""Domains that are `.csv` files: a line of names, then a line for each sample. Read twice, never whole.
+
+Both by pyarrow's reader where it is installed and surely reads the same (`columns.fast_csv`), else by Python's.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import csv
 import itertools
 import json
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -17,6 +20,10 @@ from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning.formats import tables
 from tideline.learning.formats.classes import UNKNOWN
+from tideline.learning.formats.columns import fast_csv, fast_rows
+from tideline.learning.formats.columns.encoding import Vocabulary, encoded, no_number, values_of
+from tideline.learning.formats.columns.fast_csv import Unsure
+from tideline.learning.formats.columns.proposing import Block
 from tideline.learning.formats.holdings import Rows
 from tideline.learning.formats.surveys import Piece, Place, Survey, at, readable
 from tideline.learning.formats.tables import Columns, Marks, choose
@@ -30,9 +37,9 @@ Record = tuple[int, list[str]]  # the number of its last line, and its cells
 def survey(place: Place, world: World, role: Role) -> Survey:
     with at(place.path):
         names = names_of(place)
-        columns = choose(names, place.transform)
+        columns = choose(names, place.transform, world.columns)
         tables.check_table(place, world, columns, (*tables.OWN, "separator"))
-        marks = mark(place, names, columns)
+        marks = marked(place, names, columns)
         sides = tables.place_labels(place, columns, marks, role)
     n = len(marks.codes)
     return Survey(place, sides, lambda: pieces(place, len(names), columns, n), marks.name)
@@ -49,12 +56,23 @@ def names_of(place: Place) -> list[str]:
     return names
 
 
-def columns_of(place: Place) -> Columns:
-    return choose(names_of(place), place.transform)
+def marked(place: Place, names: list[str], columns: Columns) -> Marks:
+    """The first pass, by the fast reader if it can."""
+    try:
+        codes, held = fast_rows.marks(place, names, columns)
+        return Marks(codes, held, lambda row: f"line {line_of(place, len(names), row)}")
+    except Unsure:
+        return mark(place, names, columns)
+
+
+def line_of(place: Place, width: int, row: int) -> int:
+    """The line of a row."""
+    line, _ = next(itertools.islice(rows_of(place, width), row, None))
+    return line
 
 
 def mark(place: Place, names: list[str], columns: Columns) -> Marks:
-    """The first pass: check each row's width, and read its label and its side of the split."""
+    """The first pass by the slow reader: check each row's width, and read its label and its side of the split."""
     label, side = (None if name is None else names.index(name) for name in (columns.label, columns.held_out))
     codes, held, lines = array("q"), bytearray(), array("q")
     number, cache = place.classes.number, dict[str, int]()
@@ -76,6 +94,20 @@ def rows_of(place: Place, width: int) -> Iterator[Record]:
             what = f"line {line} has {len(cells)} cells; the first line names {width} columns"
             raise DataRefused(what, "Give every line as many cells; put a text that holds the separator in quotes")
         yield line, cells
+
+
+def blocks(place: Place, names: list[str]) -> Iterator[Block]:
+    """All cells, some rows at a time, by the fast reader if it can."""
+    width, done = len(names), 0
+    try:
+        with readable(place.path, *AS):
+            for table in fast_csv.tables(place.path, place.transform.separator, width, (), range(width)):
+                yield [(name, table.column(str(i)).to_pylist()) for i, name in enumerate(names)]
+                done += table.num_rows
+    except Unsure:
+        rows = itertools.islice(rows_of(place, width), done, None)
+        while batch := list(itertools.islice(rows, ROWS)):
+            yield [(name, [cells[i] for _, cells in batch]) for i, name in enumerate(names)]
 
 
 def labels(place: Place) -> Iterator[str] | None:
@@ -116,17 +148,44 @@ def write(place: Place, into: Path, rows: Rows, words: Sequence[str], bare: Rows
 
 
 def pieces(place: Place, width: int, columns: Columns, n: int) -> Iterator[Piece]:
-    """The second pass: the features, some rows at a time."""
+    """The second pass: the features, some rows at a time, by the fast reader as far as it can."""
     with at(place.path):
-        rows, start, same = itertools.islice(records(place), 1, None), 0, True
-        while same and (batch := list(itertools.islice(rows, ROWS))):
-            same = all(len(cells) == width for _, cells in batch) and start + len(batch) <= n
-            if same:
-                yield Piece(start, numbers(batch, columns), place.transform)
-                start += len(batch)
-        if not same or start != n:
-            todo = "Write it elsewhere and move it here when it is complete"
-            raise DataRefused("the file changed while it was read", todo)
+        start = 0
+        try:
+            for x in fast_rows.numbers(place, width, columns):
+                if start + len(x) > n:
+                    raise changed()
+                yield Piece(start, x, place.transform, gaps=columns.gaps)
+                start += len(x)
+        except Unsure:
+            for x in slow_numbers(place, width, columns, start, n):
+                yield Piece(start, x, place.transform, gaps=columns.gaps)
+                start += len(x)
+        if start != n:
+            raise changed()
+
+
+def changed() -> DataRefused:
+    return DataRefused("the file changed while it was read", "Write it elsewhere and move it here when it is complete")
+
+
+def slow_numbers(place: Place, width: int, columns: Columns, start: int, n: int) -> Iterator[NDArray[np.float64]]:
+    """The same by the slow reader, from row `start`. Raises DataRefused with line and column of a cell that has no value."""
+    rows = itertools.islice(records(place), 1 + start, None)
+    while batch := list(itertools.islice(rows, ROWS)):
+        start += len(batch)
+        if start > n or any(len(cells) != width for _, cells in batch):
+            raise changed()
+        yield declared(batch, columns, columns.vocabularies) if columns.declared else numbers(batch, columns)
+
+
+def declared(batch: list[Record], columns: Columns, known: Mapping[int, Vocabulary]) -> NDArray[np.float64]:
+    """Rows of inputs (k, d) of declared columns. Raises DataRefused."""
+    values = []
+    for at_column, column in zip(columns.places, columns.declared, strict=True):
+        cells = [cells[at_column - 1] for _, cells in batch]
+        values.append(values_of(column, cells, known[at_column], lambda i: f"line {batch[i][0]}", at_column))
+    return encoded(columns.declared, values)
 
 
 def numbers(batch: list[Record], columns: Columns) -> NDArray[np.float64]:
@@ -141,7 +200,7 @@ def numbers(batch: list[Record], columns: Columns) -> NDArray[np.float64]:
         line, at_column, name, cell = next(
             (line, i, name, cells[i - 1]) for line, cells in batch for i, name in named if not is_finite(cells[i - 1])
         )
-        raise tables.no_number(f"line {line}", at_column, name, cell)
+        raise no_number(f"line {line}", at_column, name, cell)
     return x
 
 

@@ -181,7 +181,7 @@ def decoded(survey: Survey, rows: Numbers, world: World) -> Rows:
             if piece.x is None:
                 what = "an image could be read when the agent opened the folder, and can no longer be"
                 raise DataRefused(what, "Leave the data as they are while a run works with them", said=piece.why)
-            check_values(piece.x, world.inputs, piece.transform, row)
+            check_values(piece.known, world.inputs, piece.transform, row)
             return convert(piece.x, world.inputs, piece.transform)[0]
 
     # Where rows have labels, folders in the files' names say them.
@@ -349,7 +349,7 @@ def pour(domain: Survey, world: World, places: Places) -> Lost:
             if piece.x is None:
                 lost.append((piece.start, piece.why))
                 continue
-            check_values(piece.x, world.inputs, piece.transform, piece.start)
+            check_values(piece.known, world.inputs, piece.transform, piece.start)
             for rows, into in places:
                 place_rows(piece, piece.x, world, rows, into)
     left_out(domain, lost)

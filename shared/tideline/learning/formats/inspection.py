@@ -19,6 +19,7 @@ from tideline import nets
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import Role, World, check_names, plain_world
 from tideline.core.settings import Plain, plain
+from tideline.core.tables.columns import width_of
 from tideline.learning.formats import arrays, csv_files, folder, images, parquet
 from tideline.learning.formats.classes import (
     CLASSES,
@@ -33,8 +34,19 @@ from tideline.learning.formats.classes import (
     read_classes,
     read_lines,
 )
+from tideline.learning.formats.columns.proposing import (
+    FEATURE,
+    LABEL,
+    LEFT,
+    SPLIT,
+    Block,
+    ColumnReport,
+    are_plain,
+    proposed,
+    reported,
+)
 from tideline.learning.formats.surveys import Piece, Place, Survey, at
-from tideline.learning.formats.tables import Columns
+from tideline.learning.formats.tables import choose
 from tideline.learning.formats.transforms import check_values, times
 
 BEYOND = 1 << 62  # classes of an unknown world
@@ -98,6 +110,7 @@ class DomainReport:
     content: Samples | None = None
     ignored: tuple[str, ...] = ()
     refused: Refusal | None = None
+    columns: tuple[ColumnReport, ...] = ()
 
     @property
     def train(self) -> int | None:
@@ -186,7 +199,7 @@ def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
         chosen = guess(path, hints, acts)
         why = "" if chosen else UNGUESSED
     if chosen or hints:
-        judged = chosen or World(inputs=inputs_of(hints.values()), classes=BEYOND)
+        judged = chosen or replace(shaped(hints.values()), classes=BEYOND)
         reports, refused = inspect_as(path, judged, acts, read_classes(path, judged) if chosen else AnyClasses(BEYOND))
     else:
         kinds = ((name, folder.kind_of(place.path), guesses[name]) for name, place in domains.items())
@@ -200,7 +213,7 @@ def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
         role=acts.value,
         world=plain_world(chosen) if chosen else None,
         given=world is not None,
-        domains=tuple(reports),
+        domains=tuple(replace(each, columns=hints[each.name].columns if each.name in hints else ()) for each in reports),
         ignored=tuple(sorted(f.name + "/" * f.is_dir() for f in path.iterdir() if f.name not in ours and f.name[0] != ".")),
         refused=tuple(refused),
         unguessed=why,
@@ -287,7 +300,7 @@ def count_pieces(survey: Survey, kind: str, world: World, tally: Tally) -> None:
             continue
         tally.add(piece.x)
         try:
-            check_values(piece.x, world.inputs, piece.transform, piece.start)
+            check_values(piece.known, world.inputs, piece.transform, piece.start)
         except DataRefused as error:
             wrong = wrong or error
     if wrong:
@@ -313,10 +326,11 @@ def as_data(error: DataRefused) -> Refusal:
 
 @dataclass(frozen=True)
 class Hint:
-    """A domain's own inputs, and the words for its classes: empty without labels, None for too many."""
+    """A domain's own inputs, its words for classes: empty without labels, None for too many; and the columns of a table."""
 
     inputs: tuple[int, ...]
     words: frozenset[str] | None
+    columns: tuple[ColumnReport, ...] = ()
 
 
 def of_arrays(place: Place) -> Hint:
@@ -333,8 +347,22 @@ def of_arrays(place: Place) -> Hint:
     return Hint((shape[3] if len(shape) == 4 else 1, *shape[1:3]), words)
 
 
-def of_table(columns_of: Callable[[Place], Columns], labels: Callable[[Place], Iterator[str] | None], place: Place) -> Hint:
-    return Hint((len(columns_of(place).features),), few(labels(place) or ()))
+@dataclass(frozen=True)
+class Tables:
+    """How a kind of table is looked at."""
+
+    names_of: Callable[[Place], list[str]]
+    labels: Callable[[Place], Iterator[str] | None]
+    blocks: Callable[[Place, list[str]], Iterator[Block]]
+
+
+def of_table(read: Tables, place: Place) -> Hint:
+    names = read.names_of(place)
+    columns = choose(names, place.transform)
+    uses = dict.fromkeys(names, LEFT) | dict.fromkeys(columns.features, FEATURE)
+    uses |= {name: use for name, use in ((columns.label, LABEL), (columns.held_out, SPLIT)) if name is not None}
+    seen = reported(read.blocks(place, names), uses)
+    return Hint((len(columns.features),), few(read.labels(place) or ()), seen)
 
 
 def of_images(place: Place) -> Hint:
@@ -350,8 +378,8 @@ def of_images(place: Place) -> Hint:
 
 HINTS: Mapping[str, Callable[[Place], Hint]] = {
     ".npz": of_arrays,
-    ".csv": partial(of_table, csv_files.columns_of, csv_files.labels),
-    ".parquet": partial(of_table, parquet.columns_of, parquet.labels),
+    ".csv": partial(of_table, Tables(csv_files.names_of, csv_files.labels, csv_files.blocks)),
+    ".parquet": partial(of_table, Tables(parquet.names_of, parquet.labels, parquet.blocks)),
     "images": of_images,
 }
 
@@ -382,6 +410,15 @@ def inputs_of(hints: Iterable[Hint]) -> tuple[int, ...]:
     return (3, *most[1:]) if any(each[1:] == most[1:] and each[0] == 3 for each in inputs) else most
 
 
+def shaped(hints: Collection[Hint]) -> World:
+    """A world of the inputs of most domains, or of the columns that all tables have, where these are more than plain numbers."""
+    tables = [hint.columns for hint in hints]
+    if not all(tables) or all(map(are_plain, tables)):
+        return World(inputs=inputs_of(hints))
+    columns = proposed(tables)
+    return World(inputs=(width_of(columns),), columns=columns) if columns else World(inputs=inputs_of(hints))
+
+
 def measured(words: Collection[str]) -> bool:
     """Whether labels look like measurements: numbers all, and not all of them whole."""
     return all(NUMBER.fullmatch(word) for word in words) and not all(WHOLE.fullmatch(word) for word in words)
@@ -389,7 +426,7 @@ def measured(words: Collection[str]) -> bool:
 
 def fitting(folder: Path, hints: Mapping[str, Hint]) -> World | None:
     """A world that fits most domains; None if labels do not show its classes. Raises DataRefused for impossible class names."""
-    world, path = World(inputs=inputs_of(hints.values()), classes=2, model="lenet"), folder / CLASSES
+    world, path = replace(shaped(hints.values()), classes=2, model="lenet"), folder / CLASSES
     try:
         nets.check(world)
     except ConfigRefused:

@@ -1,20 +1,23 @@
-"""Domains that are `.parquet` files: columns of numbers. Read twice, never whole. Needs pyarrow (`tideline[parquet]`)."""
+"""Domains that are `.parquet` files: numbers and categories. Read twice, never whole. Needs pyarrow (`tideline[parquet]`)."""
 
 from __future__ import annotations
 
 import functools
-import math
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
+from tideline.core.tables.columns import Column
 from tideline.learning.formats import tables
 from tideline.learning.formats.classes import UNKNOWN
+from tideline.learning.formats.columns import parquet_types
+from tideline.learning.formats.columns.encoding import encoded
+from tideline.learning.formats.columns.parquet_types import category_word, cells_of, word
+from tideline.learning.formats.columns.proposing import Block
 from tideline.learning.formats.holdings import Rows
 from tideline.learning.formats.surveys import Piece, Place, Survey, at, readable
 from tideline.learning.formats.tables import Columns, Marks
@@ -22,19 +25,18 @@ from tideline.learning.formats.tables import Columns, Marks
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyarrow import Array, RecordBatch
+    from pyarrow import RecordBatch
     from pyarrow.parquet import ParquetFile
 
 ROWS = 1024  # that are taken together
 # pyarrow's own errors are among them: ArrowInvalid is a ValueError, and so on.
 DAMAGE = (OSError, ValueError, TypeError, LookupError, NotImplementedError, RuntimeError, MemoryError, ArithmeticError)
 AS = (DAMAGE, "a .parquet file", "Write the file again; if it is whole, the machine may lack memory")
-Cell = str | float | bool | None
 
 
 def survey(place: Place, world: World, role: Role) -> Survey:
     with at(place.path), readable(place.path, *AS):
-        columns = columns_of(place)
+        columns = columns_of(place, world.columns)
         tables.check_table(place, world, columns)
         marks = mark(place, columns)
         sides = tables.place_labels(place, columns, marks, role)
@@ -51,19 +53,26 @@ def opened(path: Path) -> ParquetFile:
     return pyarrow.parquet.ParquetFile(path)
 
 
-def columns_of(place: Place) -> Columns:
-    """What each column is. Raises DataRefused for features that are not numbers."""
+def columns_of(place: Place, declared: tuple[Column, ...] = ()) -> Columns:
+    """What each column is. Raises DataRefused for features that are not numbers, unless the world declares their categories."""
     with readable(place.path, *AS), opened(place.path) as file:
         schema = file.schema_arrow
-    import pyarrow.types as kinds
-
-    columns = tables.choose([str(name) for name in schema.names], place.transform)
-    for at_column, name in zip(columns.places, columns.features, strict=True):
-        kind = schema.field(name).type
-        if not (kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)):
-            todo = "Give words numbers, or leave the column out: drop in transforms.toml"
-            raise DataRefused(f"column {at_column} holds no numbers", todo, column=name[:40], kind=str(kind)[:40])
+    columns = tables.choose([str(name) for name in schema.names], place.transform, declared)
+    for i, (at_column, name) in enumerate(zip(columns.places, columns.features, strict=True)):
+        parquet_types.check_type(schema.field(name).type, at_column, name, declared[i] if declared else None)
     return columns
+
+
+def names_of(place: Place) -> list[str]:
+    with readable(place.path, *AS), opened(place.path) as file:
+        return [str(name) for name in file.schema_arrow.names]
+
+
+def blocks(place: Place, names: list[str]) -> Iterator[Block]:
+    """All cells as texts, some rows at a time."""
+    with readable(place.path, *AS):
+        for _, batch in batches(place, tuple(names)):
+            yield [(name, list(map(category_word, cells_of(batch.column(name))))) for name in names]
 
 
 def batches(place: Place, names: tuple[str, ...]) -> Iterator[tuple[int, RecordBatch]]:
@@ -93,7 +102,7 @@ def mark(place: Place, columns: Columns) -> Marks:
 
 def labels(place: Place) -> Iterator[str] | None:
     """Each row's label as text; None if the table has no labels."""
-    label = columns_of(place).label
+    label = tables.choose(names_of(place), place.transform).label
     return None if label is None else words(place, label)
 
 
@@ -128,41 +137,13 @@ def write(place: Place, into: Path, rows: Rows, words: Sequence[str], bare: Rows
     return column
 
 
-def cells_of(values: Array) -> list[Cell]:
-    """A column's cells. Raises ValueError for times finer than a microsecond: Python has none, others need a library more."""
-    import pyarrow
-
-    coarser = {"time64[ns]": pyarrow.time64("us"), "duration[ns]": pyarrow.duration("us")}
-    kind = values.type
-    if pyarrow.types.is_timestamp(kind) and kind.unit == "ns":
-        coarser[str(kind)] = pyarrow.timestamp("us", kind.tz)
-    found: list[Cell] = values.cast(coarser.get(str(kind), kind)).to_pylist()
-    return found
-
-
-def word(value: Cell) -> str:
-    """A cell as text, as a .csv would hold it."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return str(int(value)) if isinstance(value, bool) else str(value)
-
-
 def pieces(place: Place, columns: Columns) -> Iterator[Piece]:
     """The second pass: the features, some rows at a time."""
+    named = list(zip(columns.places, columns.features, columns.declared or map(Column, columns.features), strict=True))
     with at(place.path), readable(place.path, *AS):
         for start, batch in batches(place, columns.features):
-            named = zip(columns.places, columns.features, strict=True)
-            filled = [numbers(batch.column(name), at_column, name, start) for at_column, name in named]
-            yield Piece(start, np.stack(filled, axis=1), place.transform)
-
-
-def numbers(values: Array, at_column: int, name: str, start: int) -> NDArray[np.float64]:
-    """One column's numbers (k,). Raises DataRefused with row and column of a value that is missing or not finite."""
-    if values.null_count:
-        x = np.array([math.nan if value is None else float(value) for value in values.to_pylist()], np.float64)
-    else:
-        x = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    bad = np.flatnonzero(~np.isfinite(x))
-    if bad.size:
-        raise tables.no_number(f"row {start + int(bad[0])}", at_column, name, word(values[int(bad[0])].as_py()))
-    return x
+            values = [
+                parquet_types.values_of(batch.column(name), column, columns.vocabularies.get(at_column), start, at_column)
+                for at_column, name, column in named
+            ]
+            yield Piece(start, encoded([column for *_, column in named], values), place.transform, gaps=columns.gaps)

@@ -62,7 +62,7 @@ def parts_of(survey: Survey, world: World) -> Iterator[Part]:
         if piece.x is None:
             lost.append((piece.start, piece.why))
             continue
-        check_values(piece.x, world.inputs, piece.transform, piece.start)
+        check_values(piece.known, world.inputs, piece.transform, piece.start)
         for start in range(0, len(piece.x), CHUNK):
             rows = range(piece.start + start, piece.start + min(start + CHUNK, len(piece.x)))
             x = convert(piece.x[start : start + CHUNK], world.inputs, piece.transform)

@@ -33,12 +33,22 @@ class Place:
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive samples `x` (k, ...) as they are stored, from row `start`; None if that row cannot be read, and `why`."""
+    """Consecutive samples `x` (k, ...) as they are stored, from row `start`; None if that row cannot be read, and `why`.
+
+    gaps: whether NaN stands for a missing cell that the run fills, and not for a value that cannot be.
+    """
 
     start: int
     x: NDArray[np.generic] | None
     transform: Transform
     why: str = ""
+    gaps: bool = False
+
+    @property
+    def known(self) -> NDArray[np.generic]:
+        """The samples with 0 for what the run fills: what is held to ranges."""
+        assert self.x is not None
+        return np.nan_to_num(self.x, nan=0.0, posinf=np.inf, neginf=-np.inf) if self.gaps and np.isnan(self.x).any() else self.x
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +14,12 @@ from numpy.typing import NDArray
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.core.settings import nearest
+from tideline.core.tables.columns import Column, composed
 from tideline.learning.formats.classes import cut
+from tideline.learning.formats.columns.encoding import Vocabulary
 from tideline.learning.formats.holdings import Sides, split_marked, split_rows
 from tideline.learning.formats.surveys import Place, check_count, check_settings
-from tideline.learning.formats.transforms import Transform, check_kind
+from tideline.learning.formats.transforms import PLAIN, Transform, check_kind
 
 OWN = ("label", "held_out", "columns", "drop")
 LABELS = ("y", "label")  # the names of a column of labels if the settings name none
@@ -24,16 +27,31 @@ TRAIN, HELD, VALIDATION = 0, 1, 2  # for what a row is, as the split's column sa
 WORDS = dict.fromkeys(("test", "held_out", "true", "yes", "1"), HELD)
 WORDS |= dict.fromkeys(("train", "false", "no", "0"), TRAIN) | {"validation": VALIDATION}
 SHOWN = 10  # names of columns in a refusal
+VALUES = ("scale", "mean", "std")  # settings of values, which a world that declares columns leaves as they are
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The names, which may be data, of the features in order, of the labels and of the split; the features' `places` from 1."""
+    """The names, which may be data, of the features in order, of the labels and of the split; the features' `places` from 1.
+
+    declared: what the world says of each feature; empty where it declares no columns.
+    """
 
     features: tuple[str, ...]
     label: str | None
     held_out: str | None
     places: tuple[int, ...]
+    declared: tuple[Column, ...] = ()
+
+    @property
+    def gaps(self) -> bool:
+        """Whether values may be NaN, which the run fills."""
+        return any(column.fills for column in self.declared)
+
+    @cached_property
+    def vocabularies(self) -> Mapping[int, Vocabulary]:
+        """Those of the declared columns by their places."""
+        return {place: Vocabulary(column) for place, column in zip(self.places, self.declared, strict=False)}
 
 
 @dataclass(frozen=True)
@@ -45,13 +63,16 @@ class Marks:
     name: Callable[[int], str]
 
 
-def choose(names: Sequence[str], transform: Transform) -> Columns:
-    """What each column is. Raises DataRefused for ambiguous names, and for settings that name no column."""
+def choose(names: Sequence[str], transform: Transform, declared: tuple[Column, ...] = ()) -> Columns:
+    """What each column is, whatever their order: of those that a world declares, or all that have no other use.
+
+    Raises DataRefused for ambiguous names, settings that name no column, and declared columns that are not there.
+    """
     check_header(names, transform)
     for key in OWN:
         setting = getattr(transform, key) or ()
         check_named(key, (setting,) if isinstance(setting, str) else setting, names)
-    label = transform.label or label_in(names, (*transform.columns, *transform.drop))
+    label = transform.label or label_in(names, (*transform.columns, *transform.drop, *(each.name for each in declared)))
     own = [name for name in (label, transform.held_out) if name is not None]
     taken = {*own, *transform.drop}
     twice = [*(n for n in transform.columns if n in taken), *(n for n in own if own.count(n) > 1 or n in transform.drop)]
@@ -59,7 +80,25 @@ def choose(names: Sequence[str], transform: Transform) -> Columns:
         raise DataRefused(f"the column {twice[0]!r} is used for two things", "Name it once in transforms.toml")
     features = transform.columns or tuple(name for name in names if name not in taken)
     place = {name: at for at, name in enumerate(names, 1)}
-    return Columns(features, label, transform.held_out, tuple(place[name] for name in features))
+    if declared:
+        features = tuple(named_by(column, features, names) for column in declared)
+        places = tuple(place[name] for name in features)
+        return Columns(features=features, label=label, held_out=transform.held_out, places=places, declared=declared)
+    places = tuple(place[name] for name in features)
+    return Columns(features=features, label=label, held_out=transform.held_out, places=places)
+
+
+def named_by(column: Column, features: Sequence[str], names: Sequence[str]) -> str:
+    """A table's own name of a column that the world declares. Raises DataRefused where it is not there, or has another use."""
+    found = next((name for name in features if composed(name) == composed(column.name)), None)
+    if found is not None:
+        return found
+    if any(composed(name) == composed(column.name) for name in names):
+        what = f"the world declares the column {column.name!r}, which has another use here"
+        raise DataRefused(what, "Correct label, held_out, columns and drop in transforms.toml, or ask for another world")
+    near = {"near": guess.strip(" ()")} if (guess := nearest(column.name, features)) else {}
+    todo = "Add it to the table, or correct its name in the first line; `tideline data check` shows what there is"
+    raise DataRefused(f"there is no column {column.name!r}, which the world declares", todo, columns=shown(names), **near)
 
 
 def check_header(names: Sequence[str], transform: Transform) -> None:
@@ -107,6 +146,9 @@ def check_table(place: Place, world: World, columns: Columns, own: tuple[str, ..
     """Raises DataRefused unless the table's features are what the world expects, in number and kind."""
     check_settings(place.transform, own, "a table")
     width = len(columns.features)
+    if columns.declared:
+        check_values_alone(place.transform)
+        return
     if len(world.inputs) != 1:
         todo = f"Ask for a world with inputs [{width}], or keep images as files or in .npz"
         raise DataRefused("the domain is a table of features; the world expects images", todo, expected=list(world.inputs))
@@ -115,6 +157,14 @@ def check_table(place: Place, world: World, columns: Columns, own: tuple[str, ..
         todo = "Say which are features with columns or drop in transforms.toml, or ask for another world"
         raise DataRefused(what, todo, expected=list(world.inputs), got=[width], columns=shown(columns.features))
     check_kind((2, width), np.dtype(np.float64), world.inputs, place.transform)
+
+
+def check_values_alone(transform: Transform) -> None:
+    """Raises DataRefused for settings that would change the values of declared columns, categories among them."""
+    odd = next((name for name in VALUES if getattr(transform, name) != getattr(PLAIN, name)), None)
+    if odd is not None:
+        what = f"{odd} has no meaning for a table whose columns the world declares"
+        raise DataRefused(what, "Take it out of transforms.toml; the world's normalise brings columns to one scale")
 
 
 def place_labels(place: Place, columns: Columns, marks: Marks, role: Role) -> Sides:
@@ -141,14 +191,6 @@ def held_word(word: str, name: str, column: str | None) -> int:
         todo = "Write test, train or validation; or true or false, 1 or 0"
         raise DataRefused(f"{name}, column {column}: the word does not say whether the row is held out", todo, cell=word[:40])
     return held
-
-
-def no_number(name: str, place: int, column: str, cell: str) -> DataRefused:
-    """The refusal of one cell. Its contents and its column's name are for the owner only, in `context`."""
-    missing = cell.strip().lower() in ("", "nan", "na", "n/a", "null")
-    what = f"{name}, column {place}: {'the value is missing' if missing else 'not a finite number'}"
-    todo = "Fill or remove such rows, give words numbers, or leave the column out: drop in transforms.toml"
-    return DataRefused(what, todo, column=column[:40], cell=cell[:40])
 
 
 def is_number(text: str) -> bool:

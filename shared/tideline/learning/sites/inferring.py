@@ -39,6 +39,8 @@ def inferred(given: Mapping[str, Plain], sites: Mapping[str, Site]) -> tuple[dic
     Raises ConfigRefused, with two names, where sites differ; DataRefused, with the site's name, for rows that cannot be read.
     """
     world, notes = dict(given), list[str]()
+    if "columns" in world:
+        world |= {"inputs": list(World.unfolded(world, "world")["inputs"])} if "inputs" not in world else {}
     if "inputs" in world and "classes" in world:
         return world, ()
     seen = {name: seen_at(name, site, "classes" not in world) for name, site in sites.items()}

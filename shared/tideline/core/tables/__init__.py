@@ -1,0 +1,1 @@
+"""Tables: what a world says of their columns."""

@@ -1,0 +1,89 @@
+"""What columns hold, and which columns of a world fit several tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.learning.test_tables import write
+from tideline.core.errors import DataRefused
+from tideline.core.run import Role, World, world_in
+from tideline.core.tables.columns import Column, Missing
+from tideline.learning.formats.columns import fast_csv
+from tideline.learning.formats.columns.proposing import FEW
+from tideline.learning.formats.columns.several import common_world
+from tideline.learning.formats.folder import read_folder
+from tideline.learning.formats.inspection import FolderReport, inspect
+
+KINDS = pytest.mark.parametrize("kind", ["csv", "slow", "parquet"])
+MIXED = {
+    "age": [30, 41, None, 55, 62, 70] * 2,
+    "sex": ["f", "m", "m", "f", None, "m"] * 2,
+    "born": ["1990-01-02", "1980-03-04"] * 6,
+    "none": [None] * 12,
+    "y": [0, 1] * 6,
+}
+
+
+def look(folder: Path, kind: str, columns: dict[str, list[object]], monkeypatch: pytest.MonkeyPatch) -> FolderReport:
+    if kind == "slow":
+        monkeypatch.setattr(fast_csv, "check_head", refuse)
+    write(folder, "parquet" if kind == "parquet" else "csv", columns)
+    return inspect(folder, None, None)
+
+
+def refuse(*given: object) -> None:
+    raise fast_csv.Unsure
+
+
+@KINDS
+def test_what_columns_hold(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges, categories and the share of missing cells; the world that fits has what a network can use."""
+    report = look(tmp_path, kind, {**MIXED, "id": [f"p{i % 9}{i}" for i in range(12)]}, monkeypatch)
+    age, sex, born, none, y, _ = report.domains[0].columns
+    assert (age.kind, age.low, age.high, age.use) == ("number", 30, 70, "feature") and age.missing == pytest.approx(1 / 6)
+    assert (sex.kind, sex.categories) == ("category", ("f", "m")) and sex.missing == pytest.approx(1 / 6)
+    assert (born.kind, none.kind, none.missing, y.use) == ("date", "empty", 1.0, "label")
+    world = world_in(report.world or {})
+    assert world.columns[:2] == (Column("age", missing=Missing.INDICATOR), Column("sex", ("f", "m"), missing=Missing.INDICATOR))
+    assert [column.name for column in world.columns] == ["age", "sex", "id"] and report.usable, report.refused
+    assert read_folder(tmp_path, world, Role.SOURCE).train.labelled
+
+
+@KINDS
+def test_plain_numbers_need_no_columns(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = look(tmp_path, kind, {"a": [1, 2, 3, 4], "y": [0, 1, 0, 1]}, monkeypatch)
+    assert report.world is not None and "columns" not in report.world and report.world["inputs"] == [1]
+    assert [column.use for column in report.domains[0].columns] == ["feature", "label"]
+
+
+def test_texts_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns of more different words than a world should list."""
+    n = FEW + 2
+    report = look(
+        tmp_path, "csv", {"note": [f"n{i}" for i in range(n)], "a": list(range(n)), "y": [0, 1] * (n // 2)}, monkeypatch
+    )
+    assert report.domains[0].columns[0].kind == "text"
+    assert [column.name for column in world_in(report.world or {}).columns] == ["a"]
+
+
+def test_several_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All categories of all, what all tables have, and a rule where one has gaps."""
+    one = look(tmp_path / "a", "csv", {"sex": ["f", "m"] * 3, "a": [1] * 6, "x": [1, 2] * 3, "y": ["p", "q"] * 3}, monkeypatch)
+    other = look(tmp_path / "b", "csv", {"a": [2, None] * 3, "sex": ["d", "f"] * 3, "y": ["q", "r"] * 3}, monkeypatch)
+    world = common_world([one, other])
+    assert world.columns == (Column("sex", ("d", "f", "m")), Column("a", missing=Missing.INDICATOR))
+    assert world.class_names == ("p", "q", "r") and world.inputs == (5,)
+    assert all(inspect(tmp_path / name, world, Role.SOURCE).usable for name in "ab")
+
+
+def test_folders_without_anything_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = look(tmp_path / "a", "csv", {"a": [1, 2] * 2, "y": [0, 1] * 2}, monkeypatch)
+    other = look(tmp_path / "b", "csv", {"b": ["u", "v"] * 2, "y": [0, 1] * 2}, monkeypatch)
+    with pytest.raises(DataRefused, match="no column in common"):
+        common_world([one, other])
+    named = look(tmp_path / "c", "csv", {"a": [1, 2] * 2, "y": ["u", "v"] * 2}, monkeypatch)
+    with pytest.raises(DataRefused, match="Some folders name their classes"):
+        common_world([one, named])
+    assert isinstance(common_world([one, one]), World)
