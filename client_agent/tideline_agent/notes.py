@@ -144,6 +144,11 @@ class Witness:
         if run in self._began:
             self._note(self._began[run].order.id, "trainer_died", {"tries_left": tries_left})
 
+    def uncached(self, run: RunId, rows: int) -> None:
+        """Rows that found no room in the site's cache."""
+        if run in self._began:
+            self._note(self._began[run].order.id, "rows_not_cached", {"rows": rows})
+
     def check_progress(self, working: Iterable[tuple[Order, float]]) -> None:
         """Now and then: orders that are worked on, and how far they are. A slow one is noted once."""
         for order, share in working:

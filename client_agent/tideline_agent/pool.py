@@ -1,7 +1,11 @@
-"""Trainer processes: an idle one is used again, by any run; more are started only while all are busy. Loads no torch."""
+"""Trainer processes: an idle one is used again, by any run; more are started only while all are busy. Loads no torch.
+
+One lives as long as a run is open that it has worked for: it has opened the site's data.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -17,6 +21,7 @@ from tideline.core.settings import plain
 from tideline.engine.ports.site import Done, Job
 from tideline.engine.process.environment import DATABASE, without_secrets
 from tideline.engine.process.pipe import Child, ChildDied, done_in
+from tideline.learning.cache.folder import HALF
 from tideline.learning.sites.named import place_in
 
 log = structlog.get_logger()
@@ -24,16 +29,21 @@ CHECK = "check"  # the call that loads methods and networks, and runs nothing
 NOBODYS = RunId("")
 SPAWN_AFTER_SECONDS = 10.0  # how long a run waits for another's trainer before it gets one of its own
 TRIES = 3  # a step whose trainer died is run again, at most twice
+OPEN_SECONDS = 6 * 3600.0  # a run of which nothing was heard for so long counts as over: nobody tells a site of one that was cancelled
 PATIENCE_SECONDS = 1800.0  # a step that has ticked and then is silent for so long is hung
 
 
 class Trainer:
-    """One process: the run that it works for, if any, when it was last used, and when its step last ticked, if it did."""
+    """One process: the run that it works for, if any, when it was last used, and when its step last ticked, if it did.
+
+    runs: all that it has worked for.
+    """
 
     def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
         self.child = Child(command, environment)
         self.used = time.monotonic()
         self.run: RunId | None = None
+        self.runs: set[RunId] = set()
         self.ticked: float | None = None
 
     def heard(self, tick: Callable[[float], None]) -> Callable[[float], None]:
@@ -59,12 +69,17 @@ class TrainerPool:
         patience: float = PATIENCE_SECONDS,
         died: Callable[[RunId, int], None] = lambda run, tries_left: None,
         networks: tuple[str, ...] = (),
+        rows_cache: str = HALF,
+        uncached: Callable[[RunId, int], None] = lambda run, rows: None,
     ) -> None:
-        self._died, self._idle, self._patience = died, idle, patience
-        self._command = [sys.executable, "-m", "tideline_agent.trainer", str(vault), str(data), methods, device, *networks]
+        """uncached: told of rows that found no room in the cache, whose size is `rows_cache`."""
+        self._died, self._idle, self._patience, self._uncached = died, idle, patience, uncached
+        program = [sys.executable, "-m", "tideline_agent.trainer"]
+        self._command = [*program, str(vault), str(data), methods, device, rows_cache, *networks]
         # A function of the owner may open the site's own database: then it needs to know where that is.
         self._environment = without_secrets(os.environ, *(DATABASE if place_in(data) is None else ()))
         self._trainers: list[Trainer] = []
+        self._open: dict[RunId, float] = {}
         self._freed = threading.Condition()
         self._closed = False
 
@@ -79,13 +94,28 @@ class TrainerPool:
                 self._freed.notify()
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
-        trainer = self._take(job.run)
+        trainer, ends = self._take(job.run), False
         try:
-            return self._tried(trainer, job, tick)
+            done = self._tried(trainer, job, tick)
+            ends = done.ends
+            if done.uncached:
+                self._uncached(job.run, done.uncached)
+            return done
         finally:
             with self._freed:
                 trainer.run, trainer.ticked, trainer.used = None, None, time.monotonic()
+                self._heard(job.run, ends)
                 self._freed.notify()
+
+    def _heard(self, run: RunId, ends: bool = False) -> None:
+        """Note that a run is open, or that it is over here. With the lock held."""
+        self._open.pop(run, None)
+        if not ends:
+            self._open[run] = time.monotonic()
+
+    def _serves(self, trainer: Trainer, now: float) -> bool:
+        """Whether a trainer has worked for a run that is open. With the lock held."""
+        return any(now - self._open.get(run, -math.inf) < OPEN_SECONDS for run in trainer.runs)
 
     def _tried(self, trainer: Trainer, job: Job, tick: Callable[[float], None]) -> Done:
         """Run, and run again if the process died: memory is uncommitted, so nothing is done twice."""
@@ -105,18 +135,21 @@ class TrainerPool:
     def cancel(self, run: RunId) -> None:
         """End the trainers that work for a run, in the middle of their steps."""
         with self._freed:  # so that none is given to another run meanwhile
+            self._heard(run, ends=True)
             for trainer in self._trainers:
                 if trainer.run == run:
                     trainer.child.kill()
 
     def sweep(self) -> None:
-        """End trainers that have been idle for long, and those whose step ticked once and then fell silent."""
+        """End trainers that have been idle for long and have no open run, and those whose step ticked once and then fell silent."""
         now = time.monotonic()
         with self._freed:
             for trainer in self._trainers:
                 if trainer.ticked is not None and now - trainer.ticked > self._patience:
                     trainer.child.end_hung()
-            gone = [t for t in self._trainers if t.run is None and now - t.used > self._idle]
+            self._open = {run: heard for run, heard in self._open.items() if now - heard < OPEN_SECONDS}
+            idle = [t for t in self._trainers if t.run is None and now - t.used > self._idle]
+            gone = [t for t in idle if not self._serves(t, now)]
             self._trainers = [t for t in self._trainers if t not in gone]
         for trainer in gone:
             trainer.child.close()
@@ -131,17 +164,23 @@ class TrainerPool:
             trainer.child.close()
 
     def _take(self, run: RunId) -> Trainer:
-        """An idle trainer; or, if none is free after a short wait (a start costs seconds and memory), another one."""
+        """An idle trainer, by choice one that has worked for the run; or, if none is free after a short wait (a start costs
+        seconds and memory), another one.
+        """
         with self._freed:
             if self._trainers and not self._idle_ones():
                 self._freed.wait_for(lambda: self._closed or self._idle_ones(), SPAWN_AFTER_SECONDS)
             if self._closed:
                 raise Cancelled("The agent is stopping")
-            trainer = next(iter(self._idle_ones()), None)
+            now, idle = time.monotonic(), self._idle_ones()
+            trainer = min(idle, key=lambda t: (run not in t.runs, self._serves(t, now)), default=None)
             if trainer is None:
                 trainer = Trainer(self._command, self._environment)
                 self._trainers.append(trainer)
             trainer.run = run
+            if run != NOBODYS:
+                trainer.runs.add(run)
+                self._heard(run)
             return trainer
 
     def _idle_ones(self) -> list[Trainer]:

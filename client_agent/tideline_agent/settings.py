@@ -10,6 +10,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role
 from tideline.core.settings import setting
 from tideline.core.tokens import split_address
+from tideline.learning.cache.folder import HALF, limit_in
 from tideline.learning.sites.named import place_in
 
 NOTES = "notes"  # beside the exposures: what an agent tells of its work (core.notes)
@@ -42,6 +43,9 @@ class AgentSettings:
     rotate: bool = setting(False, doc="Make new keys after enrolment.")
     parallel: int = setting(4, low=1, doc="Runs served at once.")
     trainer_idle: float = setting(60.0, low=0, doc="Seconds after which an idle trainer process ends.")
+    rows_cache: str = setting(
+        HALF, doc="Size that decoded rows of large image sets may take in the home, such as 20GB; 0 for none. Half of the free disk."
+    )
     wait: float = setting(60.0, low=0, doc="Seconds to wait for a coordinator at the start.")
     notes: bool = True
     metrics: str | None = setting(None, doc="[HOST:]PORT that serves metrics for Prometheus. [default: off]")
@@ -64,6 +68,7 @@ def check(settings: AgentSettings) -> None:
     if place_in(settings.data) is None and not settings.data.is_dir():
         todo = "Give the folder that holds the site's data, or python:MODULE:NAME"
         raise ConfigRefused(f"--data {settings.data} is not a folder", todo)
+    limit_in(settings.rows_cache)
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise ConfigRefused("The agent's own certificate needs its key", "Give --tls-cert and --tls-key")
 

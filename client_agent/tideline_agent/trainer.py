@@ -1,12 +1,14 @@
 """The trainer: a program of its own that runs steps for one run. Started by exec; reads and writes files; sends nothing anywhere.
 
-python -m tideline_agent.trainer VAULT DATA METHODS DEVICE NETWORK...
+python -m tideline_agent.trainer VAULT DATA METHODS DEVICE CACHE NETWORK...
 
-DATA is a folder, or python:MODULE:NAME: a function of the site's owner, which runs in this process alone.
+DATA is a folder, or python:MODULE:NAME: a function of the site's owner, which runs in this process alone. CACHE is the size that
+decoded rows may take in the home: 20GB, half, 0.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import sys
@@ -18,9 +20,12 @@ from tideline.core.algorithm import Methods, load_methods
 from tideline.core.errors import DeviceMissing
 from tideline.core.run import Role, World
 from tideline.core.settings import Plain, plain
+from tideline.core.step import no_tick
 from tideline.engine.compute.step_runner import StepRunner, owners_code
 from tideline.engine.ports.site import OpenSiteData, SiteData
 from tideline.engine.process.pipe import Tick, job_in, serve
+from tideline.learning.cache.folder import ROWS, Folder, limit_in
+from tideline.learning.cache.opening import RowsCache
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.sites.module import function_at, read_python
 from tideline.learning.sites.named import files_of_module, place_in
@@ -33,14 +38,24 @@ Files = tuple[tuple[str, int, int], ...]
 DEPTH = 2  # a domain's folder, and those of its classes
 
 
-def opener_of(data: str) -> OpenSiteData:
-    """How the data at a place are opened: a folder, or python:MODULE:NAME."""
+def opener_of(data: str, cache: RowsCache | None = None) -> OpenSiteData:
+    """How the data at a place are opened: a folder, or python:MODULE:NAME. cache: where decoded rows of a folder are written."""
     place = place_in(data)
 
     def open_site_data(world: World, role: Role) -> SiteData:
-        return read_folder(Path(data), world, role) if place is None else read_python(place, world, role)
+        return read_folder(Path(data), world, role, cache=cache) if place is None else read_python(place, world, role)
 
     return open_site_data
+
+
+class Follower:
+    """Hands on how far the opening of data is, as the tick of the step that waits for it."""
+
+    def __init__(self) -> None:
+        self.tick: Tick = no_tick
+
+    def __call__(self, share: float) -> None:
+        self.tick(share)
 
 
 def main() -> None:
@@ -48,9 +63,12 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)  # outside a step there are only checks; a second thread would spin for longer than it helps
-    vault, data, methods, device, *networks = sys.argv[1:]
+    vault, data, methods, device, limit, *networks = sys.argv[1:]
+    log_progress()
 
-    place, open_site_data = place_in(data), opener_of(data)
+    follower = Follower()
+    cache = RowsCache(Folder(Path(vault).parent / ROWS, limit_in(limit)), progress=follower)
+    place, open_site_data = place_in(data), opener_of(data, cache)
     parts_of, where = FolderVault(Path(vault)).parts, chosen(device)
     features = Path(vault).parent / FEATURES
 
@@ -72,9 +90,19 @@ def main() -> None:
                 function_at(place)
             return {"methods": len(loaded())}
         present(where)
+        follower.tick = tick
         return plain(step_runner(files_of(data)).run(job_in(payload), tick))
 
     serve(handle)
+
+
+def log_progress() -> None:
+    """What is written of decoded rows goes to the agent's own log, beside warnings."""
+    wanted, handler = logging.getLogger("tideline.learning.cache"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    wanted.addHandler(handler)
+    wanted.setLevel(logging.INFO)
+    wanted.propagate = False
 
 
 def files_of(data: Path | str) -> Files:

@@ -64,6 +64,12 @@ KINDS: Mapping[str, Kind] = {
         ("megabytes",),
         when="less than 1 GB is free when a step begins",
     ),
+    "rows_not_cached": Kind(
+        Level.WARNING,
+        "decodes {rows:.0f} rows at each use, as it has no room to write them down",
+        ("rows",),
+        when="a large image set finds no room for its cache of decoded rows when a run begins",
+    ),
     "clock_off": Kind(
         Level.WARNING,
         "has a clock that is {seconds:.0f} s {way} the coordinator's",

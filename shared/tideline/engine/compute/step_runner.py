@@ -39,6 +39,7 @@ from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import NO_LIMITS, Done, Job, OpenSiteData, SiteData
 from tideline.learning.around.medians import medians_in
+from tideline.learning.formats.holdings import Holdings
 from tideline.learning.in_world import statistics_in
 from tideline.learning.local_training import patience_of
 from tideline.learning.normalising import Normaliser, Statistics, check_place, constants, digest_of, own_statistics
@@ -95,6 +96,11 @@ def filled_site(opened: Opened, world: World, role: Role, shared: Medians | None
         places = filled_places(world.columns)
         by = Medians(medians_of(cells_of(opened.site_data.view(View.LEARN, role).x.parts(), places), 1)[1])
     return Opened(encoded_site(opened.site_data, Filler(row_of(by, world))))
+
+
+def uncached_in(site_data: SiteData) -> int:
+    """How many of a site's rows are decoded at each use."""
+    return site_data.uncached if isinstance(site_data, Holdings) else 0
 
 
 def base_of(job: Job) -> Base | None:
@@ -178,11 +184,12 @@ class StepRunner:
                 least_rows=job.limits.rows,
             )
             if phase is None or step is None or asked is None:
-                return self.join(algorithm, job, site, method.contract)
+                joined = self.join(algorithm, job, site, method.contract)
+                return replace(joined, uncached=uncached_in(opened.site_data))
             memory = self.memory(algorithm, job, site, opened.site_data)
             done = self.step(algorithm, step, job, site, asked, memory, Maker(job.client, phase.name, job.round))
         ends = job.cursor == len(method.plan) - 1
-        return self.forget_rows(algorithm, job, done) if ends and holds_rows(algorithm.memory) else done
+        return replace(self.forget_rows(algorithm, job, done) if ends and holds_rows(algorithm.memory) else done, ends=ends)
 
     def join(self, algorithm: AnyAlgorithm, job: Job, site: Site[Settings], clauses: Contract) -> Done:
         """Before the first phase: the first memory, whether there are labels, and contract and network as this site has them."""

@@ -25,6 +25,7 @@ from tideline.core.rows import Rows, joined
 from tideline.core.run import Role, World
 from tideline.core.settings import nearest, parse
 from tideline.core.step import Data
+from tideline.learning.cache.opening import Cached, RowsCache
 from tideline.learning.formats import arrays, csv_files, images, parquet
 from tideline.learning.formats.classes import Classes, read_classes
 from tideline.learning.formats.holdings import Holdings, Sides
@@ -49,24 +50,40 @@ TRAIN = 0  # the place of the training rows among a domain's sides
 # Rows of a domain, sorted, and the tensor that has a place for each; and rows that cannot be read, with the reason.
 Places = Sequence[tuple[Numbers, Tensor]]
 Lost = Sequence[tuple[int, str]]
+Caches = Mapping[Path, Cached]
+NO_CACHES: Caches = {}
 log = logging.getLogger(__name__)
 
 
-def read_folder(path: Path | str, world: World, role: Role, held: int = HELD, names: Collection[str] | None = None) -> Holdings:
+def read_folder(
+    path: Path | str,
+    world: World,
+    role: Role,
+    held: int = HELD,
+    names: Collection[str] | None = None,
+    cache: RowsCache | None = None,
+) -> Holdings:
     """Everything that a site holds for this world; a target's training labels are never loaded.
 
     names: of the domains that it holds; None: all of the folder. held: bytes of samples that are read into memory; of more, none
-    are. Raises DataRefused, with `context["path"]`, for data that cannot be used. The coordinator may see its sentence; names of
-    image files and contents of cells, which may be personal, are only in its `context` and in the local log.
+    are. cache: where samples that are not held in memory are written once; without, images stay files. Raises
+    DataRefused, with `context["path"]`, for data that cannot be used. The coordinator may see its sentence; names of image files and
+    contents of cells, which may be personal, are only in its `context` and in the local log.
     """
     folder = Path(path)
     try:
         surveys = survey_all(folder, world, role, names)
-        check_site(folder, surveys, world, role, held)
-        room = room_for(surveys, world, role, held)
+        check_site(folder, surveys, role)
+        small = in_memory(samples(surveys), world, held)
+        cached, lacking = cached_in(cache, surveys, world) if cache is not None and not small else (NO_CACHES, 0)
+        check_room(folder, scratch_rows(surveys, world, role, held, cached), world)
+        room = room_for(surveys, world, role, held, cached=cached)
         warn_unlabelled(folder, surveys)
-        lost = [pour(s, world, places) for s, places in zip(surveys, room.places, strict=True)]
-        return holdings_of(folder, room, lost, role, world)
+        lost = [
+            pour(s, world, places) if s.place.path not in cached else let_go(s, cached[s.place.path].lost)
+            for s, places in zip(surveys, room.places, strict=True)
+        ]
+        return replace(holdings_of(folder, room, lost, role, world), uncached=lacking)
     except DataRefused as error:
         log_owners(error)
         raise
@@ -83,28 +100,46 @@ def log_owners(error: DataRefused) -> None:
 class Room:
     """A site's samples (n, *inputs) while they are read: to train on, held out, without labels; and where each row belongs.
 
-    asked: for each domain the sides, of these three, whose samples have no place here, as they are decoded when asked for.
+    asked: for each domain the sides, of these three, whose samples have no place here, as they are decoded or read from a cache
+    when asked for. cached: the domains with a cache, by their places.
     """
 
     surveys: list[Survey]
     filled: tuple[Filled, ...]
     places: list[Places]
     asked: list[tuple[bool, ...]]
+    cached: Caches
 
 
-def room_for(surveys: list[Survey], world: World, role: Role, held: int = HELD, decoded: bool = True) -> Room:
+def cached_in(cache: RowsCache, surveys: list[Survey], world: World) -> tuple[Caches, int]:
+    """The domains' caches, made where there is none yet; and how many samples can have none, which is in the log."""
+    cached, lacking = dict[Path, Cached](), 0
+    for survey in surveys:
+        found = cache.of(survey, world)
+        if isinstance(found, Cached):
+            cached[survey.place.path] = found
+        elif kind_of(survey.place.path) not in TABLES:
+            lacking += len(survey)
+            log.warning("%s: decoded rows are not written down, so steps are slower: %s", survey.place.path, found)
+    return cached, lacking
+
+
+def room_for(
+    surveys: list[Survey], world: World, role: Role, held: int = HELD, decoded: bool = True, cached: Caches = NO_CACHES
+) -> Room:
     """Empty room for a site's training rows, held-out rows, and training rows without labels beside labelled ones.
 
-    held: bytes in memory; of more none are. decoded: whether images may then stay files. Raises DataRefused for a full disk.
+    held: bytes in memory; of more none are. decoded: whether images may then stay files. cached: domains that need no room.
+    Raises DataRefused for a full disk.
     """
     small = in_memory(samples(surveys), world, held)
-    asked = [on_demand(s, role) if decoded and not small else (False,) * len(s.sides.filled) for s in surveys]
+    asked = [elsewhere(s, role, cached) if decoded and not small else (False,) * len(s.sides.filled) for s in surveys]
     rows = [stored(s, which) for s, which in zip(surveys, asked, strict=True)]
     sizes = [[len(own) for own in side] for side in zip(*rows, strict=True)]
     filled = tuple(scratch.room((sum(n), *world.inputs), held if small else 0) for n in sizes)
     into = zip(*(torch.split(each.tensor, n) for each, n in zip(filled, sizes, strict=True)), strict=True)
     places: list[Places] = [tuple(zip(*each, strict=True)) for each in zip(rows, into, strict=True)]
-    return Room(surveys, filled, places, asked)
+    return Room(surveys, filled, places, asked, cached)
 
 
 def samples(surveys: list[Survey]) -> int:
@@ -121,6 +156,11 @@ def on_demand(survey: Survey, role: Role) -> tuple[bool, ...]:
     """Which sides of a domain can be read when asked for. A target's training images cannot if folders name their classes."""
     named = role is Role.TARGET and survey.sides.y_held is not None
     return tuple(survey.reader is not None and not (named and side == TRAIN) for side in range(len(survey.sides.filled)))
+
+
+def elsewhere(survey: Survey, role: Role, cached: Caches) -> tuple[bool, ...]:
+    """Which sides of a domain need no place: all that are in a cache, those that can be read when asked for."""
+    return (True,) * len(survey.sides.filled) if survey.place.path in cached else on_demand(survey, role)
 
 
 def stored(survey: Survey, asked: tuple[bool, ...]) -> tuple[Numbers, ...]:
@@ -140,7 +180,7 @@ def holdings_of(folder: Path, room: Room, lost: list[Lost], role: Role, world: W
         filled = tuple(
             replace(each, tensor=closed_up(each.tensor, rows, gone)) for each, rows in zip(filled, sides_of, strict=True)
         )
-    train, held, bare = (side_of(side, each, left, room.asked, world) for side, each in enumerate(filled))
+    train, held, bare = (side_of(side, each, left, room, world) for side, each in enumerate(filled))
     names, sides = tuple(name_of(s.place.path) for s in surveys), [s.sides for s in left]
     learnt = Data(x=train, y=join([s.y_train for s in sides]), domain=domains_of([s.train for s in sides]), domains=names)
     scored = Data(x=held, y=join([s.y_held for s in sides]), domain=domains_of([s.held for s in sides]), domains=names)
@@ -154,15 +194,17 @@ def validation_of(surveys: list[Survey]) -> Tensor:
     return torch.from_numpy(np.concatenate(chosen).astype(np.int64))
 
 
-def side_of(side: int, filled: Filled, left: list[Survey], asked: list[tuple[bool, ...]], world: World) -> Rows:
+def side_of(side: int, filled: Filled, left: list[Survey], room: Room, world: World) -> Rows:
     """The rows of a side over all domains, in their order."""
-    if not any(which[side] for which in asked):
+    if not any(which[side] for which in room.asked):
         return filled
     several: list[Rows] = []
     start = 0
-    for survey, which in zip(left, asked, strict=True):
+    for survey, which in zip(left, room.asked, strict=True):
         rows = survey.sides.filled[side]
-        if which[side]:
+        if survey.place.path in room.cached:
+            several.append(room.cached[survey.place.path].rows(rows))
+        elif which[side]:
             several.append(decoded(survey, rows, world))
         else:
             several.append(replace(filled, tensor=filled.tensor[start : start + len(rows)]))
@@ -259,13 +301,11 @@ def read_transforms(path: Path, domains: list[str]) -> Mapping[str, Transform]:
         raise DataRefused(f"{path}: {error.what}", error.todo, path=str(path)) from error
 
 
-def check_site(folder: Path, surveys: list[Survey], world: World, role: Role, held: int = HELD) -> None:
-    """Raises DataRefused if the domains, taken together, cannot be used in this role and on this machine."""
+def check_site(folder: Path, surveys: list[Survey], role: Role) -> None:
+    """Raises DataRefused if the domains, taken together, cannot be used in this role."""
     check_roles(folder, surveys, role)
     check_sides(folder, surveys)
     check_validation(folder, surveys)
-    if not in_memory(samples(surveys), world, held):
-        check_room(folder, sum(len(rows) for s in surveys for rows in stored(s, on_demand(s, role))), world)
 
 
 def check_roles(folder: Path, surveys: list[Survey], role: Role) -> None:
@@ -329,6 +369,13 @@ def warn_unlabelled(folder: Path, surveys: list[Survey]) -> None:
         log.warning(text, folder, bare, unscored)
 
 
+def scratch_rows(surveys: list[Survey], world: World, role: Role, held: int = HELD, cached: Caches = NO_CACHES) -> int:
+    """How many samples go to a scratch file."""
+    if in_memory(samples(surveys), world, held):
+        return 0
+    return sum(len(rows) for s in surveys for rows in stored(s, elsewhere(s, role, cached)))
+
+
 def check_room(folder: Path, rows: int, world: World) -> None:
     """Raises DataRefused if so many samples of the world's size are more than a scratch file can hold."""
     size, free = 4 * rows * math.prod(world.inputs), scratch.free_disk()
@@ -352,6 +399,11 @@ def pour(domain: Survey, world: World, places: Places) -> Lost:
             check_values(piece.known, world.inputs, piece.transform, piece.start)
             for rows, into in places:
                 place_rows(piece, piece.x, world, rows, into)
+    return let_go(domain, lost)
+
+
+def let_go(domain: Survey, lost: Lost) -> Lost:
+    """The rows that cannot be read, which is in the local log. Raises DataRefused unless the owner lets them go."""
     left_out(domain, lost)
     if lost:
         names = ", ".join(domain.name(row) for row, _ in lost[:SHOWN])

@@ -62,12 +62,14 @@ class Sides:
 class Holdings:
     """The data of one site, split. A target's `train.y` and `train.bare` are None, and every `held_out.bare` is.
 
-    validation: which rows of `train` are to select by, (v,) int64, sorted; None: as `carve` has it.
+    validation: which rows of `train` are to select by, (v,) int64, sorted; None: as `carve` has it. uncached: how many
+    samples are decoded at each use, as there was no room to write them down.
     """
 
     train: Data
     held_out: Data
     validation: Tensor | None = None
+    uncached: int = 0
 
     def view(self, view: View, role: Role) -> Data:
         """The rows that a step of this view may see; a target's training and validation rows come without labels."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import PIL
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
@@ -20,6 +21,7 @@ from tideline.learning.formats.holdings import SHARE, Rows, Sides, split_beside
 from tideline.learning.formats.surveys import SHOWN, Piece, Place, Survey, at, check_count, check_settings
 from tideline.learning.formats.transforms import check_kind, times
 
+DECODER = PIL.__version__  # another may make other pixels of the same file
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
 FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP")
 HELD_OUT, VALIDATION = "held_out.txt", "validation.txt"

@@ -230,7 +230,9 @@ def inspect_as(path: Path, world: World, role: Role, classes: Classes) -> tuple[
     refused = [report.refused for report, _ in inspected if report.refused]
     if not refused:
         try:
-            folder.check_site(path, [survey for _, survey in inspected if survey], world, role)
+            known = [survey for _, survey in inspected if survey]
+            folder.check_site(path, known, role)
+            folder.check_room(path, folder.scratch_rows(known, world, role), world)
         except DataRefused as error:
             refused = [as_data(error)]
     return [report for report, _ in inspected], refused

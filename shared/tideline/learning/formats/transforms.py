@@ -6,16 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from tideline.core.errors import DataRefused
 from tideline.core.settings import setting
-
-# How far beyond [0, scale] a pixel may be, as a share of the scale: sharpening resizers overshoot by about as much.
-OVERSHOOT = 0.05
-REC_601 = (0.299, 0.587, 0.114)
+from tideline.learning.rows.resizing import OVERSHOOT, sized
 
 
 @dataclass(frozen=True)
@@ -50,27 +46,21 @@ def prepare(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transfor
 
 def convert(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transform) -> Tensor:
     """`prepare` for checked arrays."""
-    values = torch.from_numpy(np.array(x, dtype=np.float32, order="C"))
-    values /= scale_of(x.dtype, inputs, transform)
-    if len(inputs) == 3:
-        values = as_images(values, inputs, transform.invert)
-    shape = (-1, *(1 for _ in inputs[1:]))
+    made = sized(x, inputs, scale_of(x.dtype, inputs, transform))
+    return finished(torch.from_numpy(made.x), torch.empty(made.x.shape), made.white, transform)
+
+
+def finished(x: Tensor, into: Tensor, white: float, transform: Transform) -> Tensor:
+    """x (n, *inputs) as `sized` gives it, as floats in [0, 1], inverted, less mean and divided by std: in `into`, float32."""
+    into.copy_(x).div_(white)
+    if into.ndim == 4:
+        into.clamp_(0.0, 1.0)
+        if transform.invert:
+            torch.sub(torch.ones(()), into, out=into)
     if (transform.mean, transform.std) != (PLAIN.mean, PLAIN.std):
-        values = (values - torch.tensor(transform.mean).view(shape)) / torch.tensor(transform.std).view(shape)
-    return values.contiguous()
-
-
-def as_images(pixels: Tensor, inputs: tuple[int, ...], invert: bool) -> Tensor:
-    """Pixels (n, H, W) or (n, H, W, C) as (n, *inputs) in [0, 1]: grey is repeated, colours are weighed by Rec. 601."""
-    channels, *size = inputs
-    planes = pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2)
-    if channels == 1 and planes.shape[1] > 1:
-        planes = torch.einsum("nchw,c->nhw", planes, torch.tensor(REC_601)).unsqueeze(1)
-    planes = planes.expand(-1, channels, -1, -1)
-    if list(planes.shape[2:]) != size:
-        planes = F.interpolate(planes, size=size, mode="bilinear", align_corners=False, antialias=True)
-    planes = planes.clamp(0.0, 1.0)
-    return 1.0 - planes if invert else planes
+        shape = (-1, *(1 for _ in into.shape[2:]))
+        into.sub_(torch.tensor(transform.mean).view(shape)).div_(torch.tensor(transform.std).view(shape))
+    return into
 
 
 def scale_of(dtype: np.dtype[np.generic], inputs: tuple[int, ...], transform: Transform) -> float:
