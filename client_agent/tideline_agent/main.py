@@ -98,7 +98,9 @@ def run_agent(settings: AgentSettings) -> None:
         validity = Validity(endpoints, stop, lambda: link.ahead)
         witness = Witness(notes.put, settings.folder, warned=validity.notes)
         command = (vault.folder, settings.data, settings.methods, settings.device)
-        pool = TrainerPool(*command, settings.trainer_idle, died=witness.died, networks=settings.networks)
+        pool = TrainerPool(
+            *command, settings.trainer_idle, died=witness.died, networks=settings.networks, workers=settings.workers
+        )
         own = settings.networks or settings.methods != REGISTRY or place_in(settings.data)
         if own:  # what is wrong with the owner's code is said here, not at the first run
             checked(pool)

@@ -21,6 +21,7 @@ from tideline.learning.sites.named import place_in
 
 log = structlog.get_logger()
 CHECK = "check"  # the call that loads methods and networks, and runs nothing
+AUTO = "auto"  # for the number of workers: the trainer finds it
 NOBODYS = RunId("")
 SPAWN_AFTER_SECONDS = 10.0  # how long a run waits for another's trainer before it gets one of its own
 TRIES = 3  # a step whose trainer died is run again, at most twice
@@ -59,9 +60,11 @@ class TrainerPool:
         patience: float = PATIENCE_SECONDS,
         died: Callable[[RunId, int], None] = lambda run, tries_left: None,
         networks: tuple[str, ...] = (),
+        workers: int | None = None,
     ) -> None:
         self._died, self._idle, self._patience = died, idle, patience
-        self._command = [sys.executable, "-m", "tideline_agent.trainer", str(vault), str(data), methods, device, *networks]
+        self._command = [sys.executable, "-m", "tideline_agent.trainer", str(vault), str(data), methods, device]
+        self._command += [AUTO if workers is None else str(workers), *networks]
         # A function of the owner may open the site's own database: then it needs to know where that is.
         self._environment = without_secrets(os.environ, *(DATABASE if place_in(data) is None else ()))
         self._trainers: list[Trainer] = []

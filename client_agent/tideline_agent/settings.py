@@ -10,6 +10,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role
 from tideline.core.settings import setting
 from tideline.core.tokens import split_address
+from tideline.learning.loading.workers import MOST
 from tideline.learning.sites.named import place_in
 
 NOTES = "notes"  # beside the exposures: what an agent tells of its work (core.notes)
@@ -33,6 +34,9 @@ class AgentSettings:
     home: Path | None = setting(None, doc="Folder of the agent's keys and memory. [default: ~/.tideline/agents/NAME]")
     policy: Path | None = setting(None, doc="File (TOML) that says which runs may run here, and what may leave.")
     device: str = setting("auto", doc="Where steps compute: auto, cpu, cuda, ...")
+    workers: int | None = setting(
+        None, low=0, high=MOST, doc="Threads that read rows ahead of a step; 0: none. [default: as many as cores, at most 8]"
+    )
     methods: str = setting(REGISTRY, doc="Methods beside the built-in ones, MODULE:TUPLE.")
     networks: tuple[str, ...] = setting((), doc="Networks beside the built-in ones, MODULE:NAME. Repeatable.")
     ca: Path | None = setting(None, doc="CA certificate (PEM) that signed the coordinator's. [default: the token's]")

@@ -25,6 +25,7 @@ from tideline.core.settings import Settings
 from tideline.core.step import Outcome, Site, Step, View
 from tideline.learning.around import class_shares
 from tideline.learning.around.beside import FEWEST, Beside, remembering, sharing
+from tideline.learning.loading.ahead import in_parts
 from tideline.learning.normalising import LEAST, Statistics, by_moments, check_place, moments_of, same
 from tideline.nets.partial import PartWorld
 from tideline.numerics.alignment import normalising as moments
@@ -105,7 +106,7 @@ def measuring(memory: type[Any], sampled: bool) -> AnyPhase:
 def ticking(rows: Rows, site: Site[Any]) -> Iterator[Tensor]:
     """All parts of rows, with a sign of life at each."""
     done = 0
-    for part in rows.parts():
+    for part in in_parts(rows):
         yield part
         done += len(part)
         site.tick(done / max(len(rows), 1))

@@ -21,12 +21,12 @@ from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
 from tideline.core.record import Nothing, Record, Weights, holds_rows
-from tideline.core.rows import Rows, check_whole
+from tideline.core.rows import NO_AUGMENT, Augment, Rows, check_whole
 from tideline.core.run import Digest, Place, Prior, Role, RunId, Scaling, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
 from tideline.engine.compute.configured import Configured, configured
-from tideline.engine.compute.features import Encoder, encoded_site
+from tideline.engine.compute.features import Encoder, augmented_site, encoded_site
 from tideline.engine.compute.forgetting import without_rows
 from tideline.engine.compute.initial_weights import read_base
 from tideline.engine.compute.inline import reproducible
@@ -37,6 +37,9 @@ from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import NO_LIMITS, Done, Job, OpenSiteData, SiteData
 from tideline.learning.in_world import statistics_in
+from tideline.learning.loading.ahead import in_parts
+from tideline.learning.loading.augmented import check_augment
+from tideline.learning.loading.workers import reading_ahead
 from tideline.learning.local_training import patience_of
 from tideline.learning.normalising import Normaliser, Statistics, check_place, constants, digest_of, own_statistics
 from tideline.learning.scoring.kept_outputs import Outputs
@@ -75,7 +78,7 @@ def normalised_site(opened: Opened, world: World, role: Role, shared: Statistics
         rows = opened.site_data.view(View.LEARN, role).x
         if kind is Scaling.SITE_WHITEN:
             check_whole(len(rows), rows.shape, f"normalise: {kind}")
-        by = own_statistics(rows.parts(), kind, rows.shape[0])
+        by = own_statistics(in_parts(rows), kind, rows.shape[0])
     if by is None:
         return opened
     return Opened(encoded_site(opened.site_data, Normaliser(by)), by if kind.found else None)
@@ -85,13 +88,14 @@ def base_of(job: Job) -> Base | None:
     return None if job.brief.base is None else Base(job.brief.base, job.brief.threads, job.run)
 
 
-Seen = tuple[World, Role, Base | None, str | None]  # how data are seen; the last: a digest of shared statistics
+Seen = tuple[World, Role, Base | None, str | None, Augment]  # how data are seen; the fourth: a digest of shared statistics
 
 
 class StepRunner:
     """Runs jobs over a site's parts and data. Satisfies the port Pool.
 
-    features: the folder where those that a frozen encoder makes of the data are kept.
+    features: the folder where those that a frozen encoder makes of the data are kept. workers: threads that read rows ahead of a
+    step; None: as many as fit this process.
     """
 
     def __init__(
@@ -101,16 +105,19 @@ class StepRunner:
         open_site_data: OpenSiteData,
         device: str = "cpu",
         features: Path | None = None,
+        workers: int | None = None,
     ) -> None:
         self.methods, self.parts_of, self.device = methods, parts_of, device
-        self._open, self._features = open_site_data, features
+        self._open, self._features, self._workers = open_site_data, features, workers
         self._raw: KeptData[tuple[World, Role], SiteData] = KeptData(bytes_of)
-        self._opened: KeptData[tuple[World, Role, Base | None, str | None], Opened] = KeptData(
-            lambda each: bytes_of(each.site_data)
-        )
+        self._opened: KeptData[Seen, Opened] = KeptData(lambda each: bytes_of(each.site_data))
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
         """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words."""
+        with reading_ahead(self._workers):
+            return self._run(job, tick)
+
+    def _run(self, job: Job, tick: Callable[[float], None]) -> Done:
         with owners_code():
             scoring, scaling = job.brief.scoring, job.brief.world.scaling
             method = configured(self.methods, job.brief.method, job.brief.config, scoring, scaling)
@@ -123,7 +130,9 @@ class StepRunner:
         asked = None if step is None else self.asked(algorithm, config, world, step, job)
         raw = step is not None and step.name == NORMALISE and scaling.at is Place.INPUTS  # measured before any encoder
         by = None if asked is None else statistics_in(asked[0])
-        opened = self.opened(job.brief.world, role, base if of_features(world) and not raw else None, by)
+        check_augment(job.brief.augment, job.brief.world, of_features(world), algorithm)
+        encoder_base = base if of_features(world) and not raw else None
+        opened = self.opened(job.brief.world, role, encoder_base, by, job.brief.augment)
         if job.limits != NO_LIMITS:
             check_base(job.limits, job.brief)
             if tells(step, role):
@@ -292,14 +301,22 @@ class StepRunner:
     def rows(self, site_data: SiteData, view: View, role: Role) -> Data:
         return masked(guarded("that reads the data", site_data.view, view, role), view, role)
 
-    def opened(self, world: World, role: Role, base: Base | None = None, by: Statistics | None = None) -> Opened:
+    def opened(
+        self,
+        world: World,
+        role: Role,
+        base: Base | None = None,
+        by: Statistics | None = None,
+        augment: Augment = NO_AUGMENT,
+    ) -> Opened:
         """The site's data for a world, read once as long as there is room (`kept_data`).
 
-        by: the statistics that the run's sites share, once they are known.
+        by: the statistics that the run's sites share, once they are known. augment: what is done to rows to train on, before all
+        else that is done to them.
         """
 
         def make() -> Opened:
-            opened = Opened(self.raw(world, role))
+            opened = Opened(augmented_site(self.raw(world, role), augment))
             if world.scaling.at is Place.INPUTS:
                 opened = guarded("that normalises the data", normalised_site, opened, world, role, by)
             if base is not None:
@@ -311,7 +328,7 @@ class StepRunner:
             self._raw.fit()
             return opened
 
-        return self._opened.of((world, role, base, None if by is None else digest_of(by)), make)
+        return self._opened.of((world, role, base, None if by is None else digest_of(by), augment), make)
 
     def raw(self, world: World, role: Role) -> SiteData:
         """The data as they are read, whatever they are normalised by."""
