@@ -107,6 +107,7 @@ def run_agent(settings: AgentSettings) -> None:
             networks=settings.networks,
             rows_cache=settings.rows_cache,
             uncached=witness.uncached,
+            workers=settings.workers,
         )
         own = settings.networks or settings.methods != REGISTRY or place_in(settings.data)
         if own:  # what is wrong with the owner's code is said here, not at the first run

@@ -26,10 +26,13 @@ from tideline.learning.sites.named import place_in
 
 log = structlog.get_logger()
 CHECK = "check"  # the call that loads methods and networks, and runs nothing
+AUTO = "auto"  # for the number of workers: the trainer finds it
 NOBODYS = RunId("")
 SPAWN_AFTER_SECONDS = 10.0  # how long a run waits for another's trainer before it gets one of its own
 TRIES = 3  # a step whose trainer died is run again, at most twice
-OPEN_SECONDS = 6 * 3600.0  # a run of which nothing was heard for so long counts as over: nobody tells a site of one that was cancelled
+OPEN_SECONDS = (
+    6 * 3600.0
+)  # a run of which nothing was heard for so long counts as over: nobody tells a site of one that was cancelled
 PATIENCE_SECONDS = 1800.0  # a step that has ticked and then is silent for so long is hung
 
 
@@ -71,11 +74,13 @@ class TrainerPool:
         networks: tuple[str, ...] = (),
         rows_cache: str = HALF,
         uncached: Callable[[RunId, int], None] = lambda run, rows: None,
+        workers: int | None = None,
     ) -> None:
-        """uncached: told of rows that found no room in the cache, whose size is `rows_cache`."""
+        """uncached: told of rows that found no room in the cache, whose size is `rows_cache`. workers: threads that read ahead."""
         self._died, self._idle, self._patience, self._uncached = died, idle, patience, uncached
         program = [sys.executable, "-m", "tideline_agent.trainer"]
-        self._command = [*program, str(vault), str(data), methods, device, rows_cache, *networks]
+        ahead = AUTO if workers is None else str(workers)
+        self._command = [*program, str(vault), str(data), methods, device, rows_cache, ahead, *networks]
         # A function of the owner may open the site's own database: then it needs to know where that is.
         self._environment = without_secrets(os.environ, *(DATABASE if place_in(data) is None else ()))
         self._trainers: list[Trainer] = []

@@ -11,6 +11,7 @@ from tideline.core.run import Role
 from tideline.core.settings import setting
 from tideline.core.tokens import split_address
 from tideline.learning.cache.folder import HALF, limit_in
+from tideline.learning.loading.workers import MOST
 from tideline.learning.sites.named import place_in
 
 NOTES = "notes"  # beside the exposures: what an agent tells of its work (core.notes)
@@ -34,6 +35,9 @@ class AgentSettings:
     home: Path | None = setting(None, doc="Folder of the agent's keys and memory. [default: ~/.tideline/agents/NAME]")
     policy: Path | None = setting(None, doc="File (TOML) that says which runs may run here, and what may leave.")
     device: str = setting("auto", doc="Where steps compute: auto, cpu, cuda, ...")
+    workers: int | None = setting(
+        None, low=0, high=MOST, doc="Threads that read rows ahead of a step; 0: none. [default: as many as cores, at most 8]"
+    )
     methods: str = setting(REGISTRY, doc="Methods beside the built-in ones, MODULE:TUPLE.")
     networks: tuple[str, ...] = setting((), doc="Networks beside the built-in ones, MODULE:NAME. Repeatable.")
     ca: Path | None = setting(None, doc="CA certificate (PEM) that signed the coordinator's. [default: the token's]")
@@ -44,7 +48,8 @@ class AgentSettings:
     parallel: int = setting(4, low=1, doc="Runs served at once.")
     trainer_idle: float = setting(60.0, low=0, doc="Seconds after which an idle trainer process ends.")
     rows_cache: str = setting(
-        HALF, doc="Size that decoded rows of large image sets may take in the home, such as 20GB; 0 for none. Half of the free disk."
+        HALF,
+        doc="Size that decoded rows of large image sets may take in the home, such as 20GB; 0 for none. Half of the free disk.",
     )
     wait: float = setting(60.0, low=0, doc="Seconds to wait for a coordinator at the start.")
     notes: bool = True

@@ -1,6 +1,6 @@
 """The trainer: a program of its own that runs steps for one run. Started by exec; reads and writes files; sends nothing anywhere.
 
-python -m tideline_agent.trainer VAULT DATA METHODS DEVICE CACHE NETWORK...
+python -m tideline_agent.trainer VAULT DATA METHODS DEVICE CACHE WORKERS NETWORK...
 
 DATA is a folder, or python:MODULE:NAME: a function of the site's owner, which runs in this process alone. CACHE is the size that
 decoded rows may take in the home: 20GB, half, 0.
@@ -31,7 +31,7 @@ from tideline.learning.sites.module import function_at, read_python
 from tideline.learning.sites.named import files_of_module, place_in
 from tideline.nets import registry
 from tideline_agent.home.features import FEATURES
-from tideline_agent.pool import CHECK
+from tideline_agent.pool import AUTO, CHECK
 from tideline_agent.vault import FolderVault
 
 Files = tuple[tuple[str, int, int], ...]
@@ -63,7 +63,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)  # outside a step there are only checks; a second thread would spin for longer than it helps
-    vault, data, methods, device, limit, *networks = sys.argv[1:]
+    vault, data, methods, device, limit, workers, *networks = sys.argv[1:]
     log_progress()
 
     follower = Follower()
@@ -82,7 +82,14 @@ def main() -> None:
     def step_runner(files: Files) -> StepRunner:
         with owners_code():
             known = loaded()
-        return StepRunner(methods=known, parts_of=parts_of, open_site_data=open_site_data, device=where, features=features)
+        return StepRunner(
+            methods=known,
+            parts_of=parts_of,
+            open_site_data=open_site_data,
+            device=where,
+            features=features,
+            workers=None if workers == AUTO else int(workers),
+        )
 
     def handle(name: str, payload: Mapping[str, Plain], tick: Tick) -> Mapping[str, Plain]:
         if name == CHECK:

@@ -79,7 +79,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "pyarrow": ("tideline.learning.formats.parquet", "tideline.learning.formats.columns"),
     "ot": ("tideline.numerics.transport.optimal_transport",),
     "cvxpy": ("tideline.numerics.links.signomial",),
-    "torchvision": ("tideline.learning.datasets", "tideline.nets"),
+    "torchvision": ("tideline.learning.datasets", "tideline.learning.loading.augmenting", "tideline.nets"),
     "timm": ("tideline.nets.families",),
     "safetensors": ("tideline.learning.weights", "tideline.learning.model_file"),
     "onnx": ("tideline.learning.onnx_file",),

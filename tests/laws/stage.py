@@ -175,9 +175,14 @@ class Stage:
     """Durable: clock, journal, the coordinator's parts, every site's vault. All else is built by `rebuild`."""
 
     def __init__(
-        self, methods: Methods, sites: Mapping[str, SimSite], cuts: Cuts | None = None, parts: MemoryParts | None = None
+        self,
+        methods: Methods,
+        sites: Mapping[str, SimSite],
+        cuts: Cuts | None = None,
+        parts: MemoryParts | None = None,
+        workers: int | None = None,
     ) -> None:
-        self.methods, self.sites = methods, sites
+        self.methods, self.sites, self.workers = methods, sites, workers
         self.cuts, self.wire = cuts or Cuts(), Wire()
         self.clock, self.bell, self.journal = ManualClock(1000.0), QuietBell(), WatchedJournal(self.cuts)
         self.parts = parts or MemoryParts()
@@ -200,7 +205,7 @@ class Stage:
 
     def agent(self, name: ClientId) -> Agent:
         """A site's agent over its vault."""
-        step_runner = StepRunner(self.methods, self.vaults[name].parts, self.sites[name].open_site_data)
+        step_runner = StepRunner(self.methods, self.vaults[name].parts, self.sites[name].open_site_data, workers=self.workers)
         link = WatchedLink(name, self.agent_service, self.cuts, self.wire)
         pool = CountingPool(step_runner, self.jobs)
         owner = Owner(self.sites[name].policy, self.sites[name].rules)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tideline.core.errors import PolicyRefused, StepFailed
+from tideline.core.rows import Augment, Flip
 from tideline.core.run import ClientId, Digest, Normalise, OrderId, Role, RunId, Scaling, World
 from tideline.core.settings import Plain
 from tideline.engine.model.brief import Brief
@@ -181,7 +182,7 @@ def test_an_owner_may_take_the_word_back() -> None:
 
 
 def test_another_intent_is_not_the_same() -> None:
-    """User, role, method, settings, world, contract and weights enter; what differs from run to run does not."""
+    """User, role, method, settings, world, contract, weights and augmentation enter; what differs from run to run does not."""
     others = (
         {"by": "bob"},
         {"role": Role.TARGET},
@@ -190,6 +191,7 @@ def test_another_intent_is_not_the_same() -> None:
         {"world": CONSTANTS},
         {"weights": WEIGHTS},
         {"base": WEIGHTS},
+        {"augment": Augment(flip=Flip.BOTH)},
     )
     made = [intent_digest(asking(**other)) for other in others]
     assert len({intent_digest(BRIEF), *made}) == len(others) + 1

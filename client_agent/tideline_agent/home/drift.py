@@ -11,6 +11,7 @@ from tideline.core.run import Digest, Role, RunId, world_in
 from tideline.core.step import View
 from tideline.engine.compute.step_runner import Base, StepRunner
 from tideline.engine.ports.site import OpenSiteData
+from tideline.learning.loading.ahead import in_parts
 from tideline.learning.normalising import moments_of
 from tideline.learning.rehearsal.messages import Compared, moments_in
 from tideline.learning.rehearsal.state import width
@@ -41,7 +42,7 @@ def drift_of(home: Path, run: RunId, open_site_data: OpenSiteData, device: str =
     seen = runner.seen_world(world, base)
     site_data = runner.opened(world, Role.TARGET, base if of_features(seen) else None).site_data
     views = [site_data.view(view, Role.TARGET).x for view in (View.TRAIN, View.HELD_OUT)]
-    new = moments_of((part for x in views for part in x.parts()), width(seen))
+    new = moments_of((part for x in views for part in in_parts(x)), width(seen))
     if not new.count:
         raise DataRefused("There are no rows to compare", "Name the folder of the new rows: --data DIR")
     rehearsed = [Shift(*map(float, each)) for each in kept.shifts.tolist()]

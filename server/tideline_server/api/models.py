@@ -85,6 +85,7 @@ class RunResult(BaseModel):
     weights: str | None = Field(description="BLAKE3 of the file of weights that it began from; null: it had none")
     sample: Facts | None = Field(description="which part of the sites was asked each round; null: all that the method names")
     prior: str = Field(description="at which shares of the classes targets predict: source or em")
+    augment: Facts | None = Field(None, description="how images were changed at random to train on; null: not at all")
     rounds: int | None
     notes: list[str] = Field(description="what it does otherwise than asked, and whom rounds closed without for want of trust")
     status: str
@@ -199,6 +200,7 @@ class MethodDetail(Method):
 
     weights: bool = Field(description="whether a run of it may begin from initial weights that you upload")
     sample: bool = Field(description="whether its rounds may ask a part of the sites")
+    augments: bool = Field(description="whether its sites train on rows, so that images may be changed at random")
     settings: list[Facts] = Field(description="name, type, default, bounds, choices and a sentence")
     presets: dict[str, Facts] = Field(description="named settings to begin from")
     cast: list[str] = Field(

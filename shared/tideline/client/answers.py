@@ -165,6 +165,7 @@ class RunResult(TypedDict):
     weights: NotRequired[str | None]
     sample: NotRequired[dict[str, Plain] | None]
     prior: NotRequired[str]
+    augment: NotRequired[dict[str, Plain] | None]
     rounds: int | None
     notes: NotRequired[list[str]]
     status: str

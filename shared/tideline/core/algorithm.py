@@ -120,6 +120,7 @@ class Algorithm(Generic[C, S, M]):
     keepsakes   what a site's owner may take out of its memory, by name: arrays by name. Nothing of it is ever sent
     initial_weights   how it begins from weights that the user gives; None: a run with such weights is refused
     admins  whether its final state is for admins alone: it tells of single sites what their results do not
+    augments    whether its sites train on rows, so that a run may have images changed at random
     result  what models a run ends in: of the run, of each site, both, or none. Every registered method says so
     around  what a run's world does to the whole plan (tideline.learning.in_world); no method says it
     """
@@ -145,6 +146,7 @@ class Algorithm(Generic[C, S, M]):
     claims: tuple[str, ...] = ()
     initial_weights: InitialWeights[C, S] | None = None
     admins: bool = False
+    augments: bool = True
     result: Result[C, S, M] = ()
     around: Callable[[Plan[C, S]], Plan[C, S]] = lambda plan: plan
 

@@ -1,4 +1,5 @@
-"""Rows of a site as a lazy view: how many, of what shape, and batches of them; where they lie is their own affair.
+"""Rows of a site as a lazy view: how many, of what shape, and batches of them; where they lie is their own affair. And how
+images among them are changed at random where a run trains on them.
 
 n rows of samples of `shape`, without the axis that counts them. Light: torch is loaded where rows are first read.
 """
@@ -10,10 +11,12 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from tideline.core.errors import DataRefused
+from tideline.core.errors import ConfigRefused, DataRefused
+from tideline.core.settings import setting
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, dtype
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 PART = 512  # rows that pass through a network at once, at most
 NUMBERS = 1 << 22  # of their inputs: a first layer makes some twenty times as many
 WHOLE = 2 << 30  # bytes of rows outside memory that a step may ask for at once
+NEAR = 1 << 30  # bytes of rows in a mapped file of which the system is likely to hold all
 
 
 def part_size(shape: Sequence[int]) -> int:
@@ -51,11 +55,22 @@ class Rows(ABC):
     def plain(self) -> bool:
         """Whether there is nothing behind them but numbers: no file's name, and no object that could lead to a label."""
 
+    @property
+    def near(self) -> bool:
+        """Whether to read them is to copy numbers, so that nothing is gained by doing it ahead."""
+        return False
+
+    @property
+    def draws(self) -> bool:
+        """Whether what `batch` gives depends on its generator."""
+        return False
+
     @abstractmethod
     def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
         """The rows of these numbers: indices (b,) int64 in [0, n), in any order, also repeated or none -> (b, *shape).
 
-        rng: for sources that draw at random, such as augmentation. Raises IndexError for n or more.
+        rng: for sources that draw at random, such as augmentation, which say so by `draws`. Several threads may ask at once.
+        Raises IndexError for n or more.
         """
 
     def parts(self, size: int | None = None) -> Iterator[Tensor]:
@@ -110,6 +125,10 @@ class TensorRows(Rows):
     def plain(self) -> bool:
         return True
 
+    @property
+    def near(self) -> bool:
+        return self.tensor.numel() * self.tensor.element_size() <= NEAR
+
     def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
         return self.tensor[indices]
 
@@ -121,6 +140,10 @@ class TensorRows(Rows):
 
 class MemoryRows(TensorRows):
     """Rows that are a tensor (n, *shape) in memory."""
+
+    @property
+    def near(self) -> bool:
+        return True
 
     def at(self, indices: Tensor) -> Rows:
         return MemoryRows(self.tensor[indices])
@@ -147,6 +170,14 @@ class Chosen(Rows):
     def plain(self) -> bool:
         return self.rows.plain
 
+    @property
+    def near(self) -> bool:
+        return self.rows.near
+
+    @property
+    def draws(self) -> bool:
+        return self.rows.draws
+
     def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
         return self.rows.batch(self.indices[indices], rng)
 
@@ -171,6 +202,14 @@ class Joined(Rows):
     @property
     def plain(self) -> bool:
         return all(each.plain for each in self.several)
+
+    @property
+    def near(self) -> bool:
+        return all(each.near for each in self.several)
+
+    @property
+    def draws(self) -> bool:
+        return any(each.draws for each in self.several)
 
     def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
         """Each place is asked once, for its own rows in the order of `indices`."""
@@ -206,3 +245,61 @@ def joined(several: Sequence[Rows]) -> Rows:
 def as_rows(x: Tensor | Rows) -> Rows:
     """Rows, of a tensor those in memory."""
     return x if isinstance(x, Rows) else MemoryRows(x)
+
+
+class Flip(StrEnum):
+    """Along which axes half of the images are mirrored."""
+
+    NONE = "none"
+    HORIZONTAL = "horizontal"
+    VERTICAL = "vertical"
+    BOTH = "both"
+
+
+@dataclass(frozen=True)
+class Colour:
+    """How far colours move: factors drawn from [1 - a, 1 + a] each, and a turn of the hue from [-a, a] of a circle."""
+
+    brightness: float = setting(0.0, low=0.0, high=1.0, doc="of all pixels")
+    contrast: float = setting(0.0, low=0.0, high=1.0, doc="against the image's mean grey")
+    saturation: float = setting(0.0, low=0.0, high=1.0, doc="against each pixel's grey; for three channels")
+    hue: float = setting(0.0, low=0.0, high=0.5, doc="turn of the hue, in circles; for three channels")
+
+
+@dataclass(frozen=True)
+class RandAugment:
+    """So many operations for each image, drawn among fourteen (Cubuk et al., CVPR workshops 2020)."""
+
+    operations: int = setting(2, low=1, high=10, doc="operations for each image")
+    magnitude: int = setting(9, low=0, high=30, doc="how strong they are")
+
+
+@dataclass(frozen=True)
+class Augment:
+    """How images are changed at random whenever a run trains on them; never to score, to measure, or to predict."""
+
+    flip: Flip = setting(Flip.NONE, doc="none, horizontal, vertical or both: half of the images are mirrored along each")
+    crop: tuple[float, float] | None = setting(
+        None, low=0.01, high=1.0, doc="least and largest share of the area that is kept, resized to the whole"
+    )
+    colour: Colour | None = setting(None, doc="brightness, contrast, saturation and hue: how far each moves")
+    randaugment: RandAugment | None = setting(None, doc="operations for each image, and their magnitude")
+
+    def __post_init__(self) -> None:
+        """Raises ConfigRefused for a crop whose ends are the wrong way round."""
+        if self.crop is not None and self.crop[0] > self.crop[1]:
+            what = f"augment.crop is {list(self.crop)}, whose least share is above its largest"
+            raise ConfigRefused(what, "Write [least, largest], such as [0.6, 1.0]", path="augment.crop")
+
+    @property
+    def on(self) -> bool:
+        """Whether anything is changed."""
+        return self != NO_AUGMENT
+
+    @property
+    def colours(self) -> bool:
+        """Whether values of pixels are changed, which are then to lie in [0, 1]."""
+        return self.colour is not None or self.randaugment is not None
+
+
+NO_AUGMENT = Augment()

@@ -15,6 +15,7 @@ from typing import Any, NewType
 from unicodedata import normalize
 
 from tideline.core.errors import ConfigRefused
+from tideline.core.rows import NO_AUGMENT, Augment
 from tideline.core.settings import Plain, parse, plain, setting
 from tideline.core.tables.columns import Columns, check_columns, unfolded_columns
 
@@ -425,6 +426,7 @@ class RunSpec:
     rehearses      of such a run: the labelled site that plays the target; none where no site plays
     by, experiment     who asked for it, and the digest of what was asked for
     shares         how much one site may count in a fold
+    augment        how images are changed at random where sites train on them
     """
 
     id: RunId
@@ -450,3 +452,4 @@ class RunSpec:
     by: str = ""
     experiment: Digest = NO_DIGEST
     shares: Shares = field(default_factory=Shares)
+    augment: Augment = NO_AUGMENT

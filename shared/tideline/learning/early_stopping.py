@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tideline.core.step import Data
+from tideline.learning.loading.ahead import in_parts
 
 ROWS = 512  # rows looked at together
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -50,7 +51,7 @@ class BestEpoch:
         total, done = 0.0, 0
         self.net.eval()
         with torch.no_grad():
-            for x in self.data.x.parts(ROWS):
+            for x in in_parts(self.data.x, ROWS):
                 y = self.data.y[done : done + len(x)]
                 total += float(self.loss(self.net, x.to(self.device), y.to(self.device)).detach()) * len(x)
                 done += len(x)

@@ -21,6 +21,7 @@ from tideline.core.record import Nothing, Record, field, record
 from tideline.core.rows import Rows, as_rows
 from tideline.core.run import ClientId, Role, Selection
 from tideline.core.step import AnyStep, Outcome, Site, Step, View
+from tideline.learning.loading.ahead import in_parts
 from tideline.learning.scoring import telling
 from tideline.learning.scoring.correcting import corrected, correction_at
 from tideline.learning.scoring.kept_outputs import kept_outputs, mean_of
@@ -209,7 +210,7 @@ def predicted(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> 
 def shown(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> Iterator[Tensor]:
     """Outputs (b, classes) of the site's rows on the CPU, ROWS at a time."""
     done = 0
-    for x in site.data.x.parts(ROWS):
+    for x in in_parts(site.data.x, ROWS):
         with torch.no_grad():
             out = predict(order, memory, site, x).cpu()
         done += len(x)
@@ -231,7 +232,7 @@ def validated(selection: Selection, predict: Predict[Q, M, C], orders: Sequence[
     data = site.data
     if not len(data) or (selection.labels and data.y is None):
         return {}
-    outs = [torch.cat([predict(one, memory, site, x).detach().cpu() for x in data.x.parts(ROWS)]) for one in orders]
+    outs = [torch.cat([predict(one, memory, site, x).detach().cpu() for x in in_parts(data.x, ROWS)]) for one in orders]
     values = [value for out in outs if (value := telling.validated(selection, out, data.y)) is not None]
     return {telling.validation_name(selection): sum(values) / len(values)} if values else {}
 
@@ -247,7 +248,7 @@ def outputs(net: nn.Module, x: Tensor | Rows, device: str) -> Tensor:
     """A network's outputs in evaluation mode: b rows of *inputs, read in parts -> (b, classes), on the CPU."""
     net.eval()
     with torch.no_grad():
-        return torch.cat([net(rows.to(device)).cpu() for rows in as_rows(x).parts()])
+        return torch.cat([net(rows.to(device)).cpu() for rows in in_parts(as_rows(x))])
 
 
 @record
@@ -298,7 +299,7 @@ def label_shift(offer: Offer[S, C, Nothing], predict: Predict[Nothing, M, C], *,
     def count(order: Nothing, memory: M, site: Site[C]) -> Outcome[Classes, M]:
         y = site.data.y
         if y is None:
-            y = torch.cat([predict(order, memory, site, x).argmax(1).cpu() for x in site.data.x.parts(ROWS)])
+            y = torch.cat([predict(order, memory, site, x).argmax(1).cpu() for x in in_parts(site.data.x, ROWS)])
         counts = torch.bincount(y, minlength=site.world.classes)
         return Outcome(Classes(counts * (counts >= site.least_per_class)), memory)
 

@@ -6,7 +6,7 @@ Li et al., "Revisiting Batch Normalization For Practical Domain Adaptation", 201
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from tideline.core.errors import PolicyRefused
 from tideline.core.rows import Rows, as_rows
 from tideline.core.step import Data, Site, no_tick
 from tideline.learning.early_stopping import BestEpoch
+from tideline.learning.loading.ahead import drawn, in_order, moved
 
 C = TypeVar("C")
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -84,14 +85,15 @@ def fit(
     with uncounted(net):
         for epoch in count() if steps else range(epochs):
             mean, seen = 0.0, 0
-            for rows in batches(len(data), batch, rng, least):
-                value = descend(net, loss, data.x.batch(rows, rng).to(device), data.y[rows].to(device), optimiser, clip)
-                seen, done = seen + len(rows), done + 1
-                mean += (value - mean) * len(rows) / seen
-                tick(done / steps if steps else (epoch + seen / len(data)) / epochs)
-                if done == steps:
-                    over()
-                    return mean
+            with closing(drawn(data.x, batches(len(data), batch, rng, least), rng, device)) as fed:
+                for rows, x in fed:
+                    value = descend(net, loss, x, moved(data.y[rows], device), optimiser, clip)
+                    seen, done = seen + len(rows), done + 1
+                    mean += (value - mean) * len(rows) / seen
+                    tick(done / steps if steps else (epoch + seen / len(data)) / epochs)
+                    if done == steps:
+                        over()
+                        return mean
             if over():
                 break
     return mean
@@ -171,9 +173,10 @@ def remeasure(
             layer.reset_running_stats()
             layer.momentum = None  # a cumulative average
             layer.train()
-        for done, rows in enumerate(parts if layers else (), 1):
-            net(x.batch(rows, rng).to(device))
-            tick(done / len(parts))
+        with closing(in_order(x, parts if layers else (), device)) as fed:
+            for done, (_, part) in enumerate(fed, 1):
+                net(part)
+                tick(done / len(parts))
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum
     net.eval()

@@ -27,6 +27,7 @@ from tideline.core.step import Outcome, Site, Step, View
 from tideline.core.tables.columns import code_places
 from tideline.learning.around import class_shares, medians
 from tideline.learning.around.beside import FEWEST, Beside, remembering, sharing
+from tideline.learning.loading.ahead import in_parts
 from tideline.learning.normalising import LEAST, Statistics, by_moments, check_place, moments_of, same
 from tideline.nets.partial import PartWorld
 from tideline.numerics.alignment import normalising as numeric
@@ -111,7 +112,7 @@ def measuring(memory: type[Any], sampled: bool) -> AnyPhase:
 def ticking(rows: Rows, site: Site[Any]) -> Iterator[Tensor]:
     """All parts of rows, with a sign of life at each."""
     done = 0
-    for part in rows.parts():
+    for part in in_parts(rows):
         yield part
         done += len(part)
         site.tick(done / max(len(rows), 1))

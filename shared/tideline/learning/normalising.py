@@ -134,6 +134,14 @@ class NormalisedRows(Rows):
     def plain(self) -> bool:
         return self.raw.plain
 
+    @property
+    def near(self) -> bool:
+        return self.raw.near
+
+    @property
+    def draws(self) -> bool:
+        return self.raw.draws
+
     def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
         return normalised(self.raw.batch(indices, rng), self.by)
 

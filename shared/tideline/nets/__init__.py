@@ -16,6 +16,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.record import Weights
 from tideline.core.rows import PART, Rows, as_rows, part_size
 from tideline.core.run import ALL, HEAD, HeadWorld, World
+from tideline.learning.loading.ahead import in_parts
 from tideline.learning.rows import scratch
 from tideline.nets import foreign, registry
 from tideline.nets.apart import Apart
@@ -148,7 +149,7 @@ def features(net: nn.Module, x: Tensor | Rows, device: str = "cpu", held: int = 
     net.eval()
     rows, encoder = as_rows(x), net.get_submodule("features")
     with torch.no_grad():
-        parts = (encoder(part.to(device)).cpu() for part in rows.parts())
+        parts = (encoder(part.to(device)).cpu() for part in in_parts(rows))
         first = next(parts)
         size = first.element_size() * len(rows) * first[:1].numel()
         return torch.cat([first, *parts]) if size <= held else filled(len(rows), first, parts)

@@ -190,6 +190,7 @@ central: Algorithm[Central, State, Nothing] = Algorithm(
     paper="Reference point: one model on the pooled data, as in the comparisons of federated learning",
     summary="One model, trained at the coordinator on the labelled sites' rows, which leave them",
     config=Central,
+    augments=False,
     state=State,
     begin=at_random(begin_from),
     plan=plan,

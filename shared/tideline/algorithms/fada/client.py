@@ -6,7 +6,7 @@ Batch norm's statistics are no part of what is sent.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, count
 
@@ -23,6 +23,7 @@ from tideline.core.run import Role
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import batches, remeasure
+from tideline.learning.loading.ahead import drawn as in_batches
 from tideline.nets.disentangling import beside, logits
 from tideline.nets.layers import alike, trained
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -216,7 +217,7 @@ def identify(order: Identifiers, memory: Mine, site: Site[Either]) -> Outcome[Ha
     net = loaded(memory, site)
     net.train()
     with torch.no_grad(), unmoved(net):
-        f = net.get_submodule("features")(site.data.x.batch(drawn(site, site.config.identify_batch)).to(site.device))
+        f = net.get_submodule("features")(site.data.x.batch(drawn(site, site.config.identify_batch), site.rng).to(site.device))
     found = {name: half(di.theta, f, site.role is Role.SOURCE) for name, di in order.di.items()}
     halves = {name: each for name, each in found.items() if each is not None}
     n = max(len(halves), 1)
@@ -235,18 +236,21 @@ def half(di: Tensor, f: Tensor, source: bool) -> Half | None:
     return Half(g.cpu(), float(loss.detach()), error_of(z.detach(), source=source), len(f))
 
 
-def minibatches(n: int, site: Site[Either]) -> Iterator[Tensor]:
-    """Numbers of rows, for so many epochs or steps. None of a single row: batch norm has no variance of it."""
-    c, done = site.config, 0
+def minibatches(site: Site[Either]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Numbers of rows (b,) and the rows (b, *inputs), for so many epochs or steps. None of a single row: batch norm has no
+    variance of it.
+    """
+    c, n, done = site.config, len(site.data), 0
     if n < 2:
         return
     for epoch in count() if c.steps else range(c.epochs):
-        for i, rows in enumerate(batches(n, c.batch, site.rng)):
-            yield rows
-            done += 1
-            site.tick(done / c.steps if c.steps else min(1.0, (epoch + (i + 1) * c.batch / n) / c.epochs))
-            if done == c.steps:
-                return
+        with closing(in_batches(site.data.x, batches(n, c.batch, site.rng), site.rng, site.device)) as fed:
+            for i, batch in enumerate(fed):
+                yield batch
+                done += 1
+                site.tick(done / c.steps if c.steps else min(1.0, (epoch + (i + 1) * c.batch / n) / c.epochs))
+                if done == c.steps:
+                    return
 
 
 def averaged(metrics: list[dict[str, float]]) -> dict[str, float]:

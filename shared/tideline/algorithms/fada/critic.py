@@ -12,7 +12,7 @@ import secrets
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.optim import SGD
 
 from tideline import nets
@@ -40,7 +40,7 @@ def features(net: nn.Module, rows: Tensor, seed: int, site: Site[Either]) -> Ten
     """Clipped features of a mini-batch in training mode, by a dropout of its own."""
     net.train()
     torch.manual_seed(seed)
-    f: Tensor = net.get_submodule("features")(site.data.x.batch(rows).to(site.device))
+    f: Tensor = net.get_submodule("features")(site.data.x.batch(rows, Generator().manual_seed(seed)).to(site.device))
     return clipped(f, as_fada(site.config).clip)
 
 

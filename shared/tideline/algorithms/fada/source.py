@@ -124,8 +124,8 @@ def descended(own: Networks, site: Site[Either]) -> tuple[dict[str, float], dict
     if own.beside:
         own.beside.train()
     with uncounted(own.net):
-        for rows in minibatches(len(data), site):
-            losses.append(backward(own, data.x.batch(rows).to(site.device), data.y[rows].to(site.device), site))
+        for rows, x in minibatches(site):
+            losses.append(backward(own, x, data.y[rows].to(site.device), site))
             shorten(own.net.parameters(), site.config)
             if site.config.mode == GRAD:
                 moving, decay = own.net.named_parameters(), site.config.weight_decay

@@ -97,8 +97,8 @@ def aligned(net: nn.Module, di: Mapping[str, Identifier], site: Site[Either]) ->
     pairs = [each.theta.to(site.device) for _, each in sorted(di.items())]
     net.train()
     with uncounted(net):
-        for rows in client.minibatches(len(site.data), site):
-            f = net.get_submodule("features")(site.data.x.batch(rows).to(site.device))
+        for _, x in client.minibatches(site):
+            f = net.get_submodule("features")(x)
             loss = weight * sum((taken_for_source(logits(each, f)) for each in pairs), f.new_zeros(())) / len(pairs)
             by.zero_grad(set_to_none=True)
             loss.backward()

@@ -25,6 +25,7 @@ from tideline.core.run import ClientId, Role, Roster, World, described
 from tideline.core.settings import Plain, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate
+from tideline.learning.loading.ahead import in_parts
 from tideline.nets.layers import CLASSIFIER
 from tideline.numerics.labels import gaussian_heads as numerics
 from tideline.numerics.labels.gaussian_heads import ClassSums
@@ -64,7 +65,7 @@ def sums(order: Nothing, memory: Nothing, site: Site[GaussianHeads]) -> Outcome[
     there = counts >= max(site.config.least_rows, site.least_per_class)
     there &= counts[there].sum() >= site.least_rows  # the products are told of all classes together
     found, done = nothing(K, d), 0
-    for x in site.data.x.parts():
+    for x in in_parts(site.data.x):
         own, done = y[done : done + len(x)], done + len(x)
         kept = there[own]
         found += numerics.class_sums(x.flatten(1)[kept], own[kept], K)
@@ -163,6 +164,7 @@ gaussian_heads: Algorithm[GaussianHeads, Model, Nothing] = Algorithm(
     paper="Guan, Zhou, Gu: Capture Global Feature Statistics for One-Shot Federated Learning, 2025",
     summary="One linear classifier from one round of sums, on features that are data or a frozen encoder's",
     config=GaussianHeads,
+    augments=False,
     state=Model,
     begin=begin,
     plan=plan,

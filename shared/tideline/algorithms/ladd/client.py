@@ -22,6 +22,7 @@ from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.step import AnyStep, Outcome, Site, Step, step
 from tideline.learning.fit import fit_at
+from tideline.learning.loading.ahead import in_parts
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.feature_maps import mean_style, transfer
@@ -130,7 +131,7 @@ def restyled(styles: Tensor, site: Site[Styled]) -> Callable[[Tensor], Tensor]:
 
     The valid range is that of the source's own images, channel by channel: they need not lie between 0 and 1.
     """
-    bounds = [torch.stack((part.amin((0, 2, 3)), part.amax((0, 2, 3)))) for part in site.data.x.parts()]
+    bounds = [torch.stack((part.amin((0, 2, 3)), part.amax((0, 2, 3)))) for part in in_parts(site.data.x)]
     lows, highs = torch.stack(bounds, 1)
     low, high = (of[:, None, None].to(site.device) for of in (lows.amin(0), highs.amax(0)))
 

@@ -35,6 +35,7 @@ from tideline.core.run import ClientId, Role, Roster, World
 from tideline.core.settings import ROUNDS, setting
 from tideline.core.step import Data, Outcome, Site, step
 from tideline.learning.evaluate import confused, evaluate
+from tideline.learning.loading.ahead import in_parts
 from tideline.learning.local_training import loss_at, train_at
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.labels.confidence import surest
@@ -108,7 +109,7 @@ def sure_rows(model: Weights, site: Site[SelfTraining]) -> Data:
     """Of each class that a model predicts, the surer rows."""
     net, data = nets.loaded(site.world, model, site.device).eval(), site.data
     confidence, label, done = torch.zeros(len(data)), torch.zeros(len(data), dtype=torch.int64), 0
-    for x in data.x.parts() if len(data) else ():
+    for x in in_parts(data.x) if len(data) else ():
         with torch.no_grad():
             top, guess = net(x.to(site.device)).softmax(1).max(1)
         here, done = slice(done, done + len(x)), done + len(x)

@@ -22,6 +22,7 @@ from tideline.core.run import ClientId, World
 from tideline.core.step import Data, Moved, Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import cross_entropy, descend, fit_at, uncounted
+from tideline.learning.loading.ahead import in_parts
 from tideline.learning.local_training import loss_at, optimiser, rate_at
 from tideline.learning.scoring.judging import Judged
 from tideline.nets import layers
@@ -161,21 +162,21 @@ def sampled(data: Data, share: float, batch: int, rng: Generator, least: int = 1
     n = min(math.ceil(max(share * data.count, least) / batch) * batch, data.count)
     for rows in torch.split(torch.randperm(data.count, generator=rng)[:n], batch):
         if len(rows) > 1 or n == 1:  # batch norm has no variance of a single row
-            yield rows_of(data, rows)
+            yield rows_of(data, rows, rng)
 
 
-def rows_of(data: Data, rows: Tensor) -> Tensor:
-    """Rows by number, those without labels behind the others."""
+def rows_of(data: Data, rows: Tensor, rng: Generator) -> Tensor:
+    """Rows to train on by number, those without labels behind the others."""
     if data.bare is None:
-        return data.x.batch(rows)
+        return data.x.batch(rows, rng)
     first, rest = rows[rows < len(data)], rows[rows >= len(data)] - len(data)
-    return torch.cat([data.x.batch(first), data.bare.batch(rest)])
+    return torch.cat([data.x.batch(first, rng), data.bare.batch(rest, rng)])
 
 
 def every(data: Data) -> Iterator[Tensor]:
     """All rows, as many at once as a network takes."""
     for part in (data.x,) if data.bare is None else (data.x, data.bare):
-        yield from part.parts()
+        yield from in_parts(part)
 
 
 @step()

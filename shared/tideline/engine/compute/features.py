@@ -19,7 +19,7 @@ from torch import Tensor
 from tideline import __version__, nets
 from tideline.core.errors import DataRefused
 from tideline.core.record import Weights
-from tideline.core.rows import MemoryRows, Rows
+from tideline.core.rows import Augment, MemoryRows, Rows
 from tideline.core.run import Digest, Role, World
 from tideline.core.settings import plain
 from tideline.core.step import Data, View
@@ -27,6 +27,8 @@ from tideline.engine.compute.feature_files import HEADER, SUFFIX, forget, read, 
 from tideline.engine.compute.inline import reproducible
 from tideline.engine.ports.site import SiteData
 from tideline.learning.formats.holdings import Holdings
+from tideline.learning.loading.ahead import in_parts
+from tideline.learning.loading.augmented import augmented_data
 from tideline.learning.model_file import digest_of
 from tideline.learning.rows import scratch
 from tideline.nets.fingerprint import print_of
@@ -72,7 +74,7 @@ class Encoder:
         world = replace(self.world, trains=World().trains)
         empty = {name: torch.zeros(like.shape, dtype=like.dtype) for name, like in nets.template(world).items()}
         encoder = nets.loaded(world, empty | dict(self.weights), self.device).eval().get_submodule("features")
-        for part in rows.parts():
+        for part in in_parts(rows):
             with reproducible(SEED, self.threads, self.device), torch.no_grad():
                 made: Tensor = encoder(part.to(self.device)).float().cpu()
             if not torch.isfinite(made).all():
@@ -92,7 +94,7 @@ class Encoder:
 def digest_of_rows(rows: Rows) -> str:
     """Of all numbers of rows, as they are after their transforms."""
     made = hashlib.blake2b(json.dumps([len(rows), list(rows.shape)]).encode(), digest_size=32)
-    for part in rows.parts():
+    for part in in_parts(rows):
         made.update(part.contiguous().numpy().data)
     return made.hexdigest()
 
@@ -124,6 +126,27 @@ class ByView:
         if (view, role) not in self.known:
             self.known[view, role] = encoded(self.site_data.view(view, role), self.encoder)
         return self.known[view, role]
+
+
+@dataclass(frozen=True)
+class AugmentedByView:
+    """Data that are no Holdings, whose rows to train on are changed at random."""
+
+    site_data: SiteData
+    by: Augment
+
+    def view(self, view: View, role: Role) -> Data:
+        data = self.site_data.view(view, role)
+        return augmented_data(data, self.by) if view in (View.TRAIN, View.LEARN) else data
+
+
+def augmented_site(site_data: SiteData, by: Augment) -> SiteData:
+    """The same data, of which the rows to train on are changed at random where they are drawn."""
+    if not by.on:
+        return site_data
+    if not isinstance(site_data, Holdings):
+        return AugmentedByView(site_data, by)
+    return replace(site_data, train=augmented_data(site_data.train, by))
 
 
 def encoded(data: Data, encoder: RowsToRows) -> Data:

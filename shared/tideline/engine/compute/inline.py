@@ -60,7 +60,8 @@ from tideline.engine.model.orders import Files, Purpose, seed_for
 from tideline.engine.ports import compute
 from tideline.learning.around.class_shares import check_prior
 from tideline.learning.in_world import in_world, normalised_world
-from tideline.nets import DRAWING, played, registry, settled
+from tideline.learning.loading.augmented import check_augment
+from tideline.nets import DRAWING, of_features, played, registry, settled
 from tideline.nets.fingerprint import print_of
 
 
@@ -283,6 +284,7 @@ class InlineCompute:
             claims=algorithm.claims,
             weights=algorithm.initial_weights is not None,
             sample=Configured(algorithm, algorithm.configure({}, preset)).sampled,
+            augments=algorithm.augments,
             digest=contract_digest(clauses),
         )
 
@@ -292,6 +294,7 @@ class InlineCompute:
         settings = algorithm.configure(asked.config, asked.preset)
         whole = normalised_world(algorithm, settings, whole, asked.roster, bool(asked.initial_weights))
         check_prior(asked.scoring, asked.roster)
+        check_augment(asked.augment, whole, of_features(played(whole)), algorithm)
         algorithm = in_world(algorithm, whole.scaling, asked.scoring.prior, whole.fills)
         roster, takes, world = asked.roster, algorithm.initial_weights is not None, self.seen(whole, asked.initial_weights)
         if not whole.frozen:

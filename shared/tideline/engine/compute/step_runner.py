@@ -22,13 +22,13 @@ from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
 from tideline.core.record import Nothing, Record, Weights, holds_rows
-from tideline.core.rows import Rows, check_whole
+from tideline.core.rows import NO_AUGMENT, Augment, Rows, check_whole
 from tideline.core.run import Digest, Place, Prior, Role, RunId, Scaling, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
 from tideline.core.tables.columns import code_places, filled_places
 from tideline.engine.compute.configured import Configured, configured
-from tideline.engine.compute.features import Encoder, encoded_site
+from tideline.engine.compute.features import Encoder, augmented_site, encoded_site
 from tideline.engine.compute.forgetting import without_rows
 from tideline.engine.compute.initial_weights import read_base
 from tideline.engine.compute.inline import reproducible
@@ -41,6 +41,9 @@ from tideline.engine.ports.site import NO_LIMITS, Done, Job, OpenSiteData, SiteD
 from tideline.learning.around.medians import medians_in
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.in_world import statistics_in
+from tideline.learning.loading.ahead import in_parts
+from tideline.learning.loading.augmented import check_augment
+from tideline.learning.loading.workers import reading_ahead
 from tideline.learning.local_training import patience_of
 from tideline.learning.normalising import Normaliser, Statistics, check_place, constants, digest_of, own_statistics
 from tideline.learning.rows.filled import Filler, Medians, cells_of, medians_of, row_of
@@ -81,7 +84,7 @@ def normalised_site(opened: Opened, world: World, role: Role, shared: Statistics
         if kind is Scaling.SITE_WHITEN:
             check_whole(len(rows), rows.shape, f"normalise: {kind}")
         left = code_places(world.columns) if world.scaling.at is Place.INPUTS else ()
-        by = own_statistics(rows.parts(), kind, rows.shape[0], left)
+        by = own_statistics(in_parts(rows), kind, rows.shape[0], left)
     if by is None:
         return opened
     return Opened(encoded_site(opened.site_data, Normaliser(by)), by if kind.found else None)
@@ -107,14 +110,15 @@ def base_of(job: Job) -> Base | None:
     return None if job.brief.base is None else Base(job.brief.base, job.brief.threads, job.run)
 
 
-# How data are seen; the last: a digest of shared statistics, and shared medians.
-Seen = tuple[World, Role, Base | None, tuple[str | None, tuple[float, ...] | None]]
+# How data are seen; the fourth: a digest of shared statistics, and shared medians.
+Seen = tuple[World, Role, Base | None, tuple[str | None, tuple[float, ...] | None], Augment]
 
 
 class StepRunner:
     """Runs jobs over a site's parts and data. Satisfies the port Pool.
 
-    features: the folder where those that a frozen encoder makes of the data are kept.
+    features: the folder where those that a frozen encoder makes of the data are kept. workers: threads that read rows ahead of a
+    step; None: as many as fit this process.
     """
 
     def __init__(
@@ -124,9 +128,10 @@ class StepRunner:
         open_site_data: OpenSiteData,
         device: str = "cpu",
         features: Path | None = None,
+        workers: int | None = None,
     ) -> None:
         self.methods, self.parts_of, self.device = methods, parts_of, device
-        self._open, self._features = open_site_data, features
+        self._open, self._features, self._workers = open_site_data, features, workers
         self._raw: KeptData[tuple[World, Role], SiteData] = KeptData(bytes_of)
         self._opened: KeptData[Seen, Opened] = KeptData(lambda each: bytes_of(each.site_data))
 
@@ -135,7 +140,7 @@ class StepRunner:
 
         PartDamaged where a file did not stay whole while the step worked: nothing of it counts.
         """
-        with watching():
+        with watching(), reading_ahead(self._workers):
             return self.ran(job, tick)
 
     def ran(self, job: Job, tick: Callable[[float], None]) -> Done:
@@ -152,10 +157,12 @@ class StepRunner:
         # Measured before any encoder, or as they were read.
         raw = step is not None and step.name == NORMALISE and job.brief.world.scaling.at is Place.INPUTS
         by, medians = (None, None) if asked is None else (statistics_in(asked[0]), medians_in(asked[0]))
+        check_augment(job.brief.augment, job.brief.world, of_features(world), algorithm)
+        encoder_base = base if of_features(world) and not raw else None
         if step is not None and step.name == MEDIANS:
             opened = Opened(self.raw(job.brief.world, role))
         else:
-            opened = self.opened(job.brief.world, role, base if of_features(world) and not raw else None, by, medians)
+            opened = self.opened(job.brief.world, role, encoder_base, by, medians, job.brief.augment)
         if job.limits != NO_LIMITS:
             check_base(job.limits, job.brief)
             if tells(step, role):
@@ -336,14 +343,17 @@ class StepRunner:
         base: Base | None = None,
         by: Statistics | None = None,
         medians: Medians | None = None,
+        augment: Augment = NO_AUGMENT,
     ) -> Opened:
         """The site's data for a world, read once as long as there is room (`kept_data`).
 
-        by, medians: what the run's sites share, once it is known.
+        by, medians: what the run's sites share, once it is known. augment: what is done to rows to train on, before all else that
+        is done to them.
         """
 
         def make() -> Opened:
-            opened = guarded("that fills missing cells", filled_site, Opened(self.raw(world, role)), world, role, medians)
+            changed = Opened(augmented_site(self.raw(world, role), augment))
+            opened = guarded("that fills missing cells", filled_site, changed, world, role, medians)
             if world.scaling.at is Place.INPUTS:
                 opened = guarded("that normalises the data", normalised_site, opened, world, role, by)
             if base is not None:
@@ -356,7 +366,7 @@ class StepRunner:
             return opened
 
         shared = None if by is None else digest_of(by), None if medians is None else tuple(medians.values.tolist())
-        return self._opened.of((world, role, base, shared), make)
+        return self._opened.of((world, role, base, shared, augment), make)
 
     def raw(self, world: World, role: Role) -> SiteData:
         """The data as they are read, whatever they are normalised by."""

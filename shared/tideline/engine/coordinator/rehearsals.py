@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from tideline.core.algorithm import REHEARSAL, candidates_of
 from tideline.core.errors import ConfigRefused, Refused, RosterRefused, StepFailed
 from tideline.core.phase import EXPECTED_COLUMNS, MOST_VALUES
+from tideline.core.rows import NO_AUGMENT
 from tideline.core.run import (
     EMPTY,
     NO_SCALING,
@@ -233,6 +234,7 @@ def request_of(experiment: Experiment, roster: Roles, scoring: Scoring | None = 
         initial_weights=experiment.weights,
         sampling=experiment.sampling,
         scoring=scoring or experiment.scoring,
+        augment=experiment.augment,
     )
 
 
@@ -255,6 +257,7 @@ def adapted(experiment: Experiment, candidate: Candidate, compute: Compute, plac
         prior=candidate.prior or experiment.prior,
         weights=experiment.weights if described.weights or world.frozen else "",
         sample=experiment.sample if described.sample else None,
+        augment=experiment.augment if described.augments else NO_AUGMENT,
         rehearse=None,
         then="nothing",
         reference=None,
@@ -279,6 +282,7 @@ def comparing(experiment: Experiment, of: Rehearsal) -> Experiment:
         preset=None,
         config=config,
         world=replace(experiment.world, normalise=NO_SCALING),  # rows are compared as they are
+        augment=NO_AUGMENT,  # and it trains on none
         waiting=patient,
         selection=Selection.NONE,  # it compares all rows, and has no best round
         prior=Prior.SOURCE,  # what is compared is corrected already

@@ -78,6 +78,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "weights": run.spec.initial_weights,
         "sample": plain(run.spec.sampling),
         "prior": run.spec.scoring.prior.value,
+        "augment": plain(run.spec.augment) if run.spec.augment.on else None,
         "rounds": run.spec.config.get("rounds"),
         "notes": [*run.spec.notes, *reports],
         "status": run.status.value,

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tideline.core.errors import ConfigRefused, NotFound, Refused, RosterRefused
 from tideline.core.privacy import Contract
+from tideline.core.rows import NO_AUGMENT
 from tideline.core.run import ClientId, Digest, Prior, Role, RunId, RunSpec, Shares, World
 from tideline.core.settings import Plain, nearest, plain
 from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
@@ -296,6 +297,7 @@ def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
         network=made.network,
         scoring=experiment.scoring,
         shares=experiment.shares,
+        augment=experiment.augment,
     )
 
 
@@ -303,7 +305,8 @@ def reference_of(experiment: Experiment, main: RunRow, compute: Compute) -> Expe
     """The experiment to compare with: the reference's method, with the settings that both methods have.
 
     It begins from the same weights if its method takes any, or if they are to be frozen; else as it always does. It is sampled
-    alike, if its method may be. It corrects no predictions: that is an adaptation.
+    alike, if its method may be, and has images changed alike, if sites train on them. It corrects no predictions: that is an
+    adaptation.
     """
     reference = experiment.reference
     assert isinstance(reference, Reference)
@@ -317,4 +320,5 @@ def reference_of(experiment: Experiment, main: RunRow, compute: Compute) -> Expe
     config = {**shared, **roles, **reference.config}
     same = replace(experiment, method=reference.method, preset=None, reference=None, world=main.spec.world, prior=Prior.SOURCE)
     sample = experiment.sample if described.sample else None
+    same = same if described.augments else replace(same, augment=NO_AUGMENT)
     return replace(same, name=f"{main.name} reference", config=config, weights=weights, sample=sample)

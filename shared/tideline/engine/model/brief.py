@@ -17,6 +17,7 @@ from typing import Any, TypedDict, cast
 from tideline.core.errors import Malformed, RosterRefused
 from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.recent import Recent
+from tideline.core.rows import NO_AUGMENT, Augment
 from tideline.core.run import (
     EMPTY,
     MOST_THREADS,
@@ -52,6 +53,7 @@ class Brief:
     best      the place in the plan of its best scoring so far, if it selects
     children  of a rehearsal: the runs whose predictions here it compares
     rehearses    the site that plays the target, though it has labels
+    augment   how images are changed at random where sites train on them
     base      the file with the frozen part of the network, which every order brings; None: all of it trains
     intent    who asks for what in the run
     """
@@ -66,6 +68,7 @@ class Brief:
     version: str = ""
     peers: Mapping[ClientId, Peer] = field(default_factory=lambda: EMPTY)
     scoring: Scoring = NO_MORE
+    augment: Augment = NO_AUGMENT
     best: int | None = None
     base: Digest | None = None
     children: tuple[RunId, ...] = ()
@@ -144,6 +147,7 @@ def plain_brief(run: RunRow, role: Role, version: str) -> Mapping[str, Plain]:
         "role": role.value,
         "version": version,
         **({} if scoring == NO_MORE else {"scoring": plain(scoring)}),
+        **({"augment": plain(run.spec.augment)} if run.spec.augment.on else {}),
         **({} if run.best is None else {"best": run.best}),
         **({"base": digest} if (digest := base_digest(run.spec)) else {}),
         **({"children": list(run.spec.children)} if run.spec.children else {}),
@@ -170,6 +174,9 @@ def read_brief(order: Order) -> Brief:
     scoring = order.brief.get("scoring", plain(NO_MORE))
     if not isinstance(scoring, dict):
         odd.append("scoring")
+    augment = order.brief.get("augment", {})
+    if not isinstance(augment, dict):
+        odd.append("augment")
     best = order.brief.get("best")
     if best is not None and (type(best) is not int or not 0 <= best < order.cursor):
         odd.append("best")
@@ -207,6 +214,7 @@ def read_brief(order: Order) -> Brief:
         version=str(order.brief.get("version", "?")),
         peers=peers_in(order.brief),
         scoring=parse(Scoring, cast(Mapping[str, Plain], scoring), "scoring"),
+        augment=parse(Augment, cast(Mapping[str, Plain], augment), "augment"),
         best=cast("int | None", best),
         base=None if base is None else Digest(str(base)),
         children=tuple(map(RunId, cast("list[str]", children))),

@@ -12,6 +12,7 @@ from typing import Any
 
 from tideline.archive.digests import PATTERN
 from tideline.core.errors import ConfigRefused
+from tideline.core.rows import NO_AUGMENT, Augment
 from tideline.core.run import (
     EMPTY,
     MOST_THREADS,
@@ -163,6 +164,7 @@ class Experiment:
     preset: str | None = setting(None, doc="one of the method's presets; `config` overrides it")
     config: Mapping[str, Plain] = setting(EMPTY, doc="the method's settings, see `tideline contract NAME`")
     world: World = field(default_factory=World, metadata={"doc": "what all members agree on"})
+    augment: Augment = setting(NO_AUGMENT, doc="how images are changed at random where sites train on them")
     roster: Mapping[str, Role] = setting(EMPTY, doc="client name: role")
     select: tuple[Selector, ...] = setting((), doc="or: labels and role")
     data: Mapping[str, SiteSource] = setting(EMPTY, doc="simulations only: site name: role and data")

@@ -10,6 +10,7 @@ from tideline.core.algorithm import Unlike
 from tideline.core.handle import AnyHandle
 from tideline.core.phase import Table
 from tideline.core.privacy import Contract
+from tideline.core.rows import NO_AUGMENT, Augment
 from tideline.core.run import (
     EMPTY,
     NO_MORE,
@@ -72,6 +73,7 @@ class MethodFacts:
     claims: tuple[str, ...]
     weights: bool
     sample: bool
+    augments: bool
     digest: Digest
 
 
@@ -87,6 +89,7 @@ class DraftRequest:
     initial_weights: str = ""
     sampling: Sampling | None = None
     scoring: Scoring = NO_MORE
+    augment: Augment = NO_AUGMENT
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tideline.core.errors import PolicyRefused
 from tideline.core.privacy import contract_digest
+from tideline.core.rows import Augment, Flip
 from tideline.core.run import Digest, Scaling, plain_world
 from tideline.core.settings import Plain, nearest, plain
 from tideline.engine.model.brief import Brief
@@ -86,6 +87,7 @@ def intent_digest(brief: Brief) -> Digest:
             contract_digest(brief.contract),
             brief.intent.weights,
             brief.base,
+            *([plain(brief.augment)] if brief.augment.on else []),
         )
     )
 
@@ -93,6 +95,7 @@ def intent_digest(brief: Brief) -> Digest:
 def facts_of(brief: Brief) -> dict[str, Plain]:
     """A run as its owner's ledger has it: who asks for what, in which role, and the digests of all that is long."""
     rehearses = {"rehearses": brief.rehearses} if brief.rehearses else {}
+    augment = {"augment": plain(brief.augment)} if brief.augment.on else {}
     return {
         **brief.intent.plain(),
         "intent": intent_digest(brief),
@@ -101,7 +104,14 @@ def facts_of(brief: Brief) -> dict[str, Plain]:
         "role": brief.role.value,
         "contract": contract_digest(brief.contract),
         **rehearses,
+        **augment,
     }
+
+
+def in_words(augment: Augment) -> str:
+    """What of the settings is on."""
+    said = {name: value for name, value in plain(augment).items() if value not in (None, Flip.NONE.value)}
+    return ", ".join(f"{name}: {shown(value)}" for name, value in said.items())
 
 
 def shown(value: Plain) -> str:
@@ -119,5 +129,6 @@ def brief_in_words(brief: Brief) -> Sequence[str]:
         f"asked for by {who}; method {brief.method}; this site is a {brief.role.value}, one of {sites} sites",
         *weights,
         *([f"settings: {settings}"] if settings else []),
+        *([f"images are changed at random to train on: {in_words(brief.augment)}"] if brief.augment.on else []),
         *(clause.sentence() for clause in brief.contract),
     )

@@ -174,7 +174,9 @@ class Build:
             log.info("Decoded rows: %d of %d are written, %.0f s to go", self.done, self.source.count, left)
 
 
-def mender_of(source: Source, path: str, head: Head, digest: Callable[[int], bytes], digest_of: Callable[[bytes], bytes]) -> Callable[[int], NDArray[np.generic]]:
+def mender_of(
+    source: Source, path: str, head: Head, digest: Callable[[int], bytes], digest_of: Callable[[bytes], bytes]
+) -> Callable[[int], NDArray[np.generic]]:
     """What makes a row again. Raises DataRefused for one that is another by now."""
 
     def mend(row: int) -> NDArray[np.generic]:

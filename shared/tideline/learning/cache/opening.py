@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from tideline.core.errors import DataRefused
 from tideline.core.run import World
-from tideline.learning.cache.building import Build, Lost, Mixed, Source, fitted, mender_of, workers_here
+from tideline.learning.cache.building import Build, Lost, Mixed, Source, mender_of, workers_here
 from tideline.learning.cache.cached_rows import CachedRows, Mender, RowsFile, opened
 from tideline.learning.cache.folder import LOCK, PART, SUFFIX, Folder, locked
 from tideline.learning.cache.layout import DIGEST, VERSION, Head, digest_of
@@ -150,9 +150,7 @@ def source_of(survey: Survey, world: World) -> Source | None:
         return Source(len(survey), world.inputs, survey.reader(every), survey.pieces)
     if path.suffix != ".npz":
         return None
-    return Source(
-        len(survey), world.inputs, None, lambda: (Piece(start, x, transform) for start, x in arrays.streamed(path))
-    )
+    return Source(len(survey), world.inputs, None, lambda: (Piece(start, x, transform) for start, x in arrays.streamed(path)))
 
 
 def files_digest(survey: Survey) -> str:

@@ -12,6 +12,7 @@ from tideline.core.errors import MemoryLost
 from tideline.core.record import Nothing
 from tideline.core.run import RunId
 from tideline.core.step import AnyStep, Outcome, Site, Step, View, step
+from tideline.learning.loading.ahead import in_parts
 from tideline.learning.normalising import moments_of
 from tideline.learning.rehearsal.messages import (
     Agreed,
@@ -42,7 +43,7 @@ def prepare(config: Rehearsing, site: Site[Rehearsing]) -> Compared:
 @step()
 def shifts(order: Nothing, memory: Compared, site: Site[Rehearsing]) -> Outcome[Moments, Compared]:
     """Moments of training rows, of which no label is looked at."""
-    own = as_record(moments_of(site.data.x.parts(), width(site.world)))
+    own = as_record(moments_of(in_parts(site.data.x), width(site.world)))
     return Outcome(own, replace(memory, own=own))
 
 

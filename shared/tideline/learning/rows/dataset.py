@@ -6,7 +6,8 @@ are an image whose white is 255; other numbers are taken as they are. Images of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -41,6 +42,7 @@ class DatasetRows(Rows):
     dataset: Dataset
     sample: tuple[int, ...]
     name: str = NAME
+    lock: Lock = field(default_factory=Lock, repr=False)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -70,7 +72,8 @@ class DatasetRows(Rows):
     def given(self, row: int) -> tuple[object, object]:
         """What the dataset gives for a row: x, and its label or None. Raises DataRefused for what it cannot give."""
         try:
-            given = self.dataset[row]
+            with self.lock:  # nobody promised that several threads may ask it
+                given = self.dataset[row]
         except Exception as error:
             # Its words may hold data: they are for the owner only.
             what, said = f"reading it raised {type(error).__name__}", str(error)[:SAID]

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tideline.core.errors import DataRefused
 from tideline.core.rows import MemoryRows, Rows, TensorRows, check_whole
+from tideline.learning.loading.ahead import in_parts
 
 HELD = 1 << 30  # bytes of rows, or of their features, that are held in memory; of more, none are
 MORE_DISK = "Make room there, or name another folder with the variable TMPDIR; or keep fewer rows, or ask for smaller inputs"
@@ -87,7 +88,7 @@ def room(shape: Sequence[int], held: int = HELD) -> Filled:
 def poured(rows: Rows, held: int = HELD) -> Rows:
     """The same rows with nothing behind them but numbers: read once, into memory or, above `held` bytes, a scratch file."""
     into, done = room((len(rows), *rows.shape), held), 0
-    for part in rows.parts():
+    for part in in_parts(rows):
         into.tensor[done : done + len(part)] = part
         done += len(part)
     return into

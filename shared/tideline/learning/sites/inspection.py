@@ -13,6 +13,7 @@ from tideline.core.step import View
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.formats.inspection import ClassCount, DomainReport, FolderReport, Samples, as_data, inspect
 from tideline.learning.formats.transforms import times
+from tideline.learning.loading.ahead import in_parts
 from tideline.learning.sites.inferring import inferred
 from tideline.learning.sites.module import site_at
 from tideline.learning.sites.named import PREFIX
@@ -92,6 +93,6 @@ def counted(holdings: Holdings, world: World, role: Role) -> DomainReport:
 
 def content_of(several: Sequence[Rows], world: World) -> Samples:
     """The rows' shape, and the range of their values as networks see them."""
-    ends = [(float(part.min()), float(part.max())) for rows in several for part in rows.parts()]
+    ends = [(float(part.min()), float(part.max())) for rows in several for part in in_parts(rows)]
     low, high = min((low for low, _ in ends), default=None), max((high for _, high in ends), default=None)
     return Samples(shapes={times(world.inputs): sum(map(len, several))}, types={}, low=low, high=high, unreadable=())
