@@ -121,6 +121,7 @@ class Algorithm(Generic[C, S, M]):
     initial_weights   how it begins from weights that the user gives; None: a run with such weights is refused
     admins  whether its final state is for admins alone: it tells of single sites what their results do not
     result  what models a run ends in: of the run, of each site, both, or none. Every registered method says so
+    own_loop whether sites step networks in a loop of the method's own, which neither scales gradients nor adds up mini-batches
     around  what a run's world does to the whole plan (tideline.learning.in_world); no method says it
     """
 
@@ -146,6 +147,7 @@ class Algorithm(Generic[C, S, M]):
     initial_weights: InitialWeights[C, S] | None = None
     admins: bool = False
     result: Result[C, S, M] = ()
+    own_loop: bool = False
     around: Callable[[Plan[C, S]], Plan[C, S]] = lambda plan: plan
 
     @property

@@ -58,6 +58,16 @@ KINDS: Mapping[str, Kind] = {
         ("tries_left",),
         when="the process that runs steps ended in the middle of one",
     ),
+    "batch_halved": Kind(
+        Level.WARNING,
+        "had no room for a mini-batch, and trained on its halves; batch norm saw each half alone",
+        when="the memory of the device was too small for a mini-batch, and enough for half of it",
+    ),
+    "not_compiled": Kind(
+        Level.WARNING,
+        "could not compile its network, and runs it as it is",
+        when="`computing: {compile: true}`, and torch.compile failed",
+    ),
     "disk_low": Kind(
         Level.WARNING,
         "has {megabytes:.0f} MB left on the disk of its home",

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NewType
 from unicodedata import normalize
 
+from tideline.core.asked.computing import Computing
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import Plain, parse, plain, setting
 
@@ -411,6 +412,7 @@ class RunSpec:
     rehearses      of such a run: the labelled site that plays the target; none where no site plays
     by, experiment     who asked for it, and the digest of what was asked for
     shares         how much one site may count in a fold
+    computing      how its steps compute; None: as they always did, and sites tell nothing of it
     """
 
     id: RunId
@@ -436,3 +438,4 @@ class RunSpec:
     by: str = ""
     experiment: Digest = NO_DIGEST
     shares: Shares = field(default_factory=Shares)
+    computing: Computing | None = None

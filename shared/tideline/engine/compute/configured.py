@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, plan_of, resolve, rounds_of
+from tideline.core.asked.computing import Computing, Precision
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import AnyPhase, AnyPlan
 from tideline.core.privacy import Contract
 from tideline.core.recent import Recent
 from tideline.core.run import NO_MORE, NO_SCALING, Normalise, Scoring, Selection
-from tideline.core.settings import Plain, Settings
+from tideline.core.settings import Plain, Settings, plain
 from tideline.core.step import View
+from tideline.engine.ports.compute import SettingFacts
 from tideline.learning.in_world import in_world
 
 
@@ -73,8 +76,39 @@ def known(methods: Methods, method: str, config: str, scoring: Scoring, scaling:
     return Configured(algorithm, algorithm.configure(json.loads(config)), scoring)
 
 
+def check_computing(computing: Computing | None, algorithm: AnyAlgorithm) -> None:
+    """Raises ConfigRefused for scaled gradients and added mini-batches where a method steps in a loop of its own."""
+    if computing is None or not algorithm.own_loop:
+        return
+    own = f"{algorithm.name} trains in a loop of its own, which"
+    if computing.precision is Precision.FLOAT16:
+        what = f"computing.precision is float16, and {own} does not scale the gradients that float16 needs scaled"
+        raise ConfigRefused(what, "Use precision: bfloat16, which needs no scaling", path="computing.precision")
+    if computing.accumulate > 1:
+        what = f"computing.accumulate is {computing.accumulate}, and {own} steps after each mini-batch"
+        raise ConfigRefused(what, "Leave accumulate out, and set config.batch", path="computing.accumulate")
+
+
 def check_selection(method: Configured) -> None:
     """Raises ConfigRefused for a selection by a method whose scorings tell no score to select by."""
     if method.scoring.selection is not Selection.NONE and all(phase.report is None for phase in method.plan):
         what = f"{method.algorithm.name} scores in a way of its own, and tells no score to select a round by"
         raise ConfigRefused(what, "Leave selection out", path="selection")
+
+
+def settings_of(config: type[Settings]) -> tuple[SettingFacts, ...]:
+    return tuple(described(f) for f in dataclasses.fields(config))
+
+
+def described(setting: dataclasses.Field[Settings]) -> SettingFacts:
+    default = setting.default if setting.default_factory is dataclasses.MISSING else setting.default_factory()
+    meta, choices = setting.metadata, setting.metadata.get("choices")
+    return SettingFacts(
+        name=setting.name,
+        type=str(setting.type),
+        default=plain(default),
+        low=meta.get("low"),
+        high=meta.get("high"),
+        choices=None if choices is None else tuple(choices),
+        doc=meta.get("doc", ""),
+    )

@@ -17,6 +17,7 @@ from tideline.archive.reader import decode, decode_order
 from tideline.archive.readings import Checked
 from tideline.archive.writer import Memo, Message, encode
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve
+from tideline.core.asked.computing import Computing
 from tideline.core.errors import (
     ConfigRefused,
     Diverged,
@@ -49,7 +50,7 @@ from tideline.core.run import (
 )
 from tideline.core.settings import Settings, plain
 from tideline.engine.compute.cohort import check_sampling, drawn, least_of, notes_of
-from tideline.engine.compute.configured import Configured, check_selection, configured, scores
+from tideline.engine.compute.configured import Configured, check_computing, check_selection, configured, scores, settings_of
 from tideline.engine.compute.initial_weights import check_start, read_base, to_begin_from
 from tideline.engine.compute.shares import agree, shared_out
 from tideline.engine.model.experiment import base_files
@@ -60,6 +61,7 @@ from tideline.engine.ports import compute
 from tideline.learning.around.class_shares import check_prior
 from tideline.learning.in_world import in_world, normalised_world
 from tideline.nets import DRAWING, played, registry, settled
+from tideline.nets.computing import CPU, computing_at
 from tideline.nets.fingerprint import print_of
 
 
@@ -78,6 +80,7 @@ class Game:
     sampling: Sampling | None = None
     base: Files = ()
     shares: Shares = Shares()
+    computing: Computing | None = None
 
     @property
     def algorithm(self) -> AnyAlgorithm:
@@ -185,7 +188,9 @@ def later(orders: Each[Record], seed: int, half: str, threads: int) -> Callable[
 
 
 def fold(game: Game, phase: AnyPhase, state: Record, cursor: int, replies: Replies[Record]) -> Folded[Record]:
-    with reproducible(seed_for(game.seed, Purpose.FOLD, cursor), game.threads) as rng, named(f"fold of {phase.name}"):
+    seed = seed_for(game.seed, Purpose.FOLD, cursor)
+    # A network that the coordinator trains computes as those at sites do.
+    with reproducible(seed, game.threads) as rng, computing_at(game.computing, CPU), named(f"fold of {phase.name}"):
         return checked_report(
             folded(phase.fold(state, replies, turn(game, cursor, rng))), phase.name, [m.id for m in game.roster]
         )
@@ -282,6 +287,7 @@ class InlineCompute:
         settings = algorithm.configure(asked.config, asked.preset)
         whole = normalised_world(algorithm, settings, whole, asked.roster, bool(asked.initial_weights))
         check_prior(asked.scoring, asked.roster)
+        check_computing(asked.computing, algorithm)
         algorithm = in_world(algorithm, whole.scaling, asked.scoring.prior)
         roster, takes, world = asked.roster, algorithm.initial_weights is not None, self.seen(whole, asked.initial_weights)
         if not whole.frozen:
@@ -362,6 +368,7 @@ class InlineCompute:
             sampling=spec.sampling,
             base=base_files(spec),
             shares=spec.shares,
+            computing=spec.computing,
         )
 
     def seen(self, world: World, file: str) -> World:
@@ -471,24 +478,6 @@ def facts_of(method: Configured) -> tuple[PhaseFact, ...]:
     rounds = zip(method.plan, method.rounds, strict=True)
     return tuple(
         PhaseFact(phase=p.name, step=p.step.name if p.step else "", round=r, floor=p.floor, needs=p.needs) for p, r in rounds
-    )
-
-
-def settings_of(config: type[Settings]) -> tuple[compute.SettingFacts, ...]:
-    return tuple(described(f) for f in dataclasses.fields(config))
-
-
-def described(setting: dataclasses.Field[Settings]) -> compute.SettingFacts:
-    default = setting.default if setting.default_factory is dataclasses.MISSING else setting.default_factory()
-    meta, choices = setting.metadata, setting.metadata.get("choices")
-    return compute.SettingFacts(
-        name=setting.name,
-        type=str(setting.type),
-        default=plain(default),
-        low=meta.get("low"),
-        high=meta.get("high"),
-        choices=None if choices is None else tuple(choices),
-        doc=meta.get("doc", ""),
     )
 
 

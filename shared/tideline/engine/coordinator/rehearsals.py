@@ -233,6 +233,7 @@ def request_of(experiment: Experiment, roster: Roles, scoring: Scoring | None = 
         initial_weights=experiment.weights,
         sampling=experiment.sampling,
         scoring=scoring or experiment.scoring,
+        computing=experiment.computing,
     )
 
 

@@ -296,6 +296,7 @@ def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
         network=made.network,
         scoring=experiment.scoring,
         shares=experiment.shares,
+        computing=experiment.computing,
     )
 
 

@@ -86,6 +86,7 @@ def intent_digest(brief: Brief) -> Digest:
             contract_digest(brief.contract),
             brief.weights,
             brief.base,
+            *(() if brief.computing is None else (plain(brief.computing),)),
         )
     )
 
@@ -95,6 +96,7 @@ def facts_of(brief: Brief) -> dict[str, Plain]:
     weights = {"weights": brief.weights} if brief.weights else {}
     parent = {"parent": brief.parent} if brief.parent else {}
     rehearses = {"rehearses": brief.rehearses} if brief.rehearses else {}
+    computing = {} if brief.computing is None else {"computing": plain(brief.computing)}
     return {
         "by": brief.asked_by,
         "experiment": brief.experiment,
@@ -107,6 +109,7 @@ def facts_of(brief: Brief) -> dict[str, Plain]:
         **weights,
         **parent,
         **rehearses,
+        **computing,
     }
 
 
