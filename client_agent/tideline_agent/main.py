@@ -16,6 +16,7 @@ import structlog
 
 from tideline import __version__
 from tideline.core.algorithm import REGISTRY
+from tideline.core.asked.computing import GPU_MEMORY
 from tideline.core.errors import FederationError, IdentityRefused, TooMany, Unreachable
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.core.tokens import read_token
@@ -98,7 +99,8 @@ def run_agent(settings: AgentSettings) -> None:
         validity = Validity(endpoints, stop, lambda: link.ahead)
         witness = Witness(notes.put, settings.folder, warned=validity.notes)
         command = (vault.folder, settings.data, settings.methods, settings.device)
-        pool = TrainerPool(*command, settings.trainer_idle, died=witness.died, networks=settings.networks)
+        lent = {GPU_MEMORY: repr(settings.memory_share)}
+        pool = TrainerPool(*command, settings.trainer_idle, died=witness.died, networks=settings.networks, environment=lent)
         own = settings.networks or settings.methods != REGISTRY or place_in(settings.data)
         if own:  # what is wrong with the owner's code is said here, not at the first run
             checked(pool)

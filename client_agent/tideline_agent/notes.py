@@ -33,6 +33,7 @@ Send = Callable[[Sequence[Entry]], None]
 MOST_WAITING, BATCH = 100, 31  # notes that wait; notes of one call, beside one that says how many were left out
 PAUSE_SECONDS, AWAY_SECONDS = 0.5, 2.0  # between two calls; after one that nobody answered
 LOW_DISK_BYTES = 1_000_000_000
+OTHERWISE = ("batch_halved", "not_compiled")  # what a step did otherwise than it was asked (Done.events)
 
 
 class NoteQueue:
@@ -132,6 +133,8 @@ class Witness:
             self._began.pop(order.run, None)
         elif what == "cut":
             self._note(order.id, "upload_cut")
+        elif what in OTHERWISE:
+            self._note(order.id, what)
         elif what == "failed" and error is not None:
             self._note(order.id, *self._failure(order, error))
             self._began.pop(order.run, None)

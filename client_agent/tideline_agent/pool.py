@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from tideline.core.errors import Cancelled, StepFailed
-from tideline.core.run import RunId
+from tideline.core.run import EMPTY, RunId
 from tideline.core.settings import plain
 from tideline.engine.ports.site import Done, Job
 from tideline.engine.process.environment import DATABASE, without_secrets
@@ -59,11 +59,13 @@ class TrainerPool:
         patience: float = PATIENCE_SECONDS,
         died: Callable[[RunId, int], None] = lambda run, tries_left: None,
         networks: tuple[str, ...] = (),
+        environment: Mapping[str, str] = EMPTY,
     ) -> None:
+        """environment: what its processes are told beside what this one knows."""
         self._died, self._idle, self._patience = died, idle, patience
         self._command = [sys.executable, "-m", "tideline_agent.trainer", str(vault), str(data), methods, device, *networks]
         # A function of the owner may open the site's own database: then it needs to know where that is.
-        self._environment = without_secrets(os.environ, *(DATABASE if place_in(data) is None else ()))
+        self._environment = {**without_secrets(os.environ, *(DATABASE if place_in(data) is None else ())), **environment}
         self._trainers: list[Trainer] = []
         self._freed = threading.Condition()
         self._closed = False

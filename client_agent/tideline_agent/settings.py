@@ -33,6 +33,9 @@ class AgentSettings:
     home: Path | None = setting(None, doc="Folder of the agent's keys and memory. [default: ~/.tideline/agents/NAME]")
     policy: Path | None = setting(None, doc="File (TOML) that says which runs may run here, and what may leave.")
     device: str = setting("auto", doc="Where steps compute: auto, cpu, cuda, ...")
+    gpu_memory: float | None = setting(
+        None, low=0.001, high=1.0, doc="Share of the GPU's memory for each process that trains. [default: 1 / parallel]"
+    )
     methods: str = setting(REGISTRY, doc="Methods beside the built-in ones, MODULE:TUPLE.")
     networks: tuple[str, ...] = setting((), doc="Networks beside the built-in ones, MODULE:NAME. Repeatable.")
     ca: Path | None = setting(None, doc="CA certificate (PEM) that signed the coordinator's. [default: the token's]")
@@ -50,6 +53,11 @@ class AgentSettings:
     def addresses(self) -> tuple[str, ...]:
         """Where the coordinators are, as far as the owner says so."""
         return tuple(dict.fromkeys(each.strip() for each in self.coordinator.split(","))) if self.coordinator else ()
+
+    @property
+    def memory_share(self) -> float:
+        """Of a GPU's memory, for each trainer process."""
+        return 1 / self.parallel if self.gpu_memory is None else self.gpu_memory
 
     @property
     def folder(self) -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 from tideline.core.settings import setting
 
 MOST_ACCUMULATED = 1024  # mini-batches
+GPU_MEMORY = "TIDELINE_GPU_MEMORY"  # in the environment of processes that train: the share of a GPU's memory that each may take
 
 
 class Precision(StrEnum):
@@ -53,7 +54,7 @@ class Computing:
 
     @classmethod
     def unfolded(cls, given: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-        """YAML reads `yes` and `no` as true and false."""
+        """`deterministic` may be true or false, too."""
         said = given.get("deterministic")
         return {**given, "deterministic": "yes" if said else "no"} if isinstance(said, bool) else given
 

@@ -8,11 +8,11 @@ from functools import lru_cache
 import torch
 from torch import nn
 
+from tideline.core.asked.computing import GPU_MEMORY
 from tideline.core.errors import ConfigRefused, DeviceMissing
 from tideline.nets.computing import CPU, CUDA
 
 AUTO, MPS = "auto", "mps"
-SHARE = "TIDELINE_GPU_MEMORY"  # for trainer processes: the share of a GPU's memory that each may take
 CLOSE = 1e-3
 
 
@@ -69,6 +69,6 @@ def share_in(environment: str | None) -> float:
 
 def limit_memory(device: str) -> None:
     """Hold this process to its share of a GPU's memory; more is an OutOfMemoryError here, and none of others' steps fail."""
-    share = share_in(os.environ.get(SHARE))
+    share = share_in(os.environ.get(GPU_MEMORY))
     if share < 1 and torch.device(device).type == CUDA and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(share, torch.device(device))
