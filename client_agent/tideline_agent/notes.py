@@ -22,7 +22,7 @@ from tideline.core.errors import (
     RosterRefused,
     Unreachable,
 )
-from tideline.core.notes import DEVICE, ERROR, Note
+from tideline.core.notes import DEVICE, ERROR, OTHERWISE, Note
 from tideline.core.run import EMPTY, OrderId, RunId
 from tideline.engine.model.orders import Order
 from tideline_agent.link import NotSpoken
@@ -33,7 +33,6 @@ Send = Callable[[Sequence[Entry]], None]
 MOST_WAITING, BATCH = 100, 31  # notes that wait; notes of one call, beside one that says how many were left out
 PAUSE_SECONDS, AWAY_SECONDS = 0.5, 2.0  # between two calls; after one that nobody answered
 LOW_DISK_BYTES = 1_000_000_000
-OTHERWISE = ("batch_halved", "not_compiled")  # what a step did otherwise than it was asked (Done.events)
 
 
 class NoteQueue:

@@ -163,6 +163,37 @@ def test_a_network_of_the_owners_own() -> None:
         assert nets.build(World(inputs=(1, 8, 8), classes=3, model="flat"))(images()).dtype == torch.float32
 
 
+class Viewed(nn.Module):
+    """A network that flattens by `view`, which wants numbers in the order of their dims."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(2, 4, 3), nn.Linear(4 * 36, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made: Tensor = self.fc(torch.relu(self.conv(x)).view(len(x), -1))
+        return made
+
+
+def test_images_lie_with_their_channels_last_where_that_is_faster() -> None:
+    """In 16 bits on a CPU, and on CUDA; in float32 on a CPU as they lay. A layer that wants them otherwise gets them so."""
+    x = torch.randn(5, 2, 8, 8)
+    with computing_at(HALF, "cpu") as now:
+        net = arranging.arranged(Viewed())
+        assert now.channels_last and net.conv.weight.is_contiguous(memory_format=torch.channels_last)
+        for _ in range(2):
+            net(x).sum().backward()
+        assert net.conv.weight.is_contiguous() and net.conv.weight.grad is not None
+        other = nets.build(World(inputs=(2, 8, 8), classes=3))
+        other(x)
+        assert all(w.is_contiguous() for w in nets.weights_of(other).values())
+        assert not all(p.is_contiguous() for p in other.parameters())
+    with computing_at(None, "cpu") as now:
+        assert not now.channels_last
+    with computing_at(None, "cuda:0") as now:
+        assert now.channels_last
+
+
 def test_deterministic_kernels_within_the_block_alone() -> None:
     """And the one variable that a GPU's matrices need."""
     with computing_at(Computing(deterministic=Deterministic.YES), "cpu") as now:

@@ -38,6 +38,7 @@ class SiteResult(TypedDict):
     metrics: NotRequired[dict[str, float]]
     failures: list[Failure]
     declined: NotRequired[str | None]
+    computing: NotRequired[dict[str, Plain] | None]
 
 
 class TableData(TypedDict):
@@ -165,6 +166,7 @@ class RunResult(TypedDict):
     weights: NotRequired[str | None]
     sample: NotRequired[dict[str, Plain] | None]
     prior: NotRequired[str]
+    computing: NotRequired[dict[str, Plain] | None]
     rounds: int | None
     notes: NotRequired[list[str]]
     status: str

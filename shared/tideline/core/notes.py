@@ -18,6 +18,7 @@ LARGEST = 1e15
 ERROR = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")  # the name of an error's class
 DEVICE = re.compile(r"[a-z]{1,16}(:[0-9]{1,3})?")
 WHY = {"error": ERROR}
+OTHERWISE = ("batch_halved", "not_compiled")  # what a step did otherwise than it was asked
 
 
 class Level(StrEnum):

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 import torch
 
 from tideline.core.asked.computing import Computed, Computing, Deterministic, Precision
+from tideline.core.notes import OTHERWISE
 
 DTYPES = {Precision.BFLOAT16: torch.bfloat16, Precision.FLOAT16: torch.float16}
-HALVED, NOT_COMPILED = "batch_halved", "not_compiled"  # what a step did otherwise than it was asked (core.notes)
+HALVED, NOT_COMPILED = OTHERWISE
 CPU, CUDA = "cpu", "cuda"
 CUBLAS, WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"  # without it matrices are multiplied in any order
 
@@ -39,8 +40,10 @@ class Here:
 
     @property
     def channels_last(self) -> bool:
-        """Whether images lie channel by channel within a pixel: convolutions of GPUs are faster so."""
-        return self.device == CUDA
+        """Whether images lie channel by channel within a pixel: convolutions of GPUs are faster so, and of CPUs in 16 bits. In
+        float32 CPUs gain by it or lose, and it would change last digits.
+        """
+        return self.device == CUDA or (self.device == CPU and self.precision is not Precision.FLOAT32)
 
     @property
     def plain(self) -> bool:

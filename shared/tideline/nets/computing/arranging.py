@@ -23,6 +23,9 @@ DEEP = 2  # levels below the network: features and classifier, and what these ar
 INSIDE: ContextVar[bool] = ContextVar("INSIDE", default=False)
 Run = Callable[..., Any]
 UNCOMPILED: set[Run] = set()  # forwards that could not be compiled in this process
+IMAGES = 4  # dims: of images, and of kernels
+FIRST = "_channels_first"  # the mark of a module whose layers want its images so
+VIEW = "view size is not compatible"  # torch's words where a layer needs numbers that lie in the order of their dims
 
 
 def arranged(net: nn.Module) -> nn.Module:
@@ -31,13 +34,18 @@ def arranged(net: nn.Module) -> nn.Module:
     if now.plain:
         return net
     if now.channels_last:
-        for parameter in net.parameters():
-            if parameter.dim() == 4:
-                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+        lay(net, torch.channels_last)
     for module in boundaries(net, DEEP):
         if "forward" not in vars(module):
             vars(module)["forward"] = MethodType(run_as_asked, module)
     return net
+
+
+def lay(net: nn.Module, order: torch.memory_format) -> None:
+    """Have kernels lie in such an order in memory; what they are stays the same."""
+    for parameter in net.parameters():
+        if parameter.dim() == IMAGES:
+            parameter.data = parameter.data.contiguous(memory_format=order)
 
 
 def boundaries(net: nn.Module, deep: int) -> Iterator[nn.Module]:
@@ -52,20 +60,32 @@ def run_as_asked(module: nn.Module, *given: Any, **named: Any) -> Any:
     run, now = type(module).forward, here()
     if torch.compiler.is_compiling() or now.plain or INSIDE.get():
         return run(module, *given, **named)
-    if now.channels_last:
-        given = tuple(images_last(x) for x in given)
     inside = INSIDE.set(True)
     try:
         with now.autocast():
-            made = tried(now, run, module, *given, **named) if now.asked.compile else run(module, *given, **named)
+            made = ordered(now, run, module, *given, **named)
     finally:
         INSIDE.reset(inside)
     return as_float32(made)
 
 
+def ordered(now: Here, run: Run, module: nn.Module, *given: Any, **named: Any) -> Any:
+    """A forward of images whose channels lie last, where that is faster; where its layers want them first, of images so."""
+    if not now.channels_last or FIRST in vars(module):
+        return tried(now, run, module, *given, **named)
+    try:
+        return tried(now, run, module, *map(images_last, given), **named)
+    except RuntimeError as cause:
+        if VIEW not in str(cause):
+            raise
+    vars(module)[FIRST] = True
+    lay(module, torch.contiguous_format)
+    return tried(now, run, module, *given, **named)
+
+
 def images_last(x: Any) -> Any:
     """Images, their channels last; all else as it is."""
-    return x.contiguous(memory_format=torch.channels_last) if isinstance(x, Tensor) and x.dim() == 4 else x
+    return x.contiguous(memory_format=torch.channels_last) if isinstance(x, Tensor) and x.dim() == IMAGES else x
 
 
 def as_float32(made: Any) -> Any:
@@ -78,7 +98,9 @@ def as_float32(made: Any) -> Any:
 
 
 def tried(now: Here, run: Run, module: nn.Module, *given: Any, **named: Any) -> Any:
-    """A compiled forward; where it cannot be compiled or run, the forward as it is, in this process from then on."""
+    """The forward, compiled if that is asked; where it cannot be, the forward as it is, in this process from then on."""
+    if not now.asked.compile:
+        return run(module, *given, **named)
     if run not in UNCOMPILED:
         try:
             return compiled(run)(module, *given, **named)
