@@ -306,7 +306,7 @@ def code(patient: Patient) -> Iterator[Finding]:
 
 def device(patient: Patient) -> Iterator[Finding]:
     """Steps can compute where the owner wants them to."""
-    from tideline_agent.trainer import chosen, present
+    from tideline.nets.computing.devices import chosen, present
 
     asked = patient.settings.device
     where = chosen(asked)

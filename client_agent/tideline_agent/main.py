@@ -16,6 +16,7 @@ import structlog
 
 from tideline import __version__
 from tideline.core.algorithm import REGISTRY
+from tideline.core.asked.computing import GPU_MEMORY
 from tideline.core.errors import FederationError, IdentityRefused, TooMany, Unreachable
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.core.tokens import read_token
@@ -108,6 +109,7 @@ def run_agent(settings: AgentSettings) -> None:
             rows_cache=settings.rows_cache,
             uncached=witness.uncached,
             workers=settings.workers,
+            environment={GPU_MEMORY: repr(settings.memory_share)},
         )
         own = settings.networks or settings.methods != REGISTRY or place_in(settings.data)
         if own:  # what is wrong with the owner's code is said here, not at the first run

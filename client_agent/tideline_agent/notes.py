@@ -22,7 +22,7 @@ from tideline.core.errors import (
     RosterRefused,
     Unreachable,
 )
-from tideline.core.notes import DEVICE, ERROR, Note
+from tideline.core.notes import DEVICE, ERROR, OTHERWISE, Note
 from tideline.core.run import EMPTY, OrderId, RunId
 from tideline.engine.model.orders import Order
 from tideline_agent.link import NotSpoken
@@ -132,6 +132,8 @@ class Witness:
             self._began.pop(order.run, None)
         elif what == "cut":
             self._note(order.id, "upload_cut")
+        elif what in OTHERWISE:
+            self._note(order.id, what)
         elif what == "failed" and error is not None:
             self._note(order.id, *self._failure(order, error))
             self._began.pop(order.run, None)

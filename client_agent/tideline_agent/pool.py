@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from tideline.core.errors import Cancelled, StepFailed
-from tideline.core.run import RunId
+from tideline.core.run import EMPTY, RunId
 from tideline.core.settings import plain
 from tideline.engine.ports.site import Done, Job
 from tideline.engine.process.environment import DATABASE, without_secrets
@@ -75,14 +75,18 @@ class TrainerPool:
         rows_cache: str = HALF,
         uncached: Callable[[RunId, int], None] = lambda run, rows: None,
         workers: int | None = None,
+        environment: Mapping[str, str] = EMPTY,
     ) -> None:
-        """uncached: told of rows that found no room in the cache, whose size is `rows_cache`. workers: threads that read ahead."""
+        """uncached: told of rows that found no room in the cache, whose size is `rows_cache`. workers: threads that read ahead.
+
+        environment: what its processes are told beside what this one knows.
+        """
         self._died, self._idle, self._patience, self._uncached = died, idle, patience, uncached
         program = [sys.executable, "-m", "tideline_agent.trainer"]
         ahead = AUTO if workers is None else str(workers)
         self._command = [*program, str(vault), str(data), methods, device, rows_cache, ahead, *networks]
         # A function of the owner may open the site's own database: then it needs to know where that is.
-        self._environment = without_secrets(os.environ, *(DATABASE if place_in(data) is None else ()))
+        self._environment = {**without_secrets(os.environ, *(DATABASE if place_in(data) is None else ())), **environment}
         self._trainers: list[Trainer] = []
         self._open: dict[RunId, float] = {}
         self._freed = threading.Condition()

@@ -38,6 +38,9 @@ class AgentSettings:
     workers: int | None = setting(
         None, low=0, high=MOST, doc="Threads that read rows ahead of a step; 0: none. [default: as many as cores, at most 8]"
     )
+    gpu_memory: float | None = setting(
+        None, low=0.001, high=1.0, doc="Share of the GPU's memory for each process that trains. [default: 1 / parallel]"
+    )
     methods: str = setting(REGISTRY, doc="Methods beside the built-in ones, MODULE:TUPLE.")
     networks: tuple[str, ...] = setting((), doc="Networks beside the built-in ones, MODULE:NAME. Repeatable.")
     ca: Path | None = setting(None, doc="CA certificate (PEM) that signed the coordinator's. [default: the token's]")
@@ -59,6 +62,11 @@ class AgentSettings:
     def addresses(self) -> tuple[str, ...]:
         """Where the coordinators are, as far as the owner says so."""
         return tuple(dict.fromkeys(each.strip() for each in self.coordinator.split(","))) if self.coordinator else ()
+
+    @property
+    def memory_share(self) -> float:
+        """Of a GPU's memory, for each trainer process."""
+        return 1 / self.parallel if self.gpu_memory is None else self.gpu_memory
 
     @property
     def folder(self) -> Path:

@@ -17,7 +17,6 @@ from functools import lru_cache
 from pathlib import Path
 
 from tideline.core.algorithm import Methods, load_methods
-from tideline.core.errors import DeviceMissing
 from tideline.core.run import Role, World
 from tideline.core.settings import Plain, plain
 from tideline.core.step import no_tick
@@ -30,6 +29,7 @@ from tideline.learning.formats.folder import read_folder
 from tideline.learning.sites.module import function_at, read_python
 from tideline.learning.sites.named import files_of_module, place_in
 from tideline.nets import registry
+from tideline.nets.computing.devices import chosen, limit_memory, present
 from tideline_agent.home.features import FEATURES
 from tideline_agent.pool import AUTO, CHECK
 from tideline_agent.vault import FolderVault
@@ -98,6 +98,7 @@ def main() -> None:
             return {"methods": len(loaded())}
         present(where)
         follower.tick = tick
+        limit_memory(where)
         return plain(step_runner(files_of(data)).run(job_in(payload), tick))
 
     serve(handle)
@@ -138,26 +139,6 @@ def entries_of(folder: str, above: str, depth: int) -> Iterator[tuple[str, int, 
             yield name, seen.st_size, seen.st_mtime_ns
             if depth and stat.S_ISDIR(seen.st_mode) and not entry.name.startswith("."):
                 yield from entries_of(entry.path, f"{name}/", depth - 1)
-
-
-def chosen(device: str) -> str:
-    """`auto` takes a GPU where there is one."""
-    import torch
-
-    if device != "auto":
-        return device
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def present(device: str) -> None:
-    """Raises DeviceMissing for a GPU that is not there, and for a word that names no device."""
-    import torch
-
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        what = f"--device {device}: there is no such device on this machine that torch can use"
-        raise DeviceMissing(what, "See the driver and the build of torch, or use --device cpu", device=device) from None
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ def test_a_cell_on_a_node_with_other_data(place: Path) -> None:
     [
         (("--address", "auto"), "address is auto, which the pool inline has no use for"),
         (("--gpus", 0.5), "gpus is 0.5, which the pool inline has no use for"),
-        ((*RAY, "--gpus", 0.5), "gpus is 0.5, and the device is cpu"),
+        ((*RAY, "--gpus", 0.5, "--device", "cpu"), "gpus is 0.5, and the device is cpu"),
         ((*RAY, "--device", "cuda"), "gpus is 0, and the device is cuda"),
         ((*RAY, "--address", "head"), "no address of a Ray cluster"),
         ((*RAY, "--jobs", 0), "jobs is 0"),

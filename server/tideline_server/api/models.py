@@ -86,6 +86,7 @@ class RunResult(BaseModel):
     sample: Facts | None = Field(description="which part of the sites was asked each round; null: all that the method names")
     prior: str = Field(description="at which shares of the classes targets predict: source or em")
     augment: Facts | None = Field(None, description="how images were changed at random to train on; null: not at all")
+    computing: Facts | None = Field(None, description="how its steps compute; null: the experiment does not say")
     rounds: int | None
     notes: list[str] = Field(description="what it does otherwise than asked, and whom rounds closed without for want of trust")
     status: str
@@ -97,7 +98,7 @@ class RunResult(BaseModel):
     fingerprint: str = Field(description="what equal bytes depend on: torch, processor, threads")
     reference: str | None
     reference_status: str | None
-    clients: list[Facts] = Field(description="per site: role, samples, accuracy, source_only, bytes, failures")
+    clients: list[Facts] = Field(description="per site: role, samples, accuracy, source_only, bytes, failures, computing")
     scores: dict[str, dict[str, dict[str, float]]] = Field(
         default_factory=dict, description="by site and score: value, low, high, rows"
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tideline.cli.options import (
+    AUTO,
     REGISTRY,
     Connect,
     Device,
@@ -37,7 +38,7 @@ def adapt(
         Path | None, typer.Option(metavar="DIR", help="Of a simulation: write the results and the chosen model here.")
     ] = None,
     policy: SitePolicyFile = None,
-    device: Device = "cpu",
+    device: Device = AUTO,
     methods: Methods = REGISTRY,
     networks: Networks = None,
     as_json: Json = False,

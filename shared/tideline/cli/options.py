@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Options = Mapping[str, Any]  # values as typer converts them, by the names of a command's parameters
 Connect = Callable[[], "Client"]
+AUTO = "auto"
 LEAST, MOST = 2, 64  # agents of a demonstration: one to learn from, one to learn for
 SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -41,7 +42,7 @@ Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, such as config.rounds=5. Repeatable.")
 ]
 SitePolicyFile = Annotated[Path | None, typer.Option("--policy", metavar="FILE", help="What may leave the sites (TOML).")]
-Device = Annotated[str, typer.Option(help="Where steps compute: cpu, cuda, ...")]
+Device = Annotated[str, typer.Option(help="Where steps compute: cpu, cuda, ... auto is a GPU if there is one.")]
 Address = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Of a Ray cluster: HOST:PORT, ray://HOST:PORT, auto. [default: a Ray of this machine]"),
@@ -71,6 +72,17 @@ LogJson = Annotated[bool, typer.Option("--log-json", envvar="TIDELINE_LOG_JSON",
 LogLevel = Annotated[
     str, typer.Option("--log-level", envvar="TIDELINE_LOG_LEVEL", help="Lowest level to log: debug, info, warning, error.")
 ]
+
+
+def device_of(device: str, on_ray: bool, gpus: float) -> str:
+    """Where steps compute. auto: a GPU if there is one; on Ray, whose workers may be elsewhere, if tasks get a share of one."""
+    if device != AUTO:
+        return device
+    if on_ray:
+        return "cuda" if gpus else "cpu"
+    from tideline.nets.computing.devices import chosen
+
+    return chosen(device)
 
 
 def use_networks(places: Sequence[str] | None) -> None:

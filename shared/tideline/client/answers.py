@@ -38,6 +38,7 @@ class SiteResult(TypedDict):
     metrics: NotRequired[dict[str, float]]
     failures: list[Failure]
     declined: NotRequired[str | None]
+    computing: NotRequired[dict[str, Plain] | None]
 
 
 class TableData(TypedDict):
@@ -166,6 +167,7 @@ class RunResult(TypedDict):
     sample: NotRequired[dict[str, Plain] | None]
     prior: NotRequired[str]
     augment: NotRequired[dict[str, Plain] | None]
+    computing: NotRequired[dict[str, Plain] | None]
     rounds: int | None
     notes: NotRequired[list[str]]
     status: str

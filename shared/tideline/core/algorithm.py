@@ -122,6 +122,7 @@ class Algorithm(Generic[C, S, M]):
     admins  whether its final state is for admins alone: it tells of single sites what their results do not
     augments    whether its sites train on rows, so that a run may have images changed at random
     result  what models a run ends in: of the run, of each site, both, or none. Every registered method says so
+    own_loop whether sites step networks in a loop of the method's own, which neither scales gradients nor adds up mini-batches
     around  what a run's world does to the whole plan (tideline.learning.in_world); no method says it
     """
 
@@ -148,6 +149,7 @@ class Algorithm(Generic[C, S, M]):
     admins: bool = False
     augments: bool = True
     result: Result[C, S, M] = ()
+    own_loop: bool = False
     around: Callable[[Plan[C, S]], Plan[C, S]] = lambda plan: plan
 
     @property

@@ -18,6 +18,7 @@ LARGEST = 1e15
 ERROR = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")  # the name of an error's class
 DEVICE = re.compile(r"[a-z]{1,16}(:[0-9]{1,3})?")
 WHY = {"error": ERROR}
+OTHERWISE = ("batch_halved", "not_compiled")  # what a step did otherwise than it was asked
 
 
 class Level(StrEnum):
@@ -57,6 +58,16 @@ KINDS: Mapping[str, Kind] = {
         "lost the process that trains, mostly for want of memory; tries left: {tries_left:.0f}",
         ("tries_left",),
         when="the process that runs steps ended in the middle of one",
+    ),
+    "batch_halved": Kind(
+        Level.WARNING,
+        "had no room for a mini-batch, and trained on its halves; batch norm saw each half alone",
+        when="the memory of the device was too small for a mini-batch, and enough for half of it",
+    ),
+    "not_compiled": Kind(
+        Level.WARNING,
+        "could not compile its network, and runs it as it is",
+        when="`computing: {compile: true}`, and torch.compile failed",
     ),
     "disk_low": Kind(
         Level.WARNING,

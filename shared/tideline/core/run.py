@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NewType
 from unicodedata import normalize
 
+from tideline.core.asked.computing import Computing
 from tideline.core.errors import ConfigRefused
 from tideline.core.rows import NO_AUGMENT, Augment
 from tideline.core.settings import Plain, parse, plain, setting
@@ -427,6 +428,7 @@ class RunSpec:
     by, experiment     who asked for it, and the digest of what was asked for
     shares         how much one site may count in a fold
     augment        how images are changed at random where sites train on them
+    computing      how its steps compute; None: as they always did, and sites tell nothing of it
     """
 
     id: RunId
@@ -453,3 +455,4 @@ class RunSpec:
     experiment: Digest = NO_DIGEST
     shares: Shares = field(default_factory=Shares)
     augment: Augment = NO_AUGMENT
+    computing: Computing | None = None

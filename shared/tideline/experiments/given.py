@@ -22,6 +22,7 @@ from tideline.experiments.simulation import HERE, all_models, check_best_names, 
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.model_file import Model
 from tideline.learning.sites.site import Site, holdings_of
+from tideline.nets.computing.devices import AUTO, chosen
 
 
 @dataclass
@@ -73,7 +74,7 @@ def simulate_given(
     with tempfile.TemporaryDirectory(prefix="tideline-") as scratch:
         own = {name: SimSite(each) for name, each in given.items()}
         home = home_in(None, Path(scratch), {}, HERE, placed)
-        with contextlib.closing(Federation(methods=methods, sites=own, home=home)) as federation:
+        with contextlib.closing(Federation(methods=methods, sites=own, home=home, device=chosen(AUTO))) as federation:
             result = play(federation, placed, {}, out, methods, quiet=not progress)
             if result["status"] == Status.COMPLETED:
                 models |= dict(all_models(federation, RunId(result["run"]), result, methods))

@@ -20,6 +20,7 @@ from tideline.core.rows import Rows, as_rows
 from tideline.core.step import Data, Site, no_tick
 from tideline.learning.early_stopping import BestEpoch
 from tideline.learning.loading.ahead import drawn, in_order, moved
+from tideline.learning.stepping import MeanLoss, Steps
 
 C = TypeVar("C")
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -75,28 +76,28 @@ def fit(
 ) -> float:
     """Train in place on labelled rows; gives the mean loss of the last epoch. Batch norm's counters stay (`uncounted`).
 
+    How many mini-batches a step adds up, and in which precision, the run says (`stepping`).
     steps: if not 0, so many mini-batches in place of epochs, the last epoch cut short. clip: if not 0, the largest norm of a
     gradient, longer ones are shortened to it. least: rows under which a last batch joins the one before it.
     over: asked after each epoch, whether it is the last.
     """
     assert data.y is not None, "only labelled rows can be fitted"
     net.train()
-    mean, done = 0.0, 0
+    mean, done, descent = MeanLoss(), 0, Steps(net, loss, optimiser, clip)
     with uncounted(net):
         for epoch in count() if steps else range(epochs):
-            mean, seen = 0.0, 0
+            mean, seen = MeanLoss(), 0
             with closing(drawn(data.x, batches(len(data), batch, rng, least), rng, device)) as fed:
                 for rows, x in fed:
-                    value = descend(net, loss, x, moved(data.y[rows], device), optimiser, clip)
+                    mean.add(descent.take(x, moved(data.y[rows], device)), len(rows))
                     seen, done = seen + len(rows), done + 1
-                    mean += (value - mean) * len(rows) / seen
                     tick(done / steps if steps else (epoch + seen / len(data)) / epochs)
                     if done == steps:
-                        over()
-                        return mean
-            if over():
+                        break
+            descent.flush()
+            if over() or done == steps > 0:
                 break
-    return mean
+    return mean.value
 
 
 def fit_at(
@@ -139,17 +140,6 @@ def check_least(rows: int, least: int) -> None:
         what = f"The owner of this site does not allow it: to train on {rows} of its rows, which are fewer than {least}"
         todo = "Choose settings that leave more rows, or ask the site's owner: [least] rows in the site's policy file"
         raise PolicyRefused(what, todo, rules=["[least] rows"])
-
-
-def descend(net: nn.Module, loss: Loss, x: Tensor, y: Tensor, optimiser: Optimizer, clip: float) -> float:
-    """One step on a mini-batch; its loss before the step."""
-    value = loss(net, x, y)
-    optimiser.zero_grad(set_to_none=True)
-    value.backward()  # type: ignore[no-untyped-call]
-    if clip:
-        nn.utils.clip_grad_norm_(net.parameters(), clip)
-    optimiser.step()
-    return float(value.detach())
 
 
 def normed(net: nn.Module) -> list[_BatchNorm]:

@@ -23,6 +23,7 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.settings import ELSEWHERE, RATE, ROUNDS, pull, setting
 from tideline.core.step import Data, Site
 from tideline.learning.fit import Loss, fit_at
+from tideline.learning.stepping import fused
 
 C = TypeVar("C", bound="LocalTraining")
 P = TypeVar("P", bound="TrainingOptions")
@@ -84,12 +85,14 @@ def optimiser(
     c: TrainingOptions, parameters: Iterable[nn.Parameter], rate: float, momentum: float, weight_decay: float
 ) -> Optimizer:
     """A fresh optimiser of the settings' name. Weight decay is a term of the gradient; in adamw it is apart from it."""
+    moving = list(parameters)
+    one = fused(moving)
     if c.optimiser == "adam":
-        return torch.optim.Adam(parameters, lr=rate, weight_decay=weight_decay)
+        return torch.optim.Adam(moving, lr=rate, weight_decay=weight_decay, fused=one)
     if c.optimiser == "adamw":
-        return torch.optim.AdamW(parameters, lr=rate, weight_decay=weight_decay)
+        return torch.optim.AdamW(moving, lr=rate, weight_decay=weight_decay, fused=one)
     ahead = c.nesterov and momentum > 0  # without momentum it is the same step
-    return torch.optim.SGD(parameters, lr=rate, momentum=momentum, weight_decay=weight_decay, nesterov=ahead)
+    return torch.optim.SGD(moving, lr=rate, momentum=momentum, weight_decay=weight_decay, nesterov=ahead, fused=one)
 
 
 def optimiser_of(c: LocalTraining, parameters: Iterable[nn.Parameter], number: int) -> Optimizer:

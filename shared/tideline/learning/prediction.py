@@ -26,9 +26,9 @@ from tideline.learning.scoring.correcting import correction
 from tideline.learning.sites.named import place_in
 from tideline.learning.sites.scan import check_no_part, scan_python
 from tideline.nets import features, registry, rows_of, width
+from tideline.nets.computing.devices import AUTO, chosen
 from tideline.numerics.labels.scores import wilson
 
-AUTO = "auto"
 DIGITS = 9  # of a probability that is written: what float32 holds
 
 
@@ -191,7 +191,7 @@ def load(
 def device_of(name: str) -> str:
     """Where to compute; `auto`: a GPU if there is one. Raises ConfigRefused for a device that is not there."""
     if name == AUTO:
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return chosen(name)
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError, NotImplementedError):

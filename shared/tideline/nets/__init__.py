@@ -20,6 +20,7 @@ from tideline.learning.loading.ahead import in_parts
 from tideline.learning.rows import scratch
 from tideline.nets import foreign, registry
 from tideline.nets.apart import Apart
+from tideline.nets.computing.arranging import arranged
 from tideline.nets.foreign import DRAWING, Key, key_of
 from tideline.nets.options import chosen_options
 from tideline.nets.partial import Held, PartWorld, freeze, of_classes, patterns, unread
@@ -34,7 +35,15 @@ SEVERAL = 64  # worlds whose sizes are remembered
 
 
 def build(world: World) -> nn.Module:
-    """The world's network, initialised from torch's global generator. Raises ConfigRefused."""
+    """The world's network, initialised from torch's global generator; within a step it runs as that computes. Raises
+    ConfigRefused.
+    """
+    net = built(world)
+    return net if torch.empty(0).is_meta else arranged(net)
+
+
+def built(world: World) -> nn.Module:
+    """The network as it is."""
     if isinstance(world, PartWorld):
         return built_in_part(world)
     if isinstance(world, HeadWorld):
@@ -137,8 +146,8 @@ def template(world: World, made: Build = build) -> dict[str, Tensor]:
 
 
 def weights_of(net: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name, on the CPU, detached."""
-    return {name: tensor.detach().cpu() for name, tensor in net.state_dict().items()}
+    """Parameters and buffers by name, on the CPU, detached, each of one piece however it lay on its device."""
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in net.state_dict().items()}
 
 
 def features(net: nn.Module, x: Tensor | Rows, device: str = "cpu", held: int = scratch.HELD) -> Tensor:
@@ -223,7 +232,15 @@ def known_prototype(key: Key) -> Prototype:
 
 
 def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu", made: Build = build) -> nn.Module:
-    """The world's network with these weights, built by `made` without storage and then filled, so that no model is held twice."""
+    """The world's network with these weights, built by `made` without storage and then filled, so that no model is held twice.
+
+    Within a step it runs as that computes.
+    """
+    return arranged(filled_with(world, weights, device, made))
+
+
+def filled_with(world: World, weights: Mapping[str, Tensor], device: str, made: Build) -> nn.Module:
+    """The network as it is."""
     if isinstance(world, PartWorld) and made is build:
         return loaded_part(world, weights, device)
     copies = made is build and registry.is_built_in(world.model)
@@ -240,4 +257,4 @@ def loaded(world: World, weights: Mapping[str, Tensor], device: str = "cpu", mad
 
 def loaded_part(world: PartWorld, weights: Mapping[str, Tensor], device: str) -> nn.Module:
     """The network with these weights over those that are held."""
-    return freeze(loaded(world.inner, {**weights, **world.held.weights}, device), world.held.names)
+    return freeze(filled_with(world.inner, {**weights, **world.held.weights}, device, build), world.held.names)

@@ -17,7 +17,7 @@ from tideline.engine.model.runs import Status
 from tideline.experiments.results import Ended, named, remote_model
 from tideline.learning.exporting import check_which, export_model, format_of
 from tideline.learning.model_file import FINAL, Model
-from tideline.learning.prediction import Classifier
+from tideline.learning.prediction import Classifier, device_of
 from tideline.nets import registry
 from tideline.python.result import Result, framed, metrics_of
 from tideline.report.run_plot import Figure, plotted
@@ -65,13 +65,14 @@ class Run(ABC):
         """
         return framed(metrics_of(self._data(history=True)))
 
-    def model(self, site: str | None = None, device: str = "cpu", which: str = FINAL) -> Classifier:
+    def model(self, site: str | None = None, device: str = "auto", which: str = FINAL) -> Classifier:
         """A model as a module: the run's, or a site's own. Raises NotFound where it is elsewhere, and says where.
 
-        which: final, the last; best, that of the best round of a run with `selection`.
+        which: final, the last; best, that of the best round of a run with `selection`. device: where it computes; auto is a GPU
+        if there is one.
         """
         with registry.beside(self._networks):
-            return Classifier(self._model(site, check_which(which)), device)
+            return Classifier(self._model(site, check_which(which)), device_of(device))
 
     def export(self, path: Path | str, site: str | None = None, which: str = FINAL) -> Path:
         """Write a model: .safetensors, .pt or .onnx. site, which and errors as of `model`."""

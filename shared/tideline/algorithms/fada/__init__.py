@@ -88,6 +88,7 @@ def method(name: str, paper: str, summary: str, config: type[C], claims: tuple[s
         presets=PRESETS,
         cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
         network="lenet_bn",
+        own_loop=True,
         # A source has a network of its own as well, which no target is scored with.
         result=(SiteModels(lambda config, world, memory: memory.model, roles=(Role.SOURCE, Role.TARGET)),),
     )

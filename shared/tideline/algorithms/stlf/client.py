@@ -21,10 +21,11 @@ from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, World
 from tideline.core.step import Data, Moved, Outcome, Site, step
 from tideline.learning.evaluate import outputs
-from tideline.learning.fit import cross_entropy, descend, fit_at, uncounted
+from tideline.learning.fit import cross_entropy, fit_at, uncounted
 from tideline.learning.loading.ahead import in_parts
 from tideline.learning.local_training import loss_at, optimiser, rate_at
 from tideline.learning.scoring.judging import Judged
+from tideline.learning.stepping import Steps
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.divergences import exceeding
@@ -148,13 +149,13 @@ def telling(devices: int) -> Callable[[World], nn.Module]:
 def separation_epoch(net: nn.Module, label: int, site: Site[STLF]) -> float:
     """An epoch of plain SGD on a share of own rows with one label, in place; the mean loss."""
     by, losses = torch.optim.SGD(net.parameters(), lr=site.config.rate), []
+    descent = Steps(net, cross_entropy, by)
     net.train()
     with uncounted(net):
         for x in sampled(site.data, site.config.share, site.config.batch, site.rng, site.least_rows):
-            losses.append(
-                descend(net, cross_entropy, x.to(site.device), torch.full((len(x),), label, device=site.device), by, 0.0)
-            )
-    return sum(losses) / len(losses)
+            losses.append(descent.take(x.to(site.device), torch.full((len(x),), label, device=site.device)))
+        descent.flush()
+    return sum(map(float, losses)) / len(losses)
 
 
 def sampled(data: Data, share: float, batch: int, rng: Generator, least: int = 1) -> Iterator[Tensor]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tideline.cli.guard import DONE, ENDED_BADLY, print_json
-from tideline.cli.options import REGISTRY, Address, Device, Gpus, Json, Methods, Networks, SitePolicyFile
+from tideline.cli.options import AUTO, REGISTRY, Address, Device, Gpus, Json, Methods, Networks, SitePolicyFile, device_of
 from tideline.client.output import clean, make_folder, warn
 from tideline.core.errors import ConfigRefused, Refused
 
@@ -37,7 +37,7 @@ def bench(
     table: Annotated[bool, typer.Option("--table", help="Run nothing; write the tables of the runs that are done.")] = False,
     keep_states: Annotated[bool, typer.Option("--keep-states", help="Store each run's final state, too.")] = False,
     policy: SitePolicyFile = None,
-    device: Device = "cpu",
+    device: Device = AUTO,
     methods: Methods = REGISTRY,
     networks: Networks = None,
     as_json: Json = False,
@@ -65,6 +65,7 @@ def bench(
     with text.located():
         folder = text.folder(grid.folder, "folder").resolve()
     allowed = read_policy(policy).allowed
+    device = device_of(device, pool == RAY, gpus)
     check_pool(pool, address, gpus, device)
     registry.use(networks or ())
     sizes = check_grid(text, grid, folder, load_methods(methods))
@@ -108,7 +109,7 @@ def bench(
 def check_pool(pool: str, address: str | None, gpus: float, device: str) -> None:
     """Raises ConfigRefused for a pool that there is not, and options that mean nothing to it; DeviceMissing."""
     from tideline.engine.process.ray_tasks import RAY, check_options
-    from tideline_agent.trainer import present
+    from tideline.nets.computing.devices import present
 
     if pool not in (PROCESSES, RAY):
         raise ConfigRefused(f"pool is {pool!r}", f"Use one of: {PROCESSES}, {RAY}", path="pool")

@@ -211,7 +211,7 @@ def start_agents(children: Children, client: Client, sites: list[DemoSite], home
         children.start(
             site.name,
             *("agent", "--coordinator", address, "--token", token, "--name", site.name, "--role", site.role),
-            *("--data", str(site.folder), "--home", str(home / f"home-{site.name}"), "--device", "cpu"),
+            *("--data", str(site.folder), "--home", str(home / f"home-{site.name}"), "--device", "auto"),
             *(("--policy", str(options.policy)) if options.policy else ()),
             *options.code.options,
         )

@@ -9,6 +9,7 @@ import typer
 
 from tideline.cli.guard import code_of_run, output, print_json
 from tideline.cli.options import (
+    AUTO,
     LEAST,
     MOST,
     REGISTRY,
@@ -21,6 +22,7 @@ from tideline.cli.options import (
     Networks,
     Overrides,
     SitePolicyFile,
+    device_of,
 )
 from tideline.client.output import clean
 
@@ -83,7 +85,7 @@ def simulate(
     out: Out = None,
     settings: Overrides = None,
     policy: SitePolicyFile = None,
-    device: Device = "cpu",
+    device: Device = AUTO,
     pool: Annotated[str, typer.Option(help="Who runs the sites' steps: inline (this process), processes or ray.")] = "inline",
     jobs: Annotated[int | None, typer.Option(metavar="N", help="Steps at once. [default: one a core, on Ray all it has]")] = None,
     address: Address = None,
@@ -134,12 +136,13 @@ def simulate_here(
     from tideline.engine.site.rules import FREE
     from tideline.experiments.simulation import Place, simulate_text
     from tideline.nets import registry
+    from tideline.nets.computing.devices import present
     from tideline.report.verdict_rows import sentences_of
     from tideline_agent.policy_file import read_policy
-    from tideline_agent.trainer import present
 
     owners = read_policy(policy)
     rules = FREE if policy is None else owners.rules  # whoever simulates owns the data of all sites
+    device = device_of(device, pool == RAY, gpus)
     place = Place(policy=owners.allowed, rules=rules, device=device, pool=pool, jobs=jobs, address=address, gpus=gpus)
     if pool != RAY:  # whose workers look for the device themselves: it may be on their machines alone
         present(device)

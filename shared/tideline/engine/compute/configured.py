@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, plan_of, resolve, rounds_of
+from tideline.core.asked.computing import Computing, Precision
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import AnyPhase, AnyPlan
 from tideline.core.privacy import Contract
@@ -72,6 +73,19 @@ def configured(
 def known(config: str, methods: Methods, method: str, scoring: Scoring, scaling: Normalise, fills: bool) -> Configured:
     algorithm = in_world(resolve(methods, method), scaling, scoring.prior, fills)
     return Configured(algorithm, algorithm.configure(json.loads(config)), scoring)
+
+
+def check_computing(computing: Computing | None, algorithm: AnyAlgorithm) -> None:
+    """Raises ConfigRefused for scaled gradients and added mini-batches where a method steps in a loop of its own."""
+    if computing is None or not algorithm.own_loop:
+        return
+    own = f"{algorithm.name} trains in a loop of its own, which"
+    if computing.precision is Precision.FLOAT16:
+        what = f"computing.precision is float16, and {own} does not scale the gradients that float16 needs scaled"
+        raise ConfigRefused(what, "Use precision: bfloat16, which needs no scaling", path="computing.precision")
+    if computing.accumulate > 1:
+        what = f"computing.accumulate is {computing.accumulate}, and {own} steps after each mini-batch"
+        raise ConfigRefused(what, "Leave accumulate out, and set config.batch", path="computing.accumulate")
 
 
 def check_selection(method: Configured) -> None:

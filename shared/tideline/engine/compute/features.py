@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tideline import __version__, nets
+from tideline.core.asked.computing import Precision
 from tideline.core.errors import DataRefused
 from tideline.core.record import Weights
 from tideline.core.rows import Augment, MemoryRows, Rows
@@ -41,7 +42,8 @@ SEED = 0
 class Encoder:
     """The frozen part of a network at one place.
 
-    base: the digest of its file. folder: where features are kept; None: in memory, or a scratch file.
+    base: the digest of its file. folder: where features are kept; None: in memory, or a scratch file. precision: of the step that
+    asks for them, in which they are computed.
     """
 
     world: World
@@ -50,6 +52,7 @@ class Encoder:
     threads: int
     base: Digest
     folder: Path | None = None
+    precision: Precision = Precision.FLOAT32
 
     def rows(self, rows: Rows) -> Rows:
         """The features (n, d) of rows. Raises DataRefused where the disk has no room, or a feature is not finite."""
@@ -85,6 +88,7 @@ class Encoder:
     def name_of(self, rows: Rows) -> str:
         """What the features depend on, as one digest."""
         here = [torch.__version__, torch.backends.cpu.get_cpu_capability(), torch.device(self.device).type, self.threads]
+        here += [] if self.precision is Precision.FLOAT32 else [self.precision.value]
         # Of a network that is not built in, too, what it computes: its code may have changed since, and its weights not.
         network = [self.world.model, plain(self.world.options), list(self.world.inputs), plain(print_of(self.world)), __version__]
         said = [HEADER, here, network, digest_of(backbone_of(self.weights)), digest_of_rows(rows)]

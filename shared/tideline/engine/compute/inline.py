@@ -18,6 +18,7 @@ from tideline.archive.readings import Checked
 from tideline.archive.watching import Watched, watching
 from tideline.archive.writer import Memo, Message, encode
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve
+from tideline.core.asked.computing import Computing
 from tideline.core.errors import (
     ConfigRefused,
     Diverged,
@@ -50,7 +51,7 @@ from tideline.core.run import (
 )
 from tideline.core.settings import Settings, plain
 from tideline.engine.compute.cohort import check_sampling, drawn, least_of, notes_of
-from tideline.engine.compute.configured import Configured, check_selection, configured, scores
+from tideline.engine.compute.configured import Configured, check_computing, check_selection, configured, scores
 from tideline.engine.compute.facts import facts_of, settings_of
 from tideline.engine.compute.initial_weights import check_start, read_base, to_begin_from
 from tideline.engine.compute.shares import agree, shared_out
@@ -62,6 +63,7 @@ from tideline.learning.around.class_shares import check_prior
 from tideline.learning.in_world import in_world, normalised_world
 from tideline.learning.loading.augmented import check_augment
 from tideline.nets import DRAWING, of_features, played, registry, settled
+from tideline.nets.computing import CPU, computing_at
 from tideline.nets.fingerprint import print_of
 
 
@@ -80,6 +82,7 @@ class Game:
     sampling: Sampling | None = None
     base: Files = ()
     shares: Shares = Shares()
+    computing: Computing | None = None
 
     @property
     def algorithm(self) -> AnyAlgorithm:
@@ -187,7 +190,9 @@ def later(orders: Each[Record], seed: int, half: str, threads: int) -> Callable[
 
 
 def fold(game: Game, phase: AnyPhase, state: Record, cursor: int, replies: Replies[Record]) -> Folded[Record]:
-    with reproducible(seed_for(game.seed, Purpose.FOLD, cursor), game.threads) as rng, named(f"fold of {phase.name}"):
+    seed = seed_for(game.seed, Purpose.FOLD, cursor)
+    # A network that the coordinator trains computes as those at sites do.
+    with reproducible(seed, game.threads) as rng, computing_at(game.computing, CPU), named(f"fold of {phase.name}"):
         return checked_report(
             folded(phase.fold(state, replies, turn(game, cursor, rng))), phase.name, [m.id for m in game.roster]
         )
@@ -295,6 +300,7 @@ class InlineCompute:
         whole = normalised_world(algorithm, settings, whole, asked.roster, bool(asked.initial_weights))
         check_prior(asked.scoring, asked.roster)
         check_augment(asked.augment, whole, of_features(played(whole)), algorithm)
+        check_computing(asked.computing, algorithm)
         algorithm = in_world(algorithm, whole.scaling, asked.scoring.prior, whole.fills)
         roster, takes, world = asked.roster, algorithm.initial_weights is not None, self.seen(whole, asked.initial_weights)
         if not whole.frozen:
@@ -379,6 +385,7 @@ class InlineCompute:
             sampling=spec.sampling,
             base=base_files(spec),
             shares=spec.shares,
+            computing=spec.computing,
         )
 
     def seen(self, world: World, file: str) -> World:

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+import torch
+
 from tideline.archive.checks import LAX, MOST, Rules
 from tideline.archive.errors import PartDamaged, PartMissing
 from tideline.archive.parts import Parts
@@ -17,6 +19,7 @@ from tideline.archive.readings import Orders
 from tideline.archive.watching import watching
 from tideline.archive.writer import encode
 from tideline.core.algorithm import MEDIANS, NORMALISE, AnyAlgorithm, Methods
+from tideline.core.asked.computing import Precision
 from tideline.core.errors import ConfigRefused, ContractRefused, DataRefused, FederationError, Malformed, MemoryLost, StepFailed
 from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
@@ -49,22 +52,28 @@ from tideline.learning.normalising import Normaliser, Statistics, check_place, c
 from tideline.learning.rows.filled import Filler, Medians, cells_of, medians_of, row_of
 from tideline.learning.scoring.kept_outputs import Outputs
 from tideline.nets import of_features, played
+from tideline.nets.computing import computing_at
 from tideline.nets.fingerprint import print_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
 ORDERS = Orders()
 Asked = tuple[Record, Rules]
+ROOM = "Lower config.batch, write computing: {precision: bfloat16}, or have more memory for the process (--gpu-memory)"
+NO_KERNEL = "does not have a deterministic implementation"  # torch's words
 LOG = "See the agent's own log at that site for the details; a simulation logs them itself"
 
 
 @dataclass(frozen=True)
 class Base:
-    """The file of a run's frozen weights, and with how many threads they compute. The same file of another run is the same."""
+    """The file of a run's frozen weights, with how many threads they compute, and in which precision. The same file of another
+    run is the same.
+    """
 
     digest: Digest
     threads: int
     run: RunId = field(compare=False)
+    precision: Precision = Precision.FLOAT32
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,8 @@ def uncached_in(site_data: SiteData) -> int:
 
 
 def base_of(job: Job) -> Base | None:
-    return None if job.brief.base is None else Base(job.brief.base, job.brief.threads, job.run)
+    precision = job.brief.computing.precision if job.brief.computing else Precision.FLOAT32
+    return None if job.brief.base is None else Base(job.brief.base, job.brief.threads, job.run, precision)
 
 
 # How data are seen; the fourth: a digest of shared statistics, and shared medians.
@@ -136,14 +146,15 @@ class StepRunner:
         self._opened: KeptData[Seen, Opened] = KeptData(lambda each: bytes_of(each.site_data))
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
-        """One step. Raises FederationError; any other error of a step becomes StepFailed, without its words.
-
-        PartDamaged where a file did not stay whole while the step worked: nothing of it counts.
+        """One step, as the run says to compute. Raises FederationError; any other error of a step becomes StepFailed, without its
+        words; PartDamaged where a file did not stay whole while the step worked: nothing of it counts.
         """
-        with watching(), reading_ahead(self._workers):
-            return self.ran(job, tick)
+        with watching(), reading_ahead(self._workers), computing_at(job.brief.computing, self.device) as now:
+            done = self.done(job, tick)
+        computed = now.computed if job.brief.computing and job.cursor == JOIN else None
+        return replace(done, computed=computed, events=tuple(now.events)) if computed or now.events else done
 
-    def ran(self, job: Job, tick: Callable[[float], None]) -> Done:
+    def done(self, job: Job, tick: Callable[[float], None]) -> Done:
         """The step."""
         with owners_code():
             method = configured(self.methods, job.brief.method, job.brief.config, job.brief.scoring, job.brief.world)
@@ -381,7 +392,13 @@ class StepRunner:
         """The frozen encoder of a run's network. Raises as `frozen_weights` does."""
         weights = self.frozen_weights(world, base)
         return Encoder(
-            world=world, weights=weights, device=self.device, threads=base.threads, base=base.digest, folder=self._features
+            world=world,
+            weights=weights,
+            device=self.device,
+            threads=base.threads,
+            base=base.digest,
+            folder=self._features,
+            precision=base.precision,
         )
 
     def frozen_weights(self, world: World, base: Base) -> Weights:
@@ -452,7 +469,12 @@ def guarded(name: str, run: Callable[P, T], *args: P.args, **given: P.kwargs) ->
         return run(*args, **given)
     except FederationError:
         raise
+    except torch.OutOfMemoryError as cause:
+        raise StepFailed(f"The step {name} found no room in the device's memory", ROOM, error=type(cause).__name__) from cause
     except Exception as cause:
+        if isinstance(cause, RuntimeError) and NO_KERNEL in str(cause):
+            what = f"The step {name} has a layer that gives no equal bytes on this device, and computing.deterministic is yes"
+            raise StepFailed(what, "Write deterministic: auto, or use another network", error=type(cause).__name__) from cause
         what = f"The step {name} raised {type(cause).__name__}"
         raise StepFailed(what, LOG, error=type(cause).__name__) from cause
 

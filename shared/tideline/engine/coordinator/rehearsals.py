@@ -235,6 +235,7 @@ def request_of(experiment: Experiment, roster: Roles, scoring: Scoring | None = 
         sampling=experiment.sampling,
         scoring=scoring or experiment.scoring,
         augment=experiment.augment,
+        computing=experiment.computing,
     )
 
 

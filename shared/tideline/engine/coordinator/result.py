@@ -8,12 +8,13 @@ from typing import Any
 from tideline.core.algorithm import CLASS_COUNTS, NORMALISE, STORE_BEST
 from tideline.core.privacy import Clause, Contract, Exposure, to_json
 from tideline.core.run import ClientId, Prior, Role, RunId, plain_world
-from tideline.core.settings import plain
+from tideline.core.settings import Plain, plain
 from tideline.engine.audit.entries import PART_MENDED
 from tideline.engine.audit.log import About
 from tideline.engine.coordinator.scheduler import floor_of, progress_of, waiting_of, waits_for
 from tideline.engine.coordinator.scores import chance_notes, recalls_in, scores_in, selection_in, selection_notes
 from tideline.engine.coordinator.verdicts import verdict_notes, verdict_of
+from tideline.engine.model.joins import computed_in
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import JOIN, OPEN, RoundRow, RunRow, Status
 from tideline.engine.model.totals import (
@@ -54,6 +55,8 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
     theirs = own if sibling is None else compared(journal, sibling)
     failures = by_client(journal.missed(run.id))
     clients = [client(run, c, own.get(c, UNASKED), theirs.get(c, UNASKED), failures.get(c, ())) for c in run.roster]
+    computed = computed_by(journal, run)
+    clients = [each | {"computing": computed.get(each["name"])} for each in clients]
     totals = journal.round_totals(run.id)
     closed = phases(rounds, totals, admins)
     selected = selection_in(rounds, run.spec.scoring.selection, run.roster)
@@ -79,6 +82,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "sample": plain(run.spec.sampling),
         "prior": run.spec.scoring.prior.value,
         "augment": plain(run.spec.augment) if run.spec.augment.on else None,
+        "computing": plain(run.spec.computing),
         "rounds": run.spec.config.get("rounds"),
         "notes": [*run.spec.notes, *reports],
         "status": run.status.value,
@@ -122,6 +126,13 @@ def sites_of(journal: Journal, run: RunRow, now_open: Lines) -> Sites:
     kept = journal.site_totals(run.id)
     replied = by_client(order for order in now_open if order.answered is not None)
     return {**kept, **{c: with_orders(kept.get(c, UNASKED), own) for c, own in replied.items()}}
+
+
+def computed_by(journal: Journal, run: RunRow) -> dict[ClientId, Mapping[str, Plain] | None]:
+    """How each site that joined computes; of a run that does not say how to, sites tell nothing."""
+    if run.spec.computing is None:
+        return {}
+    return {o.client: computed_in(o.facts) for o in journal.orders(run.id, JOIN) if o.status is OrderStatus.ANSWERED}
 
 
 def compared(journal: Journal, sibling: RunRow) -> Sites:

@@ -298,6 +298,7 @@ def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
         scoring=experiment.scoring,
         shares=experiment.shares,
         augment=experiment.augment,
+        computing=experiment.computing,
     )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict, cast
 
+from tideline.core.asked.computing import Computing
 from tideline.core.errors import Malformed, RosterRefused
 from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.recent import Recent
@@ -56,6 +57,7 @@ class Brief:
     augment   how images are changed at random where sites train on them
     base      the file with the frozen part of the network, which every order brings; None: all of it trains
     intent    who asks for what in the run
+    computing how steps compute, if the run says so: then the site tells how it does
     """
 
     method: str
@@ -74,6 +76,7 @@ class Brief:
     children: tuple[RunId, ...] = ()
     rehearses: ClientId | None = None
     intent: Intent = NO_INTENT
+    computing: Computing | None = None
 
 
 DISTRUST = "The coordinator is of another version, or is not to be trusted"
@@ -149,6 +152,7 @@ def plain_brief(run: RunRow, role: Role, version: str) -> Mapping[str, Plain]:
         **({} if scoring == NO_MORE else {"scoring": plain(scoring)}),
         **({"augment": plain(run.spec.augment)} if run.spec.augment.on else {}),
         **({} if run.best is None else {"best": run.best}),
+        **({} if run.spec.computing is None else {"computing": plain(run.spec.computing)}),
         **({"base": digest} if (digest := base_digest(run.spec)) else {}),
         **({"children": list(run.spec.children)} if run.spec.children else {}),
         **({"rehearses": run.spec.rehearses} if run.spec.rehearses else {}),
@@ -180,6 +184,9 @@ def read_brief(order: Order) -> Brief:
     best = order.brief.get("best")
     if best is not None and (type(best) is not int or not 0 <= best < order.cursor):
         odd.append("best")
+    computing = order.brief.get("computing")
+    if computing is not None and not isinstance(computing, dict):
+        odd.append("computing")
     if order.cursor < JOIN:
         odd.append("place")
     base = order.brief.get("base")
@@ -216,6 +223,7 @@ def read_brief(order: Order) -> Brief:
         scoring=parse(Scoring, cast(Mapping[str, Plain], scoring), "scoring"),
         augment=parse(Augment, cast(Mapping[str, Plain], augment), "augment"),
         best=cast("int | None", best),
+        computing=None if computing is None else parse(Computing, cast(Mapping[str, Plain], computing), "computing"),
         base=None if base is None else Digest(str(base)),
         children=tuple(map(RunId, cast("list[str]", children))),
         rehearses=None if rehearses is None else ClientId(str(rehearses)),

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from tideline.archive.digests import PATTERN
+from tideline.core.asked.computing import Computing
 from tideline.core.errors import ConfigRefused
 from tideline.core.rows import NO_AUGMENT, Augment
 from tideline.core.run import (
@@ -183,6 +184,7 @@ class Experiment:
     )
     checkpoint_every: int = setting(1, low=1, doc="closed rounds between kept states")
     threads: int = setting(1, low=1, high=MOST_THREADS, doc="torch threads of a step; changes last digits")
+    computing: Computing | None = setting(None, doc="how steps compute: precision, compile, accumulate, deterministic")
     weights: str = setting("", doc="begin from these weights: the digest (BLAKE3) of a file that was uploaded")
 
     @property

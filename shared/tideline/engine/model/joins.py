@@ -1,18 +1,23 @@
-"""What a site answers to a join: whether it has labels, and of a network that is not built in what it is there."""
+"""What a site answers to a join: whether it has labels, of a network that is not built in what it is there, and how the site
+computes, if the run says how to.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import zip_longest
 
 from tideline.archive.errors import Undeclared
+from tideline.core.asked.computing import Computed
 from tideline.core.errors import ConfigRefused, NetworkDiffers
 from tideline.core.run import NetworkPrint, RunSpec
 from tideline.core.settings import Plain, parse
 from tideline.engine.model.orders import Reply
 
-LABELLED, NETWORK = "labelled", "network"
+LABELLED, NETWORK, COMPUTED = "labelled", "network", "computed"
+DEVICE = re.compile(r"[a-z]{1,16}")  # a kind of device
 SHOWN = 200  # characters of a site's line
 TOLERANCE = 1e-3  # of the largest output: other processors round otherwise
 
@@ -21,10 +26,31 @@ def check_join(spec: RunSpec, reply: Reply) -> None:
     """Raises Undeclared for more than a join tells, NetworkDiffers where the site's network is not the coordinator's."""
     facts = dict(reply.facts)
     given = facts.pop(NETWORK, None) if spec.network else None
+    computed = facts.pop(COMPUTED, None) if spec.computing else None
     if reply.files or reply.sealed or set(facts) != {LABELLED} or not isinstance(facts[LABELLED], bool):
         raise Undeclared("The answer to a join holds more than whether the site has labels")
     if spec.network:
         check_network(spec, spec.network, given)
+    if spec.computing:
+        check_computed(computed)
+
+
+def check_computed(given: Plain) -> None:
+    """Raises Undeclared for what is no account of how a site computes: an agent from before there was a choice gives none."""
+    if given is None:
+        raise Undeclared("The site does not say how it computes, which the run's section computing asks for; upgrade its agent")
+    try:
+        device = parse(Computed, given if isinstance(given, Mapping) else {}, COMPUTED).device
+    except ConfigRefused as error:
+        raise Undeclared(f"The answer to a join tells of its computing what cannot be: {error.what}") from None
+    if not DEVICE.fullmatch(device):
+        raise Undeclared("The answer to a join names no kind of device")
+
+
+def computed_in(facts: Mapping[str, Plain]) -> Mapping[str, Plain] | None:
+    """How a site computes, by the facts of its join that were checked; None where it was not asked."""
+    found = facts.get(COMPUTED)
+    return found if isinstance(found, Mapping) else None
 
 
 def check_network(spec: RunSpec, ours: NetworkPrint, given: Plain) -> None:

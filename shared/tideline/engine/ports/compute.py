@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tideline.core.algorithm import Unlike
+from tideline.core.asked.computing import Computing
 from tideline.core.handle import AnyHandle
 from tideline.core.phase import Table
 from tideline.core.privacy import Contract
@@ -90,6 +91,7 @@ class DraftRequest:
     sampling: Sampling | None = None
     scoring: Scoring = NO_MORE
     augment: Augment = NO_AUGMENT
+    computing: Computing | None = None
 
 
 @dataclass(frozen=True)

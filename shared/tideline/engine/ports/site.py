@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tideline.archive.parts import Parts
+from tideline.core.asked.computing import Computed
 from tideline.core.handle import AnyHandle
 from tideline.core.privacy import Contract
 from tideline.core.run import EMPTY, ClientId, Digest, NetworkPrint, OrderId, Role, RunId, World
@@ -64,8 +65,10 @@ class Done:
 
     handles: the values for peers that the message names; their files lie beside the message's. network: of the join, what the
     run's network is at the site, unless it is built in. outputs: the file of what it predicts, which stays. rowless: whether the
-    memory was rid of the site's rows, as no exchange comes after this one. best: then the job's best memory, rid of them, too. ends: whether no
-    exchange comes after this one. uncached: of the join, rows that there was no room to write down decoded.
+    memory was rid of the site's rows, as no exchange comes after this one. best: then the job's best memory, rid of them, too.
+    ends: whether no exchange comes after this one. uncached: of the join, rows that there was no room to write down decoded.
+    computed: of the join, how this place computes, if the run says how to. events: what the step did otherwise than it was
+    asked, as kinds of notes (core.notes).
     """
 
     message: Files
@@ -80,6 +83,8 @@ class Done:
     best: Files = ()
     ends: bool = False
     uncached: int = 0
+    computed: Computed | None = None
+    events: tuple[str, ...] = ()
 
 
 class Pool(Protocol):

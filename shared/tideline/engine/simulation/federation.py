@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tideline.archive.digests import Buffer
 from tideline.core.algorithm import Methods
 from tideline.core.errors import FederationError
+from tideline.core.notes import OTHERWISE, Note
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.run import ClientId, Digest, OrderId, Role, RunId
 from tideline.core.settings import Plain
 from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.compute.step_runner import StepRunner
-from tideline.engine.coordinator.agent_service import AgentService
+from tideline.engine.coordinator.agent_service import AgentService, Notebook
 from tideline.engine.coordinator.enrolment import Applicant
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.result import result_of
@@ -88,7 +90,12 @@ class Federation:
         pool = StepRunner(methods, vault.parts, site.open_site_data, device)
         link = LocalLink(name, self.agent_service)
         owner = Owner(site.policy, site.rules)
-        return Agent(name=name, link=link, vault=vault, pool=pool, owner=owner, peer_keys=peer_keys)
+        return Agent(name=name, link=link, vault=vault, pool=pool, owner=owner, log=partial(self.note, name), peer_keys=peer_keys)
+
+    def note(self, site: ClientId, what: str, order: Order, error: FederationError | None) -> None:
+        """A site's note of what a step did otherwise than it was asked; the rest of its log is nobody's here."""
+        if what in OTHERWISE:
+            Notebook(self.agent_service).take(site, [(order.id, Note(what))])
 
     def bring(self, buffers: Sequence[Buffer]) -> Digest:
         """Take in a file of weights, the joined buffers; what an experiment calls it."""

@@ -88,6 +88,7 @@ def intent_digest(brief: Brief) -> Digest:
             brief.intent.weights,
             brief.base,
             *([plain(brief.augment)] if brief.augment.on else []),
+            *(() if brief.computing is None else (plain(brief.computing),)),
         )
     )
 
@@ -96,6 +97,7 @@ def facts_of(brief: Brief) -> dict[str, Plain]:
     """A run as its owner's ledger has it: who asks for what, in which role, and the digests of all that is long."""
     rehearses = {"rehearses": brief.rehearses} if brief.rehearses else {}
     augment = {"augment": plain(brief.augment)} if brief.augment.on else {}
+    computing = {} if brief.computing is None else {"computing": plain(brief.computing)}
     return {
         **brief.intent.plain(),
         "intent": intent_digest(brief),
@@ -105,6 +107,7 @@ def facts_of(brief: Brief) -> dict[str, Plain]:
         "contract": contract_digest(brief.contract),
         **rehearses,
         **augment,
+        **computing,
     }
 
 

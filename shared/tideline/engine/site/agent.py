@@ -17,7 +17,7 @@ from tideline.core.run import EMPTY, ClientId, Digest, RunId
 from tideline.core.settings import Plain, plain
 from tideline.core.step import Moved, Transfers, no_tick
 from tideline.engine.model.brief import DISTRUST, Brief, brief_in
-from tideline.engine.model.joins import NETWORK
+from tideline.engine.model.joins import COMPUTED, LABELLED, NETWORK
 from tideline.engine.model.orders import Failure, Files, Hold, Order, Receipt, Reply
 from tideline.engine.model.runs import JOIN
 from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, fresh
@@ -123,6 +123,8 @@ class Agent:
         best = best_of(head, brief)
         done = yield from self.worked(order, brief, head, outputs)
         self.log("worked", order, None)
+        for event in done.events:
+            self.log(event, order, None)
         facts = self.guard(order, done)
         sealed = seal(order.run, brief.peers, done.handles, self.vault.parts(order.run), self.peer_keys)
         made = Head(
@@ -254,7 +256,8 @@ class Agent:
             return EMPTY
         assert done.contract is not None, "a join gives the contract"
         self.owner.permit(done.contract)
-        return {"labelled": bool(done.labelled), **({} if done.network is None else {NETWORK: plain(done.network)})}
+        network = {} if done.network is None else {NETWORK: plain(done.network)}
+        return {LABELLED: bool(done.labelled), **network, **({} if done.computed is None else {COMPUTED: plain(done.computed)})}
 
     def deliver(self, order: Order, reply: Reply) -> Receipt:
         """Report until the agent service lacks nothing; push what it lacks."""

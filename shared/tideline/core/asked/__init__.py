@@ -1,0 +1,1 @@
+"""What a run asks of its sites beside method and world."""
