@@ -35,7 +35,7 @@ CLINICS = {
     "clinic-a": Clinic(),
     "clinic-b": Clinic(age=50.0, missing=0.1),
     "clinic-c": Clinic(age=60.0, offset=0.3),
-    "clinic-d": Clinic(age=68.0, offset=2.2, scale=1.8, missing=0.2),
+    "clinic-d": Clinic(age=68.0, offset=2.2, scale=1.8, missing=0.2, rows=1200),
 }
 
 

@@ -1,4 +1,4 @@
-"""Small networks of features, tables and images: perceptrons, LeNet, ST-LF's convolutional network, and one with inception modules.
+"""Small networks of features, tables and images: perceptrons, LeNet, ST-LF's convolutional network, one of inception modules.
 
 LeNet: after LeCun et al., Proc. IEEE 1998. ConvNet: Wang, Hosseinalipour, Brinton, "Multi-Source to Multi-Target Decentralized
 Federated Domain Adaptation", IEEE TCCN 2024 (arXiv 2304.12422), section V; 21 840 numbers for digits of 1 x 28 x 28, 22 340 in

@@ -68,6 +68,15 @@ def test_texts_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert [column.name for column in world_in(report.world or {}).columns] == ["a"]
 
 
+def test_numbers_with_a_mistake_are_refused_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And are no texts, or categories with a comma."""
+    n = 2 * FEW
+    report = look(tmp_path / "a", "csv", {"a": [*range(n - 1), "typo"], "y": [0, 1] * FEW}, monkeypatch)
+    assert f"line {n + 1}, column 1: not a finite number" in str(report.refused[0]["what"])
+    report = look(tmp_path / "b", "csv", {"a": ['"1,5"', "2", "3", "4"], "y": [0, 1] * 2}, monkeypatch)
+    assert "it has a decimal comma" in str(report.refused[0]["what"])
+
+
 def test_several_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All categories of all, what all tables have, and a rule where one has gaps."""
     one = look(tmp_path / "a", "csv", {"sex": ["f", "m"] * 3, "a": [1] * 6, "x": [1, 2] * 3, "y": ["p", "q"] * 3}, monkeypatch)

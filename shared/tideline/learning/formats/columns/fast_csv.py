@@ -94,14 +94,14 @@ def checked(block: bytes, quoted: re.Pattern[bytes]) -> Iterator[bytes]:
     ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
     if len(block) > LONGEST and np.diff(ends, prepend=-1, append=len(block)).max() > LONGEST:
         raise Unsure
-    if (marks := block.count(b'"')) and marks != 2 * sum(1 for _ in quoted.finditer(block)):
+    if b'"' in block and block.count(b'"') != 2 * sum(1 for _ in quoted.finditer(block)):
         raise Unsure
     yield block
 
 
 def plain_text(block: bytes) -> str:
     """Text whose lines end in one way. Raises Unsure for other bytes."""
-    if b"\0" in block or block.count(b"\r") != block.count(b"\r\n"):
+    if b"\0" in block or (b"\r" in block and block.count(b"\r") != block.count(b"\r\n")):
         raise Unsure
     try:
         return block.decode()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline.core.tables.columns import Column, Missing, composed
-from tideline.learning.formats.columns.encoding import is_missing
+from tideline.learning.formats.columns.encoding import COMMA, is_missing
 
 FEW = 50  # categories of a column that is proposed; one with more is probably a text
 NUMBER, CATEGORY, TEXT, DATE, EMPTY = "number", "category", "text", "date", "empty"
@@ -63,9 +63,14 @@ class Tally:
 
     @property
     def kind(self) -> str:
+        """A column of numbers stays one where a few cells are none, or have a decimal comma: its reader refuses them by line."""
         if not self.words:
             return EMPTY
-        if self.numbers:
+        numbers = [floats([word]) is not None for word in self.words]
+        commas = [COMMA.fullmatch(word) is not None for word in self.words]
+        if self.numbers or all(map(any, zip(numbers, commas, strict=True))):
+            return NUMBER
+        if len(self.words) > FEW and 2 * sum(numbers) > len(numbers):
             return NUMBER
         if all(map(is_date, self.words)):
             return DATE
@@ -74,7 +79,7 @@ class Tally:
     def report(self, name: str, use: str) -> ColumnReport:
         made = ColumnReport(name, self.kind, use, self.gaps / max(self.rows, 1))
         if made.kind == NUMBER:
-            return replace(made, low=self.low, high=self.high)
+            return replace(made, low=self.low, high=self.high) if self.low <= self.high else made
         return replace(made, categories=tuple(sorted(self.words))) if made.kind == CATEGORY else made
 
 
