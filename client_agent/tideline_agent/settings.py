@@ -44,7 +44,8 @@ class AgentSettings:
     parallel: int = setting(4, low=1, doc="Runs served at once.")
     trainer_idle: float = setting(60.0, low=0, doc="Seconds after which an idle trainer process ends.")
     rows_cache: str = setting(
-        HALF, doc="Size that decoded rows of large image sets may take in the home, such as 20GB; 0 for none. Half of the free disk."
+        HALF,
+        doc="Size that decoded rows of large image sets may take in the home, such as 20GB; 0 for none. Half of the free disk.",
     )
     wait: float = setting(60.0, low=0, doc="Seconds to wait for a coordinator at the start.")
     notes: bool = True

@@ -64,8 +64,8 @@ class Done:
 
     handles: the values for peers that the message names; their files lie beside the message's. network: of the join, what the
     run's network is at the site, unless it is built in. outputs: the file of what it predicts, which stays. rowless: whether the
-    memory was rid of the site's rows, as no exchange comes after this one. best: then the job's best memory, rid of them, too. ends: whether no
-    exchange comes after this one. uncached: of the join, rows that there was no room to write down decoded.
+    memory was rid of the site's rows, as no exchange comes after this one. best: then the job's best memory, rid of them, too.
+    ends: whether no exchange comes after this one. uncached: of the join, rows that there was no room to write down decoded.
     """
 
     message: Files

@@ -174,7 +174,9 @@ class Build:
             log.info("Decoded rows: %d of %d are written, %.0f s to go", self.done, self.source.count, left)
 
 
-def mender_of(source: Source, path: str, head: Head, digest: Callable[[int], bytes], digest_of: Callable[[bytes], bytes]) -> Callable[[int], NDArray[np.generic]]:
+def mender_of(
+    source: Source, path: str, head: Head, digest: Callable[[int], bytes], digest_of: Callable[[bytes], bytes]
+) -> Callable[[int], NDArray[np.generic]]:
     """What makes a row again. Raises DataRefused for one that is another by now."""
 
     def mend(row: int) -> NDArray[np.generic]:
@@ -182,7 +184,7 @@ def mender_of(source: Source, path: str, head: Head, digest: Callable[[int], byt
         why = piece.why
         if piece.x is not None:
             try:
-                made = fitted(source.sized(piece.x, piece), head)[0]
+                made: NDArray[np.generic] = fitted(source.sized(piece.x, piece), head)[0]
             except Mixed:
                 why = "it is of another type"
             else:

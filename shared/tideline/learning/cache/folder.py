@@ -187,5 +187,7 @@ def limit_in(text: str) -> int | None:
         found = None
     if found is None:
         what = f"--rows-cache {text!r} is no size"
-        raise ConfigRefused(what, "Write it like 20GB or 500MB; 0 for no cache, half for half of the free disk", path="rows_cache")
+        raise ConfigRefused(
+            what, "Write it like 20GB or 500MB; 0 for no cache, half for half of the free disk", path="rows_cache"
+        )
     return found
