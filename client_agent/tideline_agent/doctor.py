@@ -24,6 +24,7 @@ from tideline.learning.sites.named import place_in
 from tideline_agent.discovery import Found, find
 from tideline_agent.home import identity
 from tideline_agent.home.identity import Keys
+from tideline_agent.home.rows import taken_by_rows
 from tideline_agent.link import Endpoints, GrpcLink, NotSpoken, check_certificate, end_of
 from tideline_agent.notes import LOW_DISK_BYTES
 from tideline_agent.policy_file import read_policy
@@ -323,7 +324,9 @@ def disk(patient: Patient) -> Iterator[Finding]:
         yield Finding("disk", State.FAILED, f"{there} is no folder that may be written", "Choose another --home, or its owner")
         return
     free = shutil.disk_usage(there).free
-    summary = f"{free / 1e9:.1f} GB free for {folder}"
+    caches, taken = taken_by_rows(folder)
+    rows = f"; {taken / 1e9:.1f} GB hold decoded rows" if caches else ""
+    summary = f"{free / 1e9:.1f} GB free for {folder}{rows}"
     state = State.OK if free >= LOW_DISK_BYTES else State.WARNING if free >= NO_DISK_BYTES else State.FAILED
     todo = "" if state is State.OK else "Free some space: models and memory of each run are stored there"
     yield Finding("disk", state, summary, todo)

@@ -30,9 +30,8 @@ AUTO = "auto"  # for the number of workers: the trainer finds it
 NOBODYS = RunId("")
 SPAWN_AFTER_SECONDS = 10.0  # how long a run waits for another's trainer before it gets one of its own
 TRIES = 3  # a step whose trainer died is run again, at most twice
-OPEN_SECONDS = (
-    6 * 3600.0
-)  # a run of which nothing was heard for so long counts as over: nobody tells a site of one that was cancelled
+# A run of which nothing was heard for so long counts as over: nobody says so to a site that has nothing to do for it.
+OPEN_SECONDS = 6 * 3600.0
 PATIENCE_SECONDS = 1800.0  # a step that has ticked and then is silent for so long is hung
 
 
@@ -150,7 +149,7 @@ class TrainerPool:
                     trainer.child.kill()
 
     def sweep(self) -> None:
-        """End trainers that have been idle for long and have no open run, and those whose step ticked once and then fell silent."""
+        """End trainers that were idle for long and have no open run, and those whose step ticked once and then fell silent."""
         now = time.monotonic()
         with self._freed:
             for trainer in self._trainers:

@@ -22,7 +22,7 @@ from tideline.engine.process.pipe import Child
 from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink
 from tideline_agent.link.wire import reply_out
-from tideline_agent.pool import TrainerPool
+from tideline_agent.pool import Trainer, TrainerPool
 from tideline_agent.trainer import files_of
 from tideline_agent.vault import FolderVault
 from tideline_protos.v1 import federation_pb2 as pb
@@ -97,6 +97,26 @@ def test_a_pool_that_closes_sends_away_who_waits(tmp_path: Path) -> None:
         pool.close()
         with pytest.raises(Cancelled):
             waiting.result(SECONDS)
+
+
+def test_a_trainer_lives_as_long_as_its_run(tmp_path: Path) -> None:
+    """However long it is idle in between; one of no open run ends. A run gets the trainer that has its data open."""
+    pool = TrainerPool(tmp_path, tmp_path, "none:NONE", "cpu", idle=-1.0)
+    trainers = [pool._take(RunId(name)) for name in ("one",)]
+    pool._trainers.append(other := Trainer(["true"], {}))
+    trainers[0].run = None
+    pool.sweep()
+    assert pool._trainers == trainers, "the other has worked for nobody"
+    pool._trainers.insert(0, other)
+    assert pool._take(RunId("two")) is other, "who serves no open run is asked first"
+    assert pool._take(RunId("one")) is trainers[0]
+    trainers[0].run = other.run = None
+    pool.cancel(RunId("one"))
+    pool.sweep()
+    assert pool._trainers == [other]
+    pool._heard(RunId("two"), ends=True)
+    pool.sweep()
+    assert not pool._trainers
 
 
 class Curt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
@@ -50,6 +51,22 @@ def worked(home: Path, run: str, cursor: int | None = LAST, days: float = 0.0, p
 def left(home: Path) -> set[str]:
     """The runs of which there is still something."""
     return {folder.name for folder in (home / "runs").iterdir()}
+
+
+def test_decoded_rows_are_forgotten(tmp_path: Path) -> None:
+    """All but those that a process reads; runs stay, and none may be named beside."""
+    worked(tmp_path, "old")
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    for name in ("used.rows", "idle.rows", "cut.part"):
+        (folder / name).write_bytes(CONTENT)
+    with (folder / "used.rows").open() as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        done = site(tmp_path, "--rows", "--json")
+    assert done.exit_code == DONE and json.loads(done.output) | {"bytes": 0} == {"caches": 2, "bytes": 0, "in_use": 1}
+    assert [path.name for path in folder.iterdir()] == ["used.rows"] and left(tmp_path) == {"old"}
+    assert site(tmp_path, "old", "--rows").exit_code == REFUSED
+    assert "Forgot 1 cache" in site(tmp_path, "--rows").output
 
 
 def test_a_run_is_forgotten(tmp_path: Path) -> None:

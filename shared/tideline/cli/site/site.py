@@ -200,6 +200,9 @@ def forget_runs(
     unfinished: Annotated[
         bool, typer.Option("--unfinished", help="Also forget runs that may continue, as far as the home knows.")
     ] = False,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Instead of runs: the caches of decoded rows. They are made again when needed.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     methods: Methods = REGISTRY,
     as_json: Json = False,
@@ -208,10 +211,25 @@ def forget_runs(
     from tideline_agent.home.runs import stored_runs
 
     check_home(home)
+    if rows:
+        if runs or older is not None:
+            raise ConfigRefused("You named runs and gave --rows", "Give one of the two", path="rows")
+        forget_caches(home, as_json)
+        return
     chosen = choose(stored_runs(home, methods).values(), runs or (), older, unfinished)
     if chosen and not yes:
         confirm(chosen, as_json)
     forget_all(home, chosen, as_json)
+
+
+def forget_caches(home: Path, as_json: bool) -> None:
+    """Delete the caches of decoded rows and print how much that freed. No confirmation: nothing is lost but time."""
+    from tideline_agent.home.rows import forget_rows, taken_by_rows
+
+    gone, freed = forget_rows(home)
+    left, _ = taken_by_rows(home)
+    used = f"; {counted(left, 'cache')} in use stayed" if left else ""
+    output({"caches": gone, "bytes": freed, "in_use": left}, as_json, f"Forgot {counted(gone, 'cache')}, {size(freed)}{used}.")
 
 
 def taken(home: Path, run: str, name: str, methods: str) -> Mapping[str, Tensor]:

@@ -184,7 +184,7 @@ def mender_of(
         why = piece.why
         if piece.x is not None:
             try:
-                made = fitted(source.sized(piece.x, piece), head)[0]
+                made: NDArray[np.generic] = fitted(source.sized(piece.x, piece), head)[0]
             except Mixed:
                 why = "it is of another type"
             else:

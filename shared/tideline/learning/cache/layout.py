@@ -18,13 +18,12 @@ import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 from blake3 import blake3
 
 VERSION = 1
 DIGEST = 16  # bytes of a digest: whoever turns a bit by chance does not meet 128 bits
 FOOT = 8 + DIGEST
-TYPES = ("uint8", "int8", "uint16", "int16", "float32")
+TYPES = {"uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "float32": 4}  # and the bytes of a number
 MOST_HEAD = 1 << 28
 
 
@@ -54,7 +53,7 @@ class Head:
 
     @property
     def stride(self) -> int:
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        return math.prod(self.shape) * TYPES[self.dtype]
 
     @property
     def data_bytes(self) -> int:

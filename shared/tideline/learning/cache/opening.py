@@ -54,7 +54,7 @@ class Cached:
 class RowsCache:
     """The caches of a site. workers: threads that decode; None: as many as there are processors for this process.
 
-    progress: follows the making of one, a share at a time. lacking: called with the bytes of a cache that found no room.
+    progress: follows the making of one, a share at a time.
     """
 
     folder: Folder
@@ -67,7 +67,15 @@ class RowsCache:
         if source is None:
             return "tables have none"
         path = survey.place.path
-        plan = Head(str(path.absolute()), files_digest(survey), reading_digest(survey, world), len(survey), world.inputs, "", 1.0)
+        plan = Head(
+            domain=str(path.absolute()),
+            files=files_digest(survey),
+            reading=reading_digest(survey, world),
+            count=len(survey),
+            shape=world.inputs,
+            dtype="",
+            white=1.0,
+        )
         try:
             with at(path):
                 return Cached(self.found_or_made(plan, source), survey)
@@ -91,10 +99,13 @@ class RowsCache:
                 time.sleep(WAIT_SECONDS)
 
             with locked(path.with_suffix(LOCK), waiting):
-                file = find() or self.made(path, plan, source) or find()
+                file = find()
+                if file is None:
+                    self.make(path, plan, source)
+                    file = find()
         if file is None:
             raise NoRoom("it cannot be read back")
-        self.folder.drop_stale(file.head)
+        self.folder.drop_stale(plan)
         return file
 
     def found(self, path: Path, plan: Head, source: Source) -> RowsFile | None:
@@ -110,7 +121,7 @@ class RowsCache:
 
         return opened(path, fits, mends)
 
-    def made(self, path: Path, plan: Head, source: Source) -> None:
+    def make(self, path: Path, plan: Head, source: Source) -> None:
         """Make the file. Raises NoRoom, OSError, and DataRefused for samples that are no use."""
         first = source.first()
         if first is None:
@@ -159,7 +170,7 @@ def files_digest(survey: Survey) -> str:
     places = [str(path)] if survey.reader is None else [f"{path}{os.sep}{survey.name(row)}" for row in range(len(survey))]
     for each in places:
         try:
-            seen = os.stat(each)
+            seen = os.stat(each)  # noqa: PTH116 - a Path for each of very many files takes longer than the look
             said = f"{each}\0{seen.st_size}\0{seen.st_mtime_ns}\n"
         except OSError:
             said = f"{each}\0\n"
@@ -169,7 +180,13 @@ def files_digest(survey: Survey) -> str:
 
 def reading_digest(survey: Survey, world: World) -> str:
     """Of what the bytes of a row depend on, beside its file."""
-    said = [VERSION, resizing.VERSION, images.DECODER, torch.__version__, list(world.inputs), survey.place.transform.scale]
+    transform = survey.place.transform
+    said = [VERSION, resizing.VERSION, images.DECODER, torch.__version__, list(world.inputs), transform.scale]
+    if len(world.inputs) != 3:
+        said += [
+            transform.mean,
+            transform.std,
+        ]  # features may become too large by them, which is found out while they are written
     return digest_of(json.dumps(said).encode()).hex()
 
 

@@ -25,7 +25,8 @@ class Writer:
         try:
             self._digests = self._begin()
         except BaseException:
-            os.close(self._descriptor)
+            self.close()
+            self.discard()
             raise
 
     def _begin(self) -> bytearray:
@@ -47,7 +48,7 @@ class Writer:
 
     def put(self, row: int, x: NDArray[np.generic]) -> None:
         """Write a row, its digest in memory."""
-        content = memoryview(np.ascontiguousarray(x)).cast("B")
+        content = np.ascontiguousarray(x).data.cast("B")
         write_all(self._descriptor, content, row * self.head.stride)
         self._digests[row * DIGEST : (row + 1) * DIGEST] = digest_of(content)
 

@@ -66,9 +66,10 @@ def read_folder(
     """Everything that a site holds for this world; a target's training labels are never loaded.
 
     names: of the domains that it holds; None: all of the folder. held: bytes of samples that are read into memory; of more, none
-    are. cache: where samples that are not held in memory are written once; without, images stay files. Raises
-    DataRefused, with `context["path"]`, for data that cannot be used. The coordinator may see its sentence; names of image files and
-    contents of cells, which may be personal, are only in its `context` and in the local log.
+    are. cache: where samples that are not held in memory are written once; without, images stay files.
+
+    Raises DataRefused, with `context["path"]`, for data that cannot be used. The coordinator may see its sentence; names of image
+    files and contents of cells, which may be personal, are only in its `context` and in the local log.
     """
     folder = Path(path)
     try:
@@ -139,7 +140,7 @@ def room_for(
     filled = tuple(scratch.room((sum(n), *world.inputs), held if small else 0) for n in sizes)
     into = zip(*(torch.split(each.tensor, n) for each, n in zip(filled, sizes, strict=True)), strict=True)
     places: list[Places] = [tuple(zip(*each, strict=True)) for each in zip(rows, into, strict=True)]
-    return Room(surveys, filled, places, asked, cached)
+    return Room(surveys=surveys, filled=filled, places=places, asked=asked, cached=cached)
 
 
 def samples(surveys: list[Survey]) -> int:

@@ -186,7 +186,8 @@ def decode(path: Path) -> NDArray[np.generic]:
         if pages != 1:
             raise ValueError(f"{pages} pages or frames; a sample has one")
         short = image.format == "PNG" and image.mode == "I"  # how older Pillows open 16 bits
-        x = as_array(ImageOps.exif_transpose(image))
+        ImageOps.exif_transpose(image, in_place=True)
+        x = as_array(image)
         return x.astype(np.uint16) if short else x
 
 
@@ -204,7 +205,8 @@ def as_array(image: Image.Image) -> NDArray[np.generic]:
     grey = image.mode in ("1", "L", "LA", "La")
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         image = Image.alpha_composite(Image.new("RGBA", image.size, (0, 0, 0, 255)), image.convert("RGBA"))
-    return np.asarray(image.convert("L" if grey else "RGB"))
+    mode = "L" if grey else "RGB"
+    return np.asarray(image if image.mode == mode else image.convert(mode))
 
 
 def lost(domain: Survey, rows: Sequence[tuple[int, str]]) -> DataRefused:

@@ -13,6 +13,8 @@ from tideline.core.errors import DataRefused
 from tideline.core.settings import setting
 from tideline.learning.rows.resizing import OVERSHOOT, sized
 
+WHITEST = 255.0  # of bytes
+
 
 @dataclass(frozen=True)
 class Transform:
@@ -54,7 +56,8 @@ def finished(x: Tensor, into: Tensor, white: float, transform: Transform) -> Ten
     """x (n, *inputs) as `sized` gives it, as floats in [0, 1], inverted, less mean and divided by std: in `into`, float32."""
     into.copy_(x).div_(white)
     if into.ndim == 4:
-        into.clamp_(0.0, 1.0)
+        if x.dtype != torch.uint8 or white < WHITEST:
+            into.clamp_(0.0, 1.0)
         if transform.invert:
             torch.sub(torch.ones(()), into, out=into)
     if (transform.mean, transform.std) != (PLAIN.mean, PLAIN.std):
@@ -111,12 +114,14 @@ def check_images(shape: tuple[int, ...]) -> None:
 
 def check_values(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transform, first: int = 0) -> None:
     """Raises DataRefused for NaN, infinity, and values that do not fit scale, mean and std. x begins at row `first`."""
+    scale = scale_of(x.dtype, inputs, transform)
+    if x.dtype == np.uint8 and len(inputs) == 3 and scale >= WHITEST:
+        return  # any byte fits, with any mean and std that a setting may have
     low, high = float(x.min()), float(x.max())
     # A NaN or an infinity shows in the bounds, so no mask as large as x is needed.
     if not (np.isfinite(low) and np.isfinite(high)):
         row = next(i for i, sample in enumerate(x, first) if not np.isfinite(sample).all())
         raise DataRefused(f"x holds NaN or infinity, first in row {row}", "Remove or fill these rows", row=row)
-    scale = scale_of(x.dtype, inputs, transform)
     if len(inputs) == 3 and (low < -OVERSHOOT * scale or high > (1 + OVERSHOOT) * scale):
         what = f"there are pixels outside 0 to {scale:g}, the scale"
         todo = "Set scale in transforms.toml to the raw value that is white"

@@ -1,7 +1,8 @@
 """Raw samples at the size of a world's inputs, in two halves: pixels of their own type, then floats.
 
-Between the two lies what a site may write down: rows of whole numbers, smaller than floats. Whoever reads them again gets the same
-floats as who has never written them: whole numbers of up to 16 bits stay so when they become grey or are resized, rounded once.
+Between the two lies what a site may write down: rows of whole numbers, smaller than floats. Whoever reads them again gets the
+same floats as who has never written them: whole numbers of up to 16 bits stay so when they become grey or are resized, and are
+rounded there.
 Bytes are resized with whole numbers throughout, so that all processors give the same.
 """
 
@@ -50,7 +51,7 @@ def sized(x: NDArray[np.generic], inputs: tuple[int, ...], scale: float) -> Size
 
 def steps(dtype: np.dtype[np.generic], scale: float) -> int:
     """What whole numbers are multiplied by before they are rounded: of 16 shades 240 are made. Then x / scale stays as it is."""
-    most = int(np.iinfo(dtype).max) // max(int(scale * (1 + OVERSHOOT)), 1)
+    most = limits(dtype)[1] // max(int(scale * (1 + OVERSHOOT)), 1)
     return max(most, 1) if scale >= 1 and float(scale).is_integer() and scale * most < EXACT else 1
 
 
@@ -68,11 +69,18 @@ def wholes_resized(pixels: NDArray[np.generic], inputs: tuple[int, ...]) -> NDAr
     return np.require(np.broadcast_to(planes, (len(planes), channels, *size)), requirements=["C", "W"])
 
 
+def limits(dtype: np.dtype[np.generic]) -> tuple[int, int]:
+    """The least and the largest number of a type of whole numbers."""
+    bits = 8 * dtype.itemsize
+    return (0, (1 << bits) - 1) if dtype.kind == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+
+
 def grey(planes: NDArray[np.generic]) -> NDArray[np.generic]:
     """(n, 3, H, W) as (n, 1, H, W), in whole numbers, rounded."""
-    wide = np.int32 if planes.dtype.itemsize == 1 else np.int64
-    total = sum((planes[:, i].astype(wide) * weight for i, weight in enumerate(REC_601_WHOLE)), start=wide(1 << (SHIFT - 1)))
-    return np.asarray(total >> SHIFT, planes.dtype)[:, None]
+    total = np.full((len(planes), *planes.shape[2:]), 1 << (SHIFT - 1), np.int64)
+    for i, weight in enumerate(REC_601_WHOLE):
+        total += planes[:, i].astype(np.int64) * weight
+    return (total >> SHIFT).astype(planes.dtype)[:, None]
 
 
 def interpolated(planes: NDArray[np.generic], size: list[int]) -> NDArray[np.generic]:
@@ -81,8 +89,7 @@ def interpolated(planes: NDArray[np.generic], size: list[int]) -> NDArray[np.gen
         made = bilinear(torch.from_numpy(np.require(planes, requirements="W")), size)
         return made.numpy()
     wide = bilinear(torch.from_numpy(np.array(planes, np.float32, order="C")), size)
-    limits = np.iinfo(planes.dtype)
-    return wide.round_().clamp_(int(limits.min), int(limits.max)).numpy().astype(planes.dtype)
+    return wide.round_().clamp_(*limits(planes.dtype)).numpy().astype(planes.dtype)
 
 
 def floats_resized(pixels: Tensor, inputs: tuple[int, ...]) -> Tensor:
