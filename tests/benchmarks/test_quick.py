@@ -95,6 +95,13 @@ def test_reading() -> None:
 
 
 @pytest.mark.long
+def test_training() -> None:
+    """Both loops pass over images in memory."""
+    row = measured("training")
+    assert (row["images"], row["workers"]) == ("memory", 0) and min(row["fit"], row["loop"]) > 0
+
+
+@pytest.mark.long
 def test_robust() -> None:
     """Every rule and attack is played; the mean is lost to a wrong direction, rules are not; Krum leaves out most sites."""
     row = measured("robust", "--limit", "lost.sign_flip.none.mean=1", code=1)

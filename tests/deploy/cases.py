@@ -84,6 +84,7 @@ OURS: dict[str, Object] = {
                 tls={"secret": "hospital-a-tls"},
                 groups=[2000],
                 parallel=2,
+                workers=2,
                 trainerIdle=5,
                 wait=600,
                 methods="ours:METHODS",

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+import torch
+from torch import Generator, Tensor
 
 from tests.frozen.played import begun, drawn
 from tests.laws.stage import Stage
-from tests.synthetic import FEATURES, IMAGES, experiment, sites
+from tests.synthetic import FEATURES, IMAGES, experiment, rows, sites
 from tideline.algorithms import METHODS
 from tideline.core.errors import ConfigRefused, Malformed
-from tideline.core.rows import NO_AUGMENT, Flip
-from tideline.core.run import Role
+from tideline.core.rows import NO_AUGMENT, Flip, MemoryRows
+from tideline.core.run import Role, World
 from tideline.engine.model.brief import brief_in, brief_of
+from tideline.engine.simulation.federation import SimSite
 from tideline.engine.site.admission import brief_in_words, facts_of, intent_digest
+from tideline.learning.formats.holdings import Holdings
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 FLIP = {"flip": "horizontal"}
@@ -52,7 +56,7 @@ def test_a_brief_that_is_wrong() -> None:
     stage.start(asked(augment=FLIP))
     with pytest.raises(Malformed, match="its augment is missing or wrong"):
         told(stage, augment=["flip"])
-    with pytest.raises(ConfigRefused, match="augment.crop"):
+    with pytest.raises(ConfigRefused, match=r"augment\.crop"):
         told(stage, augment={"crop": [2, 3]})
 
 
@@ -87,6 +91,36 @@ def test_a_reference_that_trains_on_no_rows_goes_without() -> None:
     assert not stage.row(run.reference).spec.augment.on
     alike = stage.row(stage.start(asked("fedprox", augment=FLIP, reference={"method": "fedavg"})))
     assert alike.reference is not None and stage.row(alike.reference).spec.augment == alike.spec.augment
+
+
+@dataclass(frozen=True, eq=False)
+class Noted(MemoryRows):
+    """Rows that note which of them were read to train on, and which as they are."""
+
+    trained: set[int] = field(default_factory=set)
+    others: set[int] = field(default_factory=set)
+
+    def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
+        (self.others if rng is None else self.trained).update(indices.tolist())
+        return super().batch(indices)
+
+
+def test_rows_for_validation_and_for_scores_stay_as_they_are() -> None:
+    """Also where training stops early by them."""
+    noted, chosen = dict[str, Noted](), torch.arange(7)
+
+    def open_site_data(world: World, role: Role) -> Holdings:
+        held = rows(0, world)
+        x = noted["train"] = Noted(held.train.x.all())
+        y = noted["held_out"] = Noted(held.held_out.x.all())
+        return Holdings(replace(held.train, x=x), replace(held.held_out, x=y), chosen)
+
+    stage = Stage(METHODS, {**sites(), "anna": SimSite(open_site_data)})
+    more = {"config": {"patience": 1, "epochs": 2}, "selection": "accuracy", "augment": FLIP}
+    assert stage.play(stage.start(asked(**more))).status == "completed"
+    train, validation = noted["train"], set(chosen.tolist())
+    assert train.trained == set(range(len(train))) - validation and train.others >= validation
+    assert not noted["held_out"].trained
 
 
 @pytest.mark.parametrize("normalise", ["none", "site", "shared"])
