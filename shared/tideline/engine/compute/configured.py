@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,9 +14,8 @@ from tideline.core.phase import AnyPhase, AnyPlan
 from tideline.core.privacy import Contract
 from tideline.core.recent import Recent
 from tideline.core.run import NO_MORE, NO_SCALING, Normalise, Scoring, Selection
-from tideline.core.settings import Plain, Settings, plain
+from tideline.core.settings import Plain, Settings
 from tideline.core.step import View
-from tideline.engine.ports.compute import SettingFacts
 from tideline.learning.in_world import in_world
 
 
@@ -94,21 +92,3 @@ def check_selection(method: Configured) -> None:
     if method.scoring.selection is not Selection.NONE and all(phase.report is None for phase in method.plan):
         what = f"{method.algorithm.name} scores in a way of its own, and tells no score to select a round by"
         raise ConfigRefused(what, "Leave selection out", path="selection")
-
-
-def settings_of(config: type[Settings]) -> tuple[SettingFacts, ...]:
-    return tuple(described(f) for f in dataclasses.fields(config))
-
-
-def described(setting: dataclasses.Field[Settings]) -> SettingFacts:
-    default = setting.default if setting.default_factory is dataclasses.MISSING else setting.default_factory()
-    meta, choices = setting.metadata, setting.metadata.get("choices")
-    return SettingFacts(
-        name=setting.name,
-        type=str(setting.type),
-        default=plain(default),
-        low=meta.get("low"),
-        high=meta.get("high"),
-        choices=None if choices is None else tuple(choices),
-        doc=meta.get("doc", ""),
-    )

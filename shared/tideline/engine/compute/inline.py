@@ -50,13 +50,13 @@ from tideline.core.run import (
 )
 from tideline.core.settings import Settings, plain
 from tideline.engine.compute.cohort import check_sampling, drawn, least_of, notes_of
-from tideline.engine.compute.configured import Configured, check_computing, check_selection, configured, scores, settings_of
+from tideline.engine.compute.configured import Configured, check_computing, check_selection, configured, scores
+from tideline.engine.compute.facts import facts_of, settings_of
 from tideline.engine.compute.initial_weights import check_start, read_base, to_begin_from
 from tideline.engine.compute.shares import agree, shared_out
 from tideline.engine.model.experiment import base_files
 from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Files, Purpose, seed_for
-from tideline.engine.model.runs import PhaseFact
 from tideline.engine.ports import compute
 from tideline.learning.around.class_shares import check_prior
 from tideline.learning.in_world import in_world, normalised_world
@@ -472,13 +472,6 @@ def selects(game: Game, turned: Turned) -> bool:
 
 def bare(handles: Iterable[AnyHandle]) -> tuple[AnyHandle, ...]:
     return tuple(each.bare() for each in handles)
-
-
-def facts_of(method: Configured) -> tuple[PhaseFact, ...]:
-    rounds = zip(method.plan, method.rounds, strict=True)
-    return tuple(
-        PhaseFact(phase=p.name, step=p.step.name if p.step else "", round=r, floor=p.floor, needs=p.needs) for p, r in rounds
-    )
 
 
 def fingerprint(threads: int) -> str:

@@ -124,11 +124,12 @@ class StepRunner:
         words.
         """
         with computing_at(job.brief.computing, self.device) as now:
-            done = self.done(job, tick)
+            done = self.ran(job, tick)
         computed = now.computed if job.brief.computing and job.cursor == JOIN else None
         return replace(done, computed=computed, events=tuple(now.events)) if computed or now.events else done
 
-    def done(self, job: Job, tick: Callable[[float], None]) -> Done:
+    def ran(self, job: Job, tick: Callable[[float], None]) -> Done:
+        """The step."""
         with owners_code():
             scoring, scaling = job.brief.scoring, job.brief.world.scaling
             method = configured(self.methods, job.brief.method, job.brief.config, scoring, scaling)
