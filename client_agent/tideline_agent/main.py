@@ -18,6 +18,7 @@ from tideline import __version__
 from tideline.core.algorithm import REGISTRY
 from tideline.core.asked.computing import GPU_MEMORY
 from tideline.core.errors import FederationError, IdentityRefused, TooMany, Unreachable
+from tideline.core.notes import OTHERWISE
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.core.tokens import read_token
 from tideline.engine.model.orders import Order
@@ -174,7 +175,9 @@ def order_log(witness: Witness, metrics: AgentMetrics) -> Callable[[str, Order, 
     def log_order(what: str, order: Order, error: FederationError | None) -> None:
         if what == "failed" and error is not None:
             metrics.failures.labels(error.kind).inc()
-        if what not in ("begun", "worked"):
+        if what in OTHERWISE:
+            log.warning(what, run=order.run, phase=order.phase, round=order.round)
+        elif what not in ("begun", "worked"):
             write = log.warning if error else log.info
             why = {"reason": str(error)} if error else {}
             write("reply", verdict=what, run=order.run, phase=order.phase, round=order.round, order=order.id, **why)

@@ -14,13 +14,15 @@ from tideline.algorithms import METHODS
 from tideline.archive.errors import Undeclared
 from tideline.core.asked.computing import Computing, Precision
 from tideline.core.errors import ConfigRefused, StepFailed
-from tideline.core.run import Digest, OrderId, RunId, RunSpec, World
+from tideline.core.run import Digest, OrderId, Role, RunId, RunSpec, World
 from tideline.core.settings import plain
 from tideline.engine.compute.step_runner import guarded
+from tideline.engine.model.brief import Brief
 from tideline.engine.model.experiment import read_experiment
 from tideline.engine.model.joins import check_join
 from tideline.engine.model.orders import Reply
 from tideline.engine.simulation.federation import Federation
+from tideline.engine.site.admission import facts_of, intent_digest
 from tideline.nets import registry
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
@@ -157,3 +159,16 @@ def test_the_section_is_read_with_the_place_of_a_mistake() -> None:
         read_experiment({**asked, "computing": {"precision": "bfloat"}})
     assert refused.value.context["path"] == "computing.precision"
     assert plain(read)["deterministic"] == "auto"
+
+
+def test_an_owner_approves_how_a_run_computes() -> None:
+    """It is part of what the ledger says, and of the digest that an approval is of; absent it adds nothing to either."""
+
+    def brief(computing: Computing | None) -> Brief:
+        known = {"method": "m", "config": {}, "world": World(), "threads": 1, "keeps": False, "contract": (), "role": Role.SOURCE}
+        return Brief(**known, computing=computing)  # type: ignore[arg-type]
+
+    low = Computing(precision=Precision.BFLOAT16)
+    assert len({intent_digest(brief(each)) for each in (None, Computing(), low)}) == 3
+    assert "computing" not in facts_of(brief(None))
+    assert facts_of(brief(low))["computing"] == plain(low)

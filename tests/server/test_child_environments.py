@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tideline.core.run import RunId
+from tideline.core.asked.computing import GPU_MEMORY
+from tideline.core.run import Role, RunId
 from tideline_agent.pool import TrainerPool
+from tideline_agent.settings import AgentSettings
 from tideline_server.planner import ProcessPlanner
 from tideline_server.worker import ProcessCompute
 
@@ -66,5 +69,18 @@ def test_a_trainer_has_what_the_owners_function_may_need(tmp_path: Path, python:
     try:
         trainer.child.start()
         assert seen(trainer.child.pid) == left
+    finally:
+        pool.close()
+
+
+def test_a_trainer_knows_its_share_of_a_gpu(tmp_path: Path) -> None:
+    """As many trainers as runs are served at once have it all, unless the owner says how much each may take."""
+    settings = AgentSettings("", tmp_path, (Role.SOURCE,), parallel=4)
+    assert settings.memory_share == 0.25 and replace(settings, gpu_memory=0.5).memory_share == 0.5
+    pool = TrainerPool(tmp_path, tmp_path, METHODS, "cpu", environment={GPU_MEMORY: repr(settings.memory_share)})
+    trainer = pool._take(RunId("one"))
+    try:
+        trainer.child.start()
+        assert psutil.Process(trainer.child.pid).environ()[GPU_MEMORY] == "0.25"
     finally:
         pool.close()

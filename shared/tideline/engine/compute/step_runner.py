@@ -150,11 +150,11 @@ class StepRunner:
         words; PartDamaged where a file did not stay whole while the step worked: nothing of it counts.
         """
         with watching(), reading_ahead(self._workers), computing_at(job.brief.computing, self.device) as now:
-            done = self.done(job, tick)
+            done = self.ran(job, tick)
         computed = now.computed if job.brief.computing and job.cursor == JOIN else None
         return replace(done, computed=computed, events=tuple(now.events)) if computed or now.events else done
 
-    def done(self, job: Job, tick: Callable[[float], None]) -> Done:
+    def ran(self, job: Job, tick: Callable[[float], None]) -> Done:
         """The step."""
         with owners_code():
             method = configured(self.methods, job.brief.method, job.brief.config, job.brief.scoring, job.brief.world)

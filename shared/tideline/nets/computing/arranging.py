@@ -80,6 +80,7 @@ def ordered(now: Here, run: Run, module: nn.Module, *given: Any, **named: Any) -
             raise
     vars(module)[FIRST] = True
     lay(module, torch.contiguous_format)
+    torch.clear_autocast_cache()  # it has kernels as they lay before
     return tried(now, run, module, *given, **named)
 
 
