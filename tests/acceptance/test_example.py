@@ -38,16 +38,16 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield from play(home / "own-network", first)
 
 
-def play(folder: Path, first: Path) -> Iterator[Path]:
-    """In a folder, with the commands that come first on the path."""
+def play(folder: Path, first: Path, example: Path = EXAMPLE) -> Iterator[Path]:
+    """An example in a folder, with the commands that come first on the path."""
     made = shutil.ignore_patterns("*.db", "*.token", "coordinator", "home-*", "new-scans", "__pycache__")
-    shutil.copytree(EXAMPLE, folder, ignore=made)
+    shutil.copytree(example, folder, ignore=made)
     ports = {f"TIDELINE_{name}_PORT": str(free_port()) for name in ("GRPC", "HTTP")}
     path = os.pathsep.join((str(first), str(Path(sys.executable).parent), os.environ["PATH"]))
     env = {**os.environ, **ports, "PATH": path, "HOME": str(folder), "OMP_NUM_THREADS": "1"}
     serving: list[subprocess.Popen[bytes]] = []
     try:
-        for block in blocks(README, "sh"):
+        for block in blocks(example / "README.md", "sh"):
             if SERVES.match(block):
                 serving.append(started(block, folder, env))
             else:

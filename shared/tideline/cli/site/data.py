@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from tideline.learning.partition.folders import Rule, Sites
 
 app = typer.Typer(help="Check a site's data before an agent reads them.", no_args_is_help=True, rich_markup_mode=None)
-KINDS = {".npz": "arrays", ".csv": "table", ".parquet": "table", "images": "images", "python": "python"}
+KINDS = {".npz": "arrays", ".npy": "arrays", ".csv": "table", ".parquet": "table", "images": "images", "python": "python"}
+KINDS |= {"dicom": "DICOM", "nifti": "NIfTI", "audio": "audio"}
+BARE = ("model", "dtype")  # words of a world that need no quotes
 UNGUESSED = "Give the run's world: --world FILE; or name the column of the classes: label in transforms.toml"
 RECORD = "deal.json"
 SHOWN = 10  # names and classes in the text; the JSON has all
@@ -228,10 +230,11 @@ def names(given: Collection[str]) -> str:
 
 def as_yaml(report: FolderReport) -> str:
     world = dict(report.world or {})
-    keys = ("model", "inputs", "classes", *(["class_names"] if "class_names" in world else []))
+    tokens = [key for key in ("dtype", "vocabulary") if key in world]
+    keys = ("model", "inputs", *tokens, "classes", *(["class_names"] if "class_names" in world else []))
     if not any(domain.labelled for domain in report.domains):
-        keys = ("model", "inputs")
-    pairs = ", ".join(f"{key}: {json.dumps(world[key], ensure_ascii=False) if key != 'model' else world[key]}" for key in keys)
+        keys = ("model", "inputs", *tokens)
+    pairs = ", ".join(f"{key}: {json.dumps(world[key], ensure_ascii=False) if key not in BARE else world[key]}" for key in keys)
     return f"world: {{{pairs}}}" + ("" if "classes" in keys else ", with any number of classes")
 
 

@@ -52,6 +52,7 @@ from tideline.engine.compute.cohort import check_sampling, drawn, least_of, note
 from tideline.engine.compute.configured import Configured, check_selection, configured, scores
 from tideline.engine.compute.initial_weights import check_start, read_base, to_begin_from
 from tideline.engine.compute.shares import agree, shared_out
+from tideline.engine.compute.taking import check_takes
 from tideline.engine.model.experiment import base_files
 from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Files, Purpose, seed_for
@@ -284,6 +285,7 @@ class InlineCompute:
         check_prior(asked.scoring, asked.roster)
         algorithm = in_world(algorithm, whole.scaling, asked.scoring.prior)
         roster, takes, world = asked.roster, algorithm.initial_weights is not None, self.seen(whole, asked.initial_weights)
+        check_takes(algorithm, settings, world, self._methods)
         if not whole.frozen:
             self.fits(algorithm, bool(asked.initial_weights))(settings, world, roster)
         start = check_start(self.parts, whole, asked.initial_weights, takes)

@@ -15,6 +15,7 @@ from tideline.core.run import Role, World
 from tideline.core.settings import nearest
 from tideline.learning.formats.classes import cut
 from tideline.learning.formats.holdings import Sides, split_marked, split_rows
+from tideline.learning.formats.kinds.shapes import expected as said
 from tideline.learning.formats.surveys import Place, check_count, check_settings
 from tideline.learning.formats.transforms import Transform, check_kind
 
@@ -107,9 +108,11 @@ def check_table(place: Place, world: World, columns: Columns, own: tuple[str, ..
     """Raises DataRefused unless the table's features are what the world expects, in number and kind."""
     check_settings(place.transform, own, "a table")
     width = len(columns.features)
-    if len(world.inputs) != 1:
+    if len(world.inputs) != 1 or world.tokens:
         todo = f"Ask for a world with inputs [{width}], or keep images as files or in .npz"
-        raise DataRefused("the domain is a table of features; the world expects images", todo, expected=list(world.inputs))
+        raise DataRefused(
+            f"the domain is a table of features; the world expects {said(world)}", todo, expected=list(world.inputs)
+        )
     if (width,) != world.inputs:
         what = f"the table has {width} columns of features; the world expects {world.inputs[0]}"
         todo = "Say which are features with columns or drop in transforms.toml, or ask for another world"

@@ -26,6 +26,9 @@ class Transform:
         None, low=1e-9, high=1e9, doc="raw value that means 1.0; unset: 255 for uint8 images, 1 for floats and features"
     )
     invert: bool = setting(False, doc="images only: black becomes white")
+    layout: str = setting(
+        "", choices=("first", "last"), doc="arrays of images: whether their channels are the first axis or the last"
+    )
     mean: tuple[float, ...] = setting((0.0,), low=-1e9, high=1e9, doc="one number, or one per channel or feature")
     std: tuple[float, ...] = setting((1.0,), low=1e-9, high=1e9, doc="one number, or one per channel or feature")
     unreadable: str = setting("refuse", choices=("refuse", "skip"), doc="images: what becomes of files that cannot be read")
@@ -35,6 +38,13 @@ class Transform:
     validation: float = setting(0.1, low=0.0, high=0.5, doc="share of the rows to select by, of those that are not held out")
     columns: tuple[str, ...] = setting((), doc="tables: the features, in this order; unset: all other columns")
     drop: tuple[str, ...] = setting((), doc="tables: columns that are not features")
+    window: tuple[float, ...] = setting((), low=-1e9, high=1e9, doc="scans: [low, high], the values that become 0 and 1")
+    resize: bool = setting(False, doc="scans: volumes are resized to the world's size, trilinear")
+    mel: int = setting(64, low=1, high=1024, doc="audio: bands of the spectrogram")
+    rate: int = setting(16000, low=100, high=400_000, doc="audio: values a second; other rates are resampled")
+    window_ms: float = setting(25.0, low=0.1, high=1000.0, doc="audio: milliseconds that a frame is made of")
+    hop_ms: float = setting(10.0, low=0.1, high=1000.0, doc="audio: milliseconds from one frame to the next")
+    seconds: float = setting(1.0, low=0.01, high=600.0, doc="audio: how much of each file is taken, from its beginning")
     separator: str = setting(",", choices=(",", ";", "\t", "|"), doc=".csv: what stands between two cells")
 
 
@@ -54,6 +64,11 @@ def convert(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transfor
     values /= scale_of(x.dtype, inputs, transform)
     if len(inputs) == 3:
         values = as_images(values, inputs, transform.invert)
+    return standardised(values, inputs, transform)
+
+
+def standardised(values: Tensor, inputs: tuple[int, ...], transform: Transform) -> Tensor:
+    """Values (n, *inputs) less mean, divided by std, which are one number or one per channel or feature."""
     shape = (-1, *(1 for _ in inputs[1:]))
     if (transform.mean, transform.std) != (PLAIN.mean, PLAIN.std):
         values = (values - torch.tensor(transform.mean).view(shape)) / torch.tensor(transform.std).view(shape)
@@ -97,6 +112,11 @@ def check_kind(shape: tuple[int, ...], dtype: np.dtype[np.generic], inputs: tupl
     else:
         what = f"the world's inputs are {times(inputs)}, neither features nor images of 1 or 3 channels"
         raise DataRefused(what, "Ask for a world with inputs [features] or [channels, height, width]")
+    check_constants(inputs, transform)
+
+
+def check_constants(inputs: tuple[int, ...], transform: Transform) -> None:
+    """Raises DataRefused unless mean and std are one number, or one per channel or feature."""
     for name in ("mean", "std"):
         n = len(getattr(transform, name))
         if n not in (1, inputs[0]):
@@ -121,16 +141,33 @@ def check_images(shape: tuple[int, ...]) -> None:
 
 def check_values(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transform, first: int = 0) -> None:
     """Raises DataRefused for NaN, infinity, and values that do not fit scale, mean and std. x begins at row `first`."""
+    low, high = ends_of(x, first)
+    scale = scale_of(x.dtype, inputs, transform)
+    if len(inputs) == 3:
+        check_pixels(low, high, scale)
+    check_reach(low, high, scale, transform)
+
+
+def ends_of(x: NDArray[np.generic], first: int = 0) -> tuple[float, float]:
+    """The least and the largest value. Raises DataRefused for NaN and infinity. x begins at row `first`."""
     low, high = float(x.min()), float(x.max())
     # A NaN or an infinity shows in the bounds, so no mask as large as x is needed.
     if not (np.isfinite(low) and np.isfinite(high)):
         row = next(i for i, sample in enumerate(x, first) if not np.isfinite(sample).all())
         raise DataRefused(f"x holds NaN or infinity, first in row {row}", "Remove or fill these rows", row=row)
-    scale = scale_of(x.dtype, inputs, transform)
-    if len(inputs) == 3 and (low < -OVERSHOOT * scale or high > (1 + OVERSHOOT) * scale):
+    return low, high
+
+
+def check_pixels(low: float, high: float, scale: float) -> None:
+    """Raises DataRefused for pixels clearly outside 0 to scale."""
+    if low < -OVERSHOOT * scale or high > (1 + OVERSHOOT) * scale:
         what = f"there are pixels outside 0 to {scale:g}, the scale"
         todo = "Set scale in transforms.toml to the raw value that is white"
         raise DataRefused(what, todo, expected=scale, values=f"{low:g} to {high:g}")
+
+
+def check_reach(low: float, high: float, scale: float, transform: Transform) -> None:
+    """Raises DataRefused for values that float32 cannot hold with scale, mean and std."""
     reach = max(-low, high) / scale + max(abs(m) for m in transform.mean)
     if max(-low, high, reach / min(transform.std)) > float(np.finfo(np.float32).max):
         what = "values of x become too large for float32 with this scale, mean and std"
