@@ -115,9 +115,8 @@ def most_frequent(kind: FileKind, shapes: Iterable[tuple[int, ...] | None]) -> t
     """The most frequent shape. Raises DataRefused where no file could be read."""
     counts = Counter(shape for shape in shapes if shape)
     if not counts:
-        raise DataRefused(
-            f"none of the {kind.what} can be read", "Look at the files, and at the extra that reads them (docs/data.md)"
-        )
+        todo = "Look at the files, and at the extra that reads them (docs/data.md)"
+        raise DataRefused(f"none of the {kind.what} can be read", todo)
     return counts.most_common(1)[0][0]
 
 
