@@ -40,7 +40,7 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def play(folder: Path, first: Path, example: Path = EXAMPLE) -> Iterator[Path]:
-    """In a folder, with the commands that come first on the path."""
+    """An example in a folder, with the commands that come first on the path."""
     shutil.copytree(example, folder, ignore=shutil.ignore_patterns(*MADE))
     ports = {f"TIDELINE_{name}_PORT": str(free_port()) for name in ("GRPC", "HTTP")}
     path = os.pathsep.join((str(first), str(Path(sys.executable).parent), os.environ["PATH"]))

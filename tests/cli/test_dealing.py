@@ -103,7 +103,7 @@ def test_folders_that_are_there_stay(place: Path) -> None:
     assert {f: f.read_bytes() for f in (place / "out").rglob("*") if f.is_file()} == before
 
 
-@pytest.mark.parametrize(("folder", "words"), [("nowhere", "There is no data folder"), (".", "holds no .npz file")])
+@pytest.mark.parametrize(("folder", "words"), [("nowhere", "There is no data folder"), (".", "holds no .npz")])
 def test_a_folder_without_domains_is_refused(place: Path, folder: str, words: str) -> None:
     """As by every command that reads one."""
     ended = tide(*("data", "deal", place / folder, "--out", place / "out", "--leave-out", "usps", "--clients", 2, "--domains", 1))

@@ -231,7 +231,7 @@ def test_a_file_for_a_folder_is_refused(tmp_path: Path) -> None:
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     """There must be a domain."""
-    refused(tmp_path, "holds no .npz file")
+    refused(tmp_path, "holds no .npz, .npy, .csv or .parquet file")
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 cut short"])

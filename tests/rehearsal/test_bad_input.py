@@ -11,6 +11,7 @@ from tideline.core.errors import Refused
 
 TWO = {"anna": "source", "bert": "source", "dora": "target"}
 MANY = {"anna": "source", "bert": "source", **{f"site-{i}": "target" for i in range(834)}}
+TOKENS = {"inputs": [6], "classes": 3, "model": "tokens", "dtype": "int64", "vocabulary": 9}
 IMAGES = {"inputs": [1, 8, 8], "classes": 3, "model": "lenet"}
 BAD: list[tuple[dict[str, Any], str, str]] = [
     (experiment("fedavgg"), "rehearse.candidates[0].method", "fedavg"),
@@ -21,6 +22,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     (experiment(SHORT, rehearse={"on": "some"}), "rehearse.on", "all"),
     (experiment(SHORT, rehearse={"rule": "best"}), "rehearse.rule", "vote"),
     (experiment(SHORT, world=IMAGES, rehearse={"mode": "heads"}), "rehearse.mode", "full"),
+    (experiment(SHORT, world=TOKENS), "rehearse", "token ids"),
     (experiment(SHORT, roster={"anna": "source"}), "roster", "Only anna"),
     (experiment(SHORT, roster={"dora": "target"}), "roster", "labels"),
     (experiment(SHORT, roster={"anna": "source", "dora": "target"}), "roster", "then: run"),

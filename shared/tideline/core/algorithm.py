@@ -17,6 +17,7 @@ from tideline.core.errors import ConfigRefused, NotFound
 from tideline.core.phase import Phase, Plan, Tells, Turn
 from tideline.core.privacy import TO_COORDINATOR, Clause, Contract, Exposure
 from tideline.core.record import Nothing, Weights, holds_rows, leaves
+from tideline.core.rows import ANYTHING, Takes
 from tideline.core.run import EMPTY, NO_MORE, ClientId, Role, Roster, Scores, Scoring, Selection, World
 from tideline.core.settings import Plain, nearest, parse
 from tideline.core.step import Outcome, Site, Step
@@ -110,6 +111,7 @@ class Algorithm(Generic[C, S, M]):
     prepare a client's first memory, once per client and run
     plan    the phases, in order; repetition is tuple multiplication
     fits    refuses worlds and rosters that the method cannot use, before anybody is asked (RosterRefused, ConfigRefused)
+    takes   which rows it takes, with these settings; whoever says nothing takes any that the network takes
     sizes   named dims that every message is held to beside the world's: those that a reply names and its order does not
     notes   what the method will do otherwise than it was asked, in sentences, such as a number that is rounded
     cast    the roles of a demonstration, as `casting` deals them
@@ -136,6 +138,7 @@ class Algorithm(Generic[C, S, M]):
     memory: type[M] = Nothing  # type: ignore[assignment]
     prepare: Callable[[C, Site[C]], M] = lambda config, site: Nothing()  # type: ignore[assignment, return-value]
     fits: Callable[[C, World, Roster], None] = lambda config, world, roster: None
+    takes: Callable[[C], Takes] = lambda config: ANYTHING
     presets: Mapping[str, Mapping[str, Plain]] = field(default_factory=lambda: EMPTY)
     cast: tuple[Role, ...] = (Role.SOURCE, Role.TARGET)
     unlike: Unlike = Unlike.STYLES
@@ -328,7 +331,8 @@ CANDIDATES = "tideline.algorithms:CANDIDATES"  # adaptations by the kind of data
 
 def candidates_of(world: World) -> Sequence[Mapping[str, Plain]]:
     """What is rehearsed in a world unless an experiment names candidates, as it would write them."""
-    kind = "encoder" if world.frozen else "features" if len(world.inputs) == 1 else "images"
+    features = len(world.inputs) == 1 and not world.tokens
+    kind = "encoder" if world.frozen else "features" if features else "images"
     named: Mapping[str, Sequence[Mapping[str, Plain]]] = attribute(CANDIDATES, "The candidates")  # type: ignore[assignment]
     return named[kind]
 

@@ -1,7 +1,8 @@
 """Rows of a site as a lazy view: how many, of what shape, and batches of them; where they lie is their own affair. And how
 images among them are changed at random where a run trains on them.
 
-n rows of samples of `shape`, without the axis that counts them. Light: torch is loaded where rows are first read.
+n rows of samples of `shape`, without the axis that counts them. Light: torch is loaded where rows are first read. And what rows
+are in words, by their axes and their type; `Takes` is which of them a network or a method takes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
@@ -20,6 +21,8 @@ from tideline.core.settings import setting
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, dtype
+
+    from tideline.core.run import World
 
 PART = 512  # rows that pass through a network at once, at most
 NUMBERS = 1 << 22  # of their inputs: a first layer makes some twenty times as many
@@ -45,7 +48,7 @@ class Rows(ABC):
 
     @property
     def dtype(self) -> dtype:
-        """float32, as the networks take it."""
+        """float32, as the networks take it; int64 of token ids."""
         import torch
 
         return torch.float32
@@ -87,15 +90,15 @@ class Rows(ABC):
 
     def all(self, by: str = "this method") -> Tensor:
         """All rows at once (n, *shape). Raises DataRefused above WHOLE bytes, in the name of whoever cannot do with parts."""
-        check_whole(len(self), self.shape, by)
+        check_whole(len(self), self.shape, by, item=self.dtype.itemsize)
         import torch
 
         return torch.cat(list(self.parts()))
 
 
-def check_whole(n: int, shape: Sequence[int], by: str, most: int = WHOLE) -> None:
-    """Raises DataRefused if n float32 samples of this shape take more than `most` bytes."""
-    size = 4 * n * math.prod(shape)
+def check_whole(n: int, shape: Sequence[int], by: str, most: int = WHOLE, item: int = 4) -> None:
+    """Raises DataRefused if n samples of this shape, of `item` bytes a number, take more than `most` bytes."""
+    size = item * n * math.prod(shape)
     if size > most:
         what = (
             f"{n} rows of {' x '.join(map(str, shape))} take {size / 1e9:.1f} GB, and {by} wants them all at once, which ends at"
@@ -167,6 +170,10 @@ class Chosen(Rows):
         return self.rows.shape
 
     @property
+    def dtype(self) -> dtype:
+        return self.rows.dtype
+
+    @property
     def plain(self) -> bool:
         return self.rows.plain
 
@@ -200,6 +207,10 @@ class Joined(Rows):
         return self.several[0].shape
 
     @property
+    def dtype(self) -> dtype:
+        return self.several[0].dtype
+
+    @property
     def plain(self) -> bool:
         return all(each.plain for each in self.several)
 
@@ -230,9 +241,9 @@ class Joined(Rows):
 
 
 def joined(several: Sequence[Rows]) -> Rows:
-    """Rows of one or more places as one. Those in memory become one tensor. Raises ValueError for samples of two shapes."""
-    if len({each.shape for each in several}) != 1:
-        raise ValueError("rows that are joined are of one shape")
+    """Rows of one or more places as one. Those in memory become one tensor. Raises ValueError for samples of two kinds."""
+    if len({(each.shape, each.dtype) for each in several}) != 1:
+        raise ValueError("rows that are joined are of one shape and type")
     if len(several) == 1:
         return several[0]
     if all(isinstance(each, MemoryRows) for each in several):
@@ -240,6 +251,13 @@ def joined(several: Sequence[Rows]) -> Rows:
 
         return MemoryRows(torch.cat([each.all() for each in several]))
     return Joined(tuple(several), (0, *accumulate(map(len, several))))
+
+
+def dtype_of(world: World) -> dtype:
+    """What a world's rows hold: float32, or int64 of token ids."""
+    import torch
+
+    return torch.int64 if world.tokens else torch.float32
 
 
 def as_rows(x: Tensor | Rows) -> Rows:
@@ -303,3 +321,62 @@ class Augment:
 
 
 NO_AUGMENT = Augment()
+
+
+# By the number of axes of a sample, in the order of its sizes.
+AXES = {
+    1: "vectors (features)",
+    2: "sequences (channels, steps)",
+    3: "images (channels, height, width)",
+    4: "volumes (channels, depth, height, width)",
+    5: "volumes over time (five sizes)",
+}
+MOST_AXES = max(AXES)
+EVERY = frozenset(AXES)
+TOKENS = "token ids"
+
+
+@dataclass(frozen=True)
+class Takes:
+    """Which rows a network or a method takes.
+
+    ranks   numbers of axes of a sample
+    floats  whether rows of numbers
+    tokens  whether rows of token ids
+    why     the reason why no others, in a sentence that goes on after "it"; empty: they do not fit
+    """
+
+    ranks: frozenset[int] = EVERY
+    floats: bool = True
+    tokens: bool = False
+    why: str = ""
+
+    def fits(self, world: World) -> bool:
+        """Whether it takes the world's rows."""
+        return len(world.inputs) in self.ranks and (self.tokens if world.tokens else self.floats)
+
+    @property
+    def words(self) -> str:
+        """What it takes."""
+        said = f"{TOKENS} (steps)" if not self.floats else named(self.ranks)
+        return f"{said}, and {TOKENS}" if self.tokens and self.floats else said
+
+
+ANYTHING = Takes(tokens=True)
+ANY_NUMBERS = Takes()
+
+
+def of_ranks(*ranks: int) -> Takes:
+    """Rows of numbers with these numbers of axes."""
+    return Takes(frozenset(ranks))
+
+
+def named(ranks: Iterable[int]) -> str:
+    """Kinds of rows in words."""
+    known = sorted(ranks)
+    return "numbers of any shape" if frozenset(known) == EVERY else " or ".join(AXES[rank] for rank in known)
+
+
+def described(world: World) -> str:
+    """What the rows of a world are, in words: images (channels, height, width)."""
+    return f"{TOKENS}, world.dtype: int64" if world.tokens else AXES[len(world.inputs)]

@@ -16,7 +16,7 @@ from unicodedata import normalize
 
 from tideline.core.asked.computing import Computing
 from tideline.core.errors import ConfigRefused
-from tideline.core.rows import NO_AUGMENT, Augment
+from tideline.core.rows import AXES, MOST_AXES, NO_AUGMENT, Augment
 from tideline.core.settings import Plain, parse, plain, setting
 from tideline.core.tables.columns import Columns, check_columns, unfolded_columns
 
@@ -29,6 +29,7 @@ EMPTY: Mapping[Any, Any] = MappingProxyType({})
 NO_DIGEST = Digest("")
 # What a site is asked to hold is bounded before it makes room for it.
 MOST_INPUTS, MOST_CLASSES, MOST_THREADS = 1 << 26, 1 << 20, 1024
+MOST_TOKENS = 1 << 22  # of a vocabulary
 ALL, HEAD = ("all",), ("head",)  # what of a network trains; else patterns of its tensors' names
 MOST_PATTERNS, LONGEST_PATTERN = 1000, 1000
 TRAINS = "Write trains: all, trains: head, or patterns of names, such as trains: ['classifier.*'] (docs/networks.md)"
@@ -121,6 +122,13 @@ class Normalise:
         return named if self.at is Place.INPUTS else {**named, "at": self.at.value}
 
 
+class Kind(StrEnum):
+    """What the numbers of a row are, by their type. INT64: token ids, whole numbers below the world's vocabulary."""
+
+    FLOAT32 = "float32"
+    INT64 = "int64"
+
+
 NO_SCALING = Normalise()
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and spread of red, green and blue, for pixels in [0, 1]
 
@@ -130,7 +138,10 @@ class World:
     """What all members agree on before the first round. normalise: None, where a run is stored or sent, says none."""
 
     inputs: tuple[int, ...] = setting(
-        (1, 28, 28), low=1, high=MOST_INPUTS, doc="shape of one sample: channels height width, or features"
+        (1, 28, 28),
+        low=1,
+        high=MOST_INPUTS,
+        doc="shape of one sample, 1 to 5 sizes: features; channels steps; channels height width; channels depth height width",
     )
     classes: int = setting(10, low=2, high=MOST_CLASSES, doc="number of classes; labels are 0 .. classes - 1")
     model: str = setting("lenet", doc="name of the network")
@@ -140,11 +151,18 @@ class World:
     trains: tuple[str, ...] = setting(ALL, doc="what of the network trains: all, head, or a list of patterns of names")
     normalise: Normalise | None = setting(None, doc="what rows are normalised by: none, shared, site, site_whiten, or constants")
     columns: Columns = setting((), doc="columns of tables, by name: number, or a list of categories; `inputs` follow from them")
+    dtype: Kind = setting(Kind.FLOAT32, doc="what rows hold: float32, numbers; int64, token ids, with a vocabulary")
+    vocabulary: int = setting(0, low=0, high=MOST_TOKENS, doc="of token ids: how many there are; ids are 0 .. vocabulary - 1")
 
     @property
     def fills(self) -> bool:
         """Whether missing cells are filled by medians, which are found in the run."""
         return any(column.fills for column in self.columns)
+
+    @property
+    def tokens(self) -> bool:
+        """Whether rows are token ids, not numbers."""
+        return self.dtype is Kind.INT64
 
     @property
     def scaling(self) -> Normalise:
@@ -191,6 +209,10 @@ def world_in(given: Mapping[str, Plain]) -> World:
 def checked_world(world: World) -> World:
     """The same world. Raises ConfigRefused for samples beyond all size, names that do not fit, and patterns that are none."""
     check_trains(world.trains)
+    if not 1 <= len(world.inputs) <= MOST_AXES:
+        what = f"world.inputs has {len(world.inputs)} sizes; a sample has 1 to {MOST_AXES}"
+        raise ConfigRefused(what, "Write the shape of one sample, such as [1, 28, 28]", path="world.inputs")
+    check_tokens(world)
     if any(size > MOST_INPUTS for size in accumulate(world.inputs, operator.mul)):  # ends before the product is a long number
         what = f"world.inputs is {list(world.inputs[:8])}; a sample of them has more than {MOST_INPUTS} numbers"
         raise ConfigRefused(what, "Write the shape of one sample, such as [1, 28, 28]", path="world.inputs")
@@ -204,8 +226,8 @@ def checked_world(world: World) -> World:
 
 
 def plain_world(world: World) -> dict[str, Plain]:
-    """The inverse of `world_in`, without class names, columns and options where there are none, without `trains` where all does,
-    and without `normalise` where it is not said.
+    """The inverse of `world_in`, without class names, columns, options and tokens where there are none, without `trains` where
+    all does, and without `normalise` where it is not said.
     """
     bare = plain(world)
     made = {name: bare[name] for name in ("inputs", "classes", "model", "sizes")}
@@ -213,6 +235,7 @@ def plain_world(world: World) -> dict[str, Plain]:
     made |= {"trains": "head" if world.trains == HEAD else list(world.trains)} if world.frozen else {}
     made |= {"normalise": world.normalise.plain} if world.normalise is not None else {}
     made |= {"columns": [column.plain for column in world.columns]} if world.columns else {}
+    made |= {"dtype": world.dtype.value, "vocabulary": world.vocabulary} if world.tokens else {}
     return {**made, "model": {"name": world.model, "options": plain(world.options)}} if world.options else made
 
 
@@ -227,14 +250,29 @@ def check_trains(trains: tuple[str, ...]) -> None:
         raise ConfigRefused(what, TRAINS, path="world.trains")
 
 
+def check_tokens(world: World) -> None:
+    """Raises ConfigRefused for token ids without a vocabulary, and for a vocabulary without token ids."""
+    path = "world.vocabulary"
+    if world.tokens and not world.vocabulary:
+        raise ConfigRefused(
+            "world.dtype is int64, and world.vocabulary is missing", "Say how many token ids there are", path=path
+        )
+    if world.vocabulary and not world.tokens:
+        what = f"world.vocabulary is {world.vocabulary}, and world.dtype is {world.dtype}, whose rows are no token ids"
+        raise ConfigRefused(what, "Write dtype: int64, or leave vocabulary out", path=path)
+
+
 def check_normalise(world: World, by: Normalise) -> None:
     """Raises ConfigRefused for what the world's rows cannot be normalised by, as far as their shape tells."""
     path, images = "world.normalise", len(world.inputs) > 1 and by.at is Place.INPUTS
+    if world.tokens and by.at is Place.INPUTS and by.kind is not Scaling.NONE:
+        what = f"world.normalise is {by.kind}, and rows are token ids, which are names and no amounts"
+        raise ConfigRefused(what, "Write normalise: none, or leave it out", path=path)
     if by.at is Place.FEATURES and not world.frozen:
         what = "world.normalise is at features, and the whole network trains, so that rows have no features of their own"
         raise ConfigRefused(what, "Write at: inputs; or freeze the encoder: trains: head, with weights", path=path)
     if by.kind is Scaling.SITE_WHITEN and images:
-        what = "world.normalise is site_whiten, which is for vectors, and the rows are images"
+        what = f"world.normalise is site_whiten, which is for vectors, and rows are {AXES[len(world.inputs)]}"
         raise ConfigRefused(what, "Write normalise: site, or whiten the features of a frozen encoder: at: features", path=path)
     if by.kind is Scaling.SITE_WHITEN and by.at is Place.INPUTS and any(column.coded for column in world.columns):
         what = "world.normalise is site_whiten, which mixes all inputs, and some are numbers of categories"

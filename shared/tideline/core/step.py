@@ -38,7 +38,7 @@ class View(StrEnum):
 class Data:
     """Rows of one site, in the shape that the run's world asks for.
 
-    x       n rows of *inputs, float32: a lazy view, read in batches or parts (`tideline.core.rows`)
+    x       n rows of *inputs, float32, or int64 of token ids: a lazy view, read in batches or parts (`tideline.core.rows`)
     y       (n,) int64 in [0, classes), or None where the site has no labels or may not show them
     domain  (n,) int64, an index into `domains`
     domains the names of the domains that the site holds

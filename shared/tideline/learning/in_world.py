@@ -67,7 +67,7 @@ def normalised_world(algorithm: AnyAlgorithm, config: Settings, world: World, ro
     """
     labelled = sum(member.labelled for member in roster)
     medians.check_sites(world, roster)
-    if world.normalise is None and len(world.inputs) == 1:
+    if world.normalise is None and len(world.inputs) == 1 and not world.tokens:
         quiet = all(clause.exposure in QUIET for clause in contract(algorithm, config))
         kind = Scaling.SHARED if labelled >= FEWEST else Scaling.SITE
         return replace(world, normalise=Normalise(Scaling.NONE if weights or quiet else kind))

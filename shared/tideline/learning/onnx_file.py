@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.learning.model_file import Model, module_of
+from tideline.nets.shapes.rows import drawn
 
 APART = 1e-4  # of a probability, between the two
 SIZES = (1, 3)  # of the batches that are compared
@@ -36,7 +37,9 @@ class Both(nn.Module):
 
 
 def save_onnx(model: Model, path: Path) -> None:
-    """Write a model as ONNX: x (n, *inputs) float32 -> logits and probabilities (n, classes); its classes in the metadata.
+    """Write a model as ONNX: x (n, *inputs) float32, or int64 of token ids -> logits and probabilities (n, classes).
+
+    The metadata have its classes.
 
     Raises ConfigRefused without the extra; Refused for an operator that cannot be exported, or a file that predicts otherwise.
     """
@@ -45,7 +48,7 @@ def save_onnx(model: Model, path: Path) -> None:
         raise Refused(what, "Export a site's own model at the site: it has that site's statistics inside; or use safetensors")
     check_installed()
     net = Both(module_of(model)).eval()
-    example = torch.randn(SIZES[-1], *model.world.inputs, generator=torch.Generator().manual_seed(0))
+    example = some_rows(model, SIZES[-1], 0)
     try:
         with quiet():
             made = torch.onnx.export(
@@ -74,6 +77,13 @@ def save_onnx(model: Model, path: Path) -> None:
     data = proto.SerializeToString()
     compare(data, net, model)
     path.write_bytes(data)
+
+
+def some_rows(model: Model, n: int, seed: int) -> Tensor:
+    """Rows (n, *inputs) to compare by."""
+    if model.world.tokens:
+        return drawn(model.world, n, seed)
+    return torch.randn(n, *model.world.inputs, generator=torch.Generator().manual_seed(seed))
 
 
 def reason(error: BaseException) -> str:
@@ -112,7 +122,7 @@ def compare(data: bytes, net: nn.Module, model: Model) -> None:
 
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
     for n in SIZES:
-        x = torch.randn(n, *model.world.inputs, generator=torch.Generator().manual_seed(n))
+        x = some_rows(model, n, n)
         with torch.no_grad():
             expected = net(x)[1].numpy()
         found = session.run([OUTPUTS[1]], {INPUT: x.numpy()})[0]

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.run import Place, Prior
+from tideline.core.rows import dtype_of
+from tideline.core.run import Place, Prior, World
 from tideline.core.settings import Plain
 from tideline.core.tables.columns import code_places, filled_places
+from tideline.learning.formats.kinds.shapes import beyond
 from tideline.learning.formats.scan import Part, scan
 from tideline.learning.formats.transforms import times
 from tideline.learning.model_file import Model, module_of, read_model
@@ -76,12 +78,14 @@ class Classifier(nn.Module):
 
     def predict(self, x: Tensor | NDArray[np.generic]) -> Predictions:
         """Classes and probabilities of rows x (n, *inputs), in evaluation mode. Raises DataRefused for other rows."""
-        x = rows_in(x)
+        x = rows_in(x, self.world)
         if tuple(x.shape[1:]) != self.world.inputs:
             what = f"A row is {times(x.shape[1:])}; the model takes {times(self.world.inputs)}"
             raise DataRefused(what, "Give rows of this shape, as the first axis")
         given, x = x, self.known(x)
-        if not bool(torch.isfinite(x).all()):
+        if self.world.tokens:
+            check_tokens(x, self.world)
+        elif not bool(torch.isfinite(x).all()):
             row = int((~torch.isfinite(x)).flatten(1).any(1).nonzero()[0])
             raise DataRefused(f"Row {row} holds NaN or infinity", "Remove or fill such rows", row=row)
         if self.model.by_given and len(x):
@@ -157,14 +161,25 @@ class Classifier(nn.Module):
         return torch.zeros(0, self.world.classes)
 
 
-def rows_in(given: object) -> Tensor:
-    """A tensor or an array as float32. Raises DataRefused for anything else."""
+def rows_in(given: object, world: World) -> Tensor:
+    """A tensor or an array as float32, or int64 of token ids. Raises DataRefused for anything else."""
     if isinstance(given, np.ndarray) and given.dtype.kind in "biuf":
         given = torch.from_numpy(np.ascontiguousarray(given))
     if not isinstance(given, Tensor) or given.is_complex():
         what = f"The rows are a {type(given).__name__}, and not an array of numbers"
         raise DataRefused(what, "Give a tensor or an array (n, inputs)")
-    return given.float()
+    if world.tokens and given.is_floating_point():
+        what = f"The rows are {str(given.dtype).removeprefix('torch.')}; the model takes token ids, whole numbers"
+        raise DataRefused(what, "Give an array (n, inputs) of int64")
+    return given.to(dtype_of(world))
+
+
+def check_tokens(x: Tensor, world: World) -> None:
+    """Raises DataRefused, with the row, for token ids that are not of the vocabulary."""
+    bad = ((x < 0) | (x >= world.vocabulary)).flatten(1).any(1)
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0])
+        raise DataRefused(f"Row {row}: {beyond(x[row], world.vocabulary)}", "Correct or remove such rows", row=row)
 
 
 def load(

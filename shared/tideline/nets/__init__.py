@@ -26,11 +26,13 @@ from tideline.nets.options import chosen_options
 from tideline.nets.partial import Held, PartWorld, freeze, of_classes, patterns, unread
 from tideline.nets.prototypes import Prototype
 from tideline.nets.registry import NETS
+from tideline.nets.shapes.rows import blank
 from tideline.nets.small import Net
 
 __all__ = ["DRAWING", "NETS", "Key", "key_of", "of_classes"]
 Build = Callable[[World], nn.Module]
 ROWS = PART
+NUMBERS: Mapping[str, Any] = {"dtype": World().dtype, "vocabulary": World().vocabulary}  # what features hold
 SEVERAL = 64  # worlds whose sizes are remembered
 
 
@@ -51,6 +53,7 @@ def built(world: World) -> nn.Module:
     if not registry.is_built_in(world.model):
         # Where no numbers are wanted, a copy has what of the network is no weight.
         return foreign.copied(world) if torch.empty(0).is_meta else foreign.build(world)
+    registry.check_takes(world)
     made = NETS[world.model]
     return made(world, **chosen_options(made, world))
 
@@ -94,7 +97,7 @@ def played(world: World, read: Callable[[], Weights] = unread, file: str = "") -
 
 
 def headed(whole: World) -> HeadWorld:
-    return HeadWorld(**{**fields_of(whole), "inputs": (width(whole),)}, whole=whole)
+    return HeadWorld(**{**fields_of(whole), "inputs": (width(whole),), **NUMBERS}, whole=whole)
 
 
 def fields_of(world: World) -> dict[str, Any]:
@@ -191,7 +194,7 @@ def measured_width(key: Key) -> int:
     if not registry.is_built_in(key.model):
         return foreign.foreign(key.world).width
     with torch.device("meta"), torch.no_grad():
-        return int(build(key.world).get_submodule("features")(torch.empty(2, *key.inputs)).shape[1])
+        return int(build(key.world).get_submodule("features")(blank(key.world)).shape[1])
 
 
 def own_names(world: World) -> dict[str, str]:

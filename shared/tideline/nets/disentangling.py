@@ -17,6 +17,7 @@ from torch.nn import functional
 from tideline import nets
 from tideline.core.run import World
 from tideline.nets import registry
+from tideline.nets.shapes.rows import blank
 from tideline.nets.small import narrowing
 
 SLOPE = 0.2  # of LeakyReLU below zero
@@ -44,7 +45,7 @@ def measured_sizes(key: nets.Key) -> tuple[int, int]:
         return nets.measured_width(key), nets.measured_width(key)
     with torch.device("meta"), torch.no_grad():
         body, head = parted(nets.build(key.world))
-        f_conv = body(torch.empty(2, *key.inputs))
+        f_conv = body(blank(key.world))
         return int(f_conv.shape[1]), int(head(f_conv).shape[1])
 
 

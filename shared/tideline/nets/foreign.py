@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from tideline.core.errors import ConfigRefused, kind_of
-from tideline.core.run import HeadWorld, World
+from tideline.core.run import HeadWorld, Kind, World
 from tideline.core.settings import plain
 from tideline.core.tables.columns import Columns
 from tideline.nets import registry
@@ -48,20 +48,23 @@ class Key:
     sizes: str
     rows: tuple[int, ...] = ()  # of the head alone: what the encoder takes, whose features are `inputs`
     columns: Columns = ()
+    vocabulary: int = 0  # of token ids that the network takes; 0: it takes numbers
 
     @property
     def world(self) -> World:
         given: dict[str, Any] = {"options": json.loads(self.options), "sizes": json.loads(self.sizes)}
         given |= {"classes": self.classes, "model": self.model, "columns": self.columns}
+        tokens: dict[str, Any] = {"dtype": Kind.INT64, "vocabulary": self.vocabulary} if self.vocabulary else {}
         if not self.rows:
-            return World(inputs=self.inputs, **given)
-        return HeadWorld(inputs=self.inputs, **given, whole=World(inputs=self.rows, **given))
+            return World(inputs=self.inputs, **given, **tokens)
+        return HeadWorld(inputs=self.inputs, **given, whole=World(inputs=self.rows, **given, **tokens))
 
 
 def key_of(world: World) -> Key:
     """Of a world that a method sees in part that of the whole network. Raises ConfigRefused for one that is not known."""
     if isinstance(world, PartWorld):
         return key_of(world.inner)
+    whole = world.whole if isinstance(world, HeadWorld) else world
     options, sizes = (json.dumps(plain(each), sort_keys=True) for each in (world.options, world.sizes))
     return Key(
         build=registry.builder(world.model),
@@ -70,8 +73,9 @@ def key_of(world: World) -> Key:
         classes=world.classes,
         options=options,
         sizes=sizes,
-        rows=world.whole.inputs if isinstance(world, HeadWorld) else (),
+        rows=whole.inputs if isinstance(world, HeadWorld) else (),
         columns=world.columns,
+        vocabulary=whole.vocabulary,
     )
 
 

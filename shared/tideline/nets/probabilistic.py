@@ -23,6 +23,7 @@ from tideline import nets
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
 from tideline.nets.partial import PartWorld
+from tideline.nets.shapes.rows import blank
 
 LEAST = 1e-6  # of a deviation, so that its logarithm is finite
 
@@ -82,7 +83,7 @@ def width(world: World) -> int:
         features = build(world).get_submodule("features").eval()
     device = next((each.device for each in features.parameters()), torch.device("meta"))
     with torch.no_grad():
-        return int(features(torch.zeros(2, *world.inputs, device=device)).shape[1]) // 2
+        return int(features(blank(world, device=device)).shape[1]) // 2
 
 
 def encoded(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:

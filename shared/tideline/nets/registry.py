@@ -16,10 +16,15 @@ from torch import nn
 
 from tideline.core.algorithm import attribute, import_from_here
 from tideline.core.errors import ConfigRefused, kind_of
+from tideline.core.rows import ANY_NUMBERS, Takes, described, of_ranks
+from tideline.core.run import World
 from tideline.core.settings import nearest
 from tideline.nets.bottleneck import KINDS, LeNetBN, ResNet
 from tideline.nets.efficientnet import EfficientNetLite0
 from tideline.nets.families import timm_network, torchvision_network
+from tideline.nets.shapes.sequences import Conv1d
+from tideline.nets.shapes.tokens import Tokens
+from tideline.nets.shapes.volumes import Conv3d
 from tideline.nets.small import MLP, ConvNet, Digits, InceptionNet, LeNet, Tabular
 
 Build = Callable[..., nn.Module]
@@ -35,6 +40,19 @@ NETS: Mapping[str, Build] = {
     "inception": InceptionNet.of,
     "efficientnet_lite0": EfficientNetLite0.of,
     **dict.fromkeys(KINDS, ResNet.of),
+    "conv1d": Conv1d.of,
+    "conv3d": Conv3d.of,
+    "tokens": Tokens.of,
+}
+IMAGES = of_ranks(3)
+# Which rows a built-in network takes; those without a line take images.
+TAKES: Mapping[str, Takes] = {
+    "mlp": ANY_NUMBERS,
+    "linear": ANY_NUMBERS,
+    "tabular": of_ranks(1),
+    "conv1d": of_ranks(2),
+    "conv3d": of_ranks(4),
+    "tokens": Takes(frozenset({1}), floats=False, tokens=True),
 }
 FAMILIES: Mapping[str, Callable[[str], Build]] = {"torchvision": torchvision_network, "timm": timm_network}
 OPTION = "--networks"
@@ -125,6 +143,15 @@ def checked(found: Mapping[str, object], place: str) -> Mapping[str, Build]:
 def is_built_in(name: str) -> bool:
     """Whether a network is one of the project's own, which are the same wherever this version is installed."""
     return name in NETS
+
+
+def check_takes(world: World) -> None:
+    """Raises ConfigRefused, with the networks that do, for rows that a built-in network does not take."""
+    takes = TAKES.get(world.model, IMAGES)
+    if not takes.fits(world):
+        others = ", ".join(name for name in NETS if TAKES.get(name, IMAGES).fits(world)) or "a network of your own"
+        what = f"world.inputs is {list(world.inputs)}, {described(world)}; {world.model} takes {takes.words}"
+        raise ConfigRefused(what, f"Use model: {others}; or write the shape of one sample", path="world.inputs")
 
 
 def family_of(name: str) -> str | None:

@@ -40,7 +40,7 @@ INCEPTION_DROPOUT = 0.2
 def image_shape(world: World, least: int, todo: str, channels: int | None = None) -> tuple[int, int, int]:
     """Channels, height and width of a world of images, of `least` pixels each way or more. Raises ConfigRefused for others."""
     inputs = world.inputs
-    if len(inputs) != 3 or min(inputs[1:]) < least or channels not in (None, inputs[0]):
+    if world.tokens or len(inputs) != 3 or min(inputs[1:]) < least or channels not in (None, inputs[0]):
         takes = f"images: {f'{channels} channels' if channels else 'channels'}, height, width, of {least} pixels or more"
         raise ConfigRefused(f"world.inputs is {list(inputs)}; {world.model} takes {takes}", todo, path="world.inputs")
     return inputs[0], inputs[1], inputs[2]

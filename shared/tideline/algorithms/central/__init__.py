@@ -21,7 +21,7 @@ from tideline.core.errors import ConfigRefused, StepFailed
 from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn, folded, marked, to, to_all
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
-from tideline.core.rows import MemoryRows
+from tideline.core.rows import MemoryRows, dtype_of
 from tideline.core.run import Roster, World
 from tideline.core.settings import EPOCHS, ROUNDS, setting
 from tideline.core.step import Data, Outcome, Site, step
@@ -81,7 +81,7 @@ def pool(order: Nothing, memory: Nothing, site: Site[Central]) -> Outcome[Rows, 
     if len(x) > c.most_rows:
         chosen = torch.randperm(len(x), generator=site.rng)[: c.most_rows]
         x, y = x.at(chosen), y[chosen]
-    return Outcome(Rows(x.all("central training").float().flatten(1), y), memory, {"samples": len(y)})
+    return Outcome(Rows(x.all("central training").to(dtype_of(site.world)).flatten(1), y), memory, {"samples": len(y)})
 
 
 # At the coordinator
@@ -102,10 +102,15 @@ def gather(state: State, replies: Replies[Rows], turn: Turn[Central]) -> Folded[
 
 
 def usable(given: Rows, turn: Turn[Central]) -> bool:
-    """Whether there are rows, no more than were asked for, whose labels are classes of the world: they may be any numbers."""
+    """Whether there are rows, no more than were asked for, and labels and token ids are the world's: they may be any numbers."""
     y, most = given.y.double(), turn.config.most_rows
     classes = bool(((y == y.floor()) & (y < turn.world.classes)).all())
-    return 0 < len(y) <= most and classes
+    return 0 < len(y) <= most and classes and known(given.x, turn.world)
+
+
+def known(x: Tensor, world: World) -> bool:
+    """Whether token ids are of the vocabulary. Numbers may be any."""
+    return not world.tokens or (not x.is_floating_point() and bool(((x >= 0) & (x < world.vocabulary)).all()))
 
 
 def learn(state: State, replies: Replies[Nothing], turn: Turn[Central]) -> State:
@@ -129,7 +134,7 @@ def learn(state: State, replies: Replies[Nothing], turn: Turn[Central]) -> State
 def pooled(state: State, world: World) -> Data:
     """The rows of all sites, in the order of their names; the domains are the sites."""
     names = tuple(sorted(state.rows))
-    x = torch.cat([state.rows[k].x.float() for k in names]).view(-1, *world.inputs)
+    x = torch.cat([state.rows[k].x.to(dtype_of(world)) for k in names]).view(-1, *world.inputs)
     y = torch.cat([state.rows[k].y.long() for k in names])
     domain = torch.cat([torch.full((len(state.rows[k].y),), i) for i, k in enumerate(names)])
     return Data(MemoryRows(x), y, domain, names)

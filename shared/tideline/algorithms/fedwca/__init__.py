@@ -20,6 +20,7 @@ from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Mine
 from tideline.core.algorithm import Algorithm
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan, to
+from tideline.core.rows import ANYTHING, Takes
 from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import ELSEWHERE, nearest, setting
 from tideline.nets import layers
@@ -63,6 +64,11 @@ def plan(c: Config) -> Plan[Config, State]:
         return (full,) if c.weights in server.MEASURED and (r - 2) % c.refresh_every == 0 else (light,)
 
     return (*begun(c, START.take_source), *scored(c, of, source.score(Mine, server.own_to_targets)))
+
+
+def takes(config: Config) -> Takes:
+    """Rows in dispute are mixed with others, unless mu is 0."""
+    return Takes(why="mixes rows, which are amounts then (config.mu: 0 mixes none)") if config.mu else ANYTHING
 
 
 def check(config: Config, world: World, roster: Roster) -> None:
@@ -112,6 +118,7 @@ fedwca: Algorithm[Config, State, Mine] = method(
     plan,
     start=START,
     check=check,
+    takes=takes,
     claims=CLAIMS,
     result=known_too(server.model_of),
     presets={

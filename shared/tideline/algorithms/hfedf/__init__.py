@@ -28,6 +28,7 @@ from tideline.core.errors import DataRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
+from tideline.core.rows import ANYTHING, Takes
 from tideline.core.run import ClientId, Role, World
 from tideline.core.settings import BATCH, EPOCHS, RATE, ROUNDS, Plain, pull, setting
 from tideline.core.step import Outcome, Site, step
@@ -193,6 +194,13 @@ def plan(c: Config) -> Plan[Config, State]:
     return (first if c.embeddings == "autoencoder" and c.rounds else ()) + scored(c, (work,), score)
 
 
+def takes(c: Config) -> Takes:
+    """An autoencoder gives rows back, number by number."""
+    return (
+        Takes(why="encodes rows as numbers (config.embeddings: learned does not)") if c.embeddings == "autoencoder" else ANYTHING
+    )
+
+
 CLAIMS = (
     "Embeddings and the hypernetwork stay at the coordinator. A site is sent a model, and sends what its training added to it.",
     "The coordinator needs each site's Delta_i apart, for its gradient, so that no sum over sites could take their place.",
@@ -213,6 +221,7 @@ hfedf: Algorithm[Config, State, Nothing] = Algorithm(
     begin=hypernetworks.begin,
     plan=plan,
     fits=hypernetworks.check,
+    takes=takes,
     presets={
         "pacs": {"server_weight_decay": 1e-5, "ema": 0.95, "unseen": "each"},
         "office_home": {"server_weight_decay": 1e-5, "ema": 0.75, "unseen": "each"},

@@ -23,6 +23,7 @@ from tideline.core.algorithm import Algorithm, InitialWeights, RunModel, SiteMod
 from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, to, to_all
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
+from tideline.core.rows import ANYTHING, Takes
 from tideline.core.run import Role, World
 from tideline.core.settings import BATCH, EPOCHS, ROUNDS, setting
 from tideline.core.step import Outcome, Site, step
@@ -313,6 +314,16 @@ CLAIMS = (
     "Not claimed: that weights tell nothing about the target. They say whose data its own are like.",
 )
 
+
+def takes(c: KD3A) -> Takes:
+    """Rows are mixed, unless it is done as the paper prints it."""
+    return (
+        Takes(why="mixes rows, which are amounts then (config.distillation: paper mixes none)")
+        if c.distillation == MIXED
+        else ANYTHING
+    )
+
+
 kd3a = Algorithm(
     name="kd3a",
     paper="Feng et al.: KD3A: Unsupervised Multi-Source Decentralized Domain Adaptation via Knowledge Distillation, 2021",
@@ -324,6 +335,7 @@ kd3a = Algorithm(
     memory=Mine,
     prepare=source.prepare,
     fits=source.needs_one_target,
+    takes=takes,
     presets={
         "tiny": {"rounds": 2, "batch": 16, "rate": 0.05, "gate": 0.5, "last_gate": 0.6},
         "demo": {"rounds": 10, "rate": 0.03, "gate": 0.8},

@@ -27,6 +27,7 @@ from tideline.core.algorithm import Algorithm
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, to
 from tideline.core.record import Nothing, Record, Weights
+from tideline.core.rows import Takes
 from tideline.core.run import EMPTY, ClientId, Role, Roster, World
 from tideline.core.settings import Plain, setting
 from tideline.core.step import AnyStep, Site
@@ -255,6 +256,7 @@ def method(
         memory=memory,
         prepare=prepare,
         check=check,
+        takes=lambda config: STYLED,
         presets=presets,
         sizes=sizes,
         notes=notes,
@@ -265,6 +267,7 @@ def method(
     )
 
 
+STYLED = Takes(frozenset({3}), why="clusters sites by the style of their images")
 PAPER = (
     "Shenaj et al.: Learning Across Domains and Devices: Style-Driven Source-Free Domain Adaptation"
     " in Clustered Federated Learning, WACV 2023"

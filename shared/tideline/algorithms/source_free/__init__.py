@@ -20,6 +20,7 @@ from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted
 from tideline.core.algorithm import Algorithm, InitialWeights, Result, RunModel, SiteModels
 from tideline.core.phase import Phase, Plan, Replies, Turn, to
 from tideline.core.record import Nothing, Record, Weights
+from tideline.core.rows import ANYTHING, Takes
 from tideline.core.run import EMPTY, Role, Roster, World
 from tideline.core.settings import ROUNDS, Plain, Settings, pull, setting
 from tideline.core.step import Outcome, Site, Step, step
@@ -131,6 +132,7 @@ def method(
     prepare: Callable[[C, Site[C]], M] = source.prepare,  # type: ignore[assignment]
     keepsakes: Callable[[C, M], Mapping[str, Mapping[str, Tensor]]] = source.keepsakes,  # type: ignore[assignment]
     check: Callable[[C, World, Roster], None] = lambda config, world, roster: None,
+    takes: Callable[[C], Takes] = lambda config: ANYTHING,
     presets: Mapping[str, Mapping[str, Plain]] | None = None,
     sizes: Callable[[C, World], Mapping[str, int]] = lambda config, world: EMPTY,
     notes: Callable[[C, World], tuple[str, ...]] = lambda config, world: (),
@@ -151,6 +153,7 @@ def method(
         memory=memory,
         prepare=prepare,
         fits=source.with_check(source.needs_both, check),
+        takes=takes,
         presets=presets or {"tiny": TINY, "demo": DEMO},
         cast=CAST,
         network=network,

@@ -134,6 +134,7 @@ def objective(site: Site[Adapting], aim: Aim, mu: float, penalty: Penalty | None
         other = aim.partner[rows]
         mixed = other != rows
         x_hat = (1 - mu) * x[mixed.to(x.device)] + mu * site.data.x.batch(other[mixed], site.rng).to(x.device)
+        x_hat = x_hat.to(x.dtype)  # token ids, of which none is mixed, stay whole numbers
         logits = net(torch.cat([x, x_hat]))
         of_batch = logits[: len(x)]
         of_hat = torch.cat([of_batch[~mixed.to(x.device)], logits[len(x) :]])

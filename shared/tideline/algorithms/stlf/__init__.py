@@ -21,6 +21,7 @@ from tideline.algorithms.stlf.settings import ALONE, PRESETS, STLF, fits, notes
 from tideline.core.algorithm import Algorithm, SiteModels, Unlike
 from tideline.core.phase import Phase, Plan, Turn, to, to_all
 from tideline.core.record import Nothing
+from tideline.core.rows import ANYTHING, Takes
 from tideline.core.run import Role, Roster, World
 from tideline.learning.scoring.judging import judged
 
@@ -81,6 +82,11 @@ def begin(config: STLF, world: World, roster: Roster, rng: Generator) -> State:
     )
 
 
+def takes(c: STLF) -> Takes:
+    """Moments are of numbers."""
+    return Takes(why="compares moments of rows (config.divergence: pairs does not)") if c.divergence == "statistics" else ANYTHING
+
+
 stlf = Algorithm(
     name="stlf",
     paper="Wang, Hosseinalipour, Brinton: Multi-Source to Multi-Target Decentralized Federated Domain Adaptation, 2024",
@@ -92,6 +98,7 @@ stlf = Algorithm(
     memory=Mine,
     prepare=client.prepare,
     fits=fits,
+    takes=takes,
     presets=PRESETS,
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET, Role.TARGET),
     unlike=Unlike.TURNED,

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from tideline.learning.partition.folders import Rule, Sites
 
 app = typer.Typer(help="Check a site's data before an agent reads them.", no_args_is_help=True, rich_markup_mode=None)
-KINDS = {".npz": "arrays", ".csv": "table", ".parquet": "table", "images": "images", "python": "python"}
+KINDS = {".npz": "arrays", ".npy": "arrays", ".csv": "table", ".parquet": "table", "images": "images", "python": "python"}
+KINDS |= {"dicom": "DICOM", "nifti": "NIfTI", "audio": "audio"}
+BARE = ("model", "dtype")  # words of a world that need no quotes
 UNGUESSED = "Give the run's world: --world FILE; or name the column of the classes: label in transforms.toml"
 RECORD = "deal.json"
 SHOWN = 10  # names and classes in the text; the JSON has all
@@ -272,12 +274,11 @@ def as_yaml(world: Mapping[str, Plain], labelled: bool) -> str:
     keys = (
         "model",
         "columns" if "columns" in world else "inputs",
-        "classes",
-        *(["class_names"] if "class_names" in world else []),
+        *(key for key in ("dtype", "vocabulary") if key in world),
+        *(["classes"] if labelled else []),
+        *(["class_names"] if labelled and "class_names" in world else []),
     )
-    if not labelled:
-        keys = keys[:2]
-    pairs = ", ".join(f"{key}: {in_flow(world[key]) if key != 'model' else world[key]}" for key in keys)
+    pairs = ", ".join(f"{key}: {in_flow(world[key]) if key not in BARE else world[key]}" for key in keys)
     return f"world: {{{pairs}}}" + ("" if "classes" in keys else ", with any number of classes")
 
 

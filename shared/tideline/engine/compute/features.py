@@ -91,13 +91,15 @@ class Encoder:
         here += [] if self.precision is Precision.FLOAT32 else [self.precision.value]
         # Of a network that is not built in, too, what it computes: its code may have changed since, and its weights not.
         network = [self.world.model, plain(self.world.options), list(self.world.inputs), plain(print_of(self.world)), __version__]
+        network += [self.world.vocabulary] if self.world.tokens else []
         said = [HEADER, here, network, digest_of(backbone_of(self.weights)), digest_of_rows(rows)]
         return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=32).hexdigest()
 
 
 def digest_of_rows(rows: Rows) -> str:
     """Of all numbers of rows, as they are after their transforms."""
-    made = hashlib.blake2b(json.dumps([len(rows), list(rows.shape)]).encode(), digest_size=32)
+    kind = [] if rows.dtype is torch.float32 else [str(rows.dtype)]
+    made = hashlib.blake2b(json.dumps([len(rows), list(rows.shape), *kind]).encode(), digest_size=32)
     for part in in_parts(rows):
         made.update(part.contiguous().numpy().data)
     return made.hexdigest()

@@ -55,6 +55,7 @@ from tideline.engine.compute.configured import Configured, check_computing, chec
 from tideline.engine.compute.facts import facts_of, settings_of
 from tideline.engine.compute.initial_weights import check_start, read_base, to_begin_from
 from tideline.engine.compute.shares import agree, shared_out
+from tideline.engine.compute.taking import check_takes
 from tideline.engine.model.experiment import base_files
 from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Files, Purpose, seed_for
@@ -303,6 +304,7 @@ class InlineCompute:
         check_computing(asked.computing, algorithm)
         algorithm = in_world(algorithm, whole.scaling, asked.scoring.prior, whole.fills)
         roster, takes, world = asked.roster, algorithm.initial_weights is not None, self.seen(whole, asked.initial_weights)
+        check_takes(algorithm, settings, world, self._methods)
         if not whole.frozen:
             self.fits(algorithm, bool(asked.initial_weights))(settings, world, roster)
         start = check_start(self.parts, whole, asked.initial_weights, takes)

@@ -18,7 +18,6 @@ from tideline.learning.formats.holdings import Holdings
 K = TypeVar("K")
 V = TypeVar("V")
 ROOM = 1 << 28  # bytes of rows that are kept beside those in use
-OF_A_NUMBER = 4
 
 
 @dataclass
@@ -47,11 +46,11 @@ class KeptData(Generic[K, V]):
 
 
 def bytes_of(data: SiteData) -> float:
-    """Of the rows of all views, as float32; of data that do not tell, more than any room."""
+    """Of the rows of all views; of data that do not tell, more than any room."""
     if not isinstance(data, Holdings):
         return math.inf
     sides = (data.train.x, data.train.bare, data.held_out.x)
-    return float(sum(numbers(rows) for rows in sides if rows is not None) * OF_A_NUMBER)
+    return float(sum(numbers(rows) * rows.dtype.itemsize for rows in sides if rows is not None))
 
 
 def numbers(rows: Rows) -> int:

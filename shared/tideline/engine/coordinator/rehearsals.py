@@ -151,7 +151,7 @@ def check_room_for(candidates: int, targets: int) -> None:
 
 def check_mode(rehearse: Rehearse, world: World) -> None:
     """Raises ConfigRefused for heads where an encoder trains that has seen the labels of whoever plays the target."""
-    if rehearse.mode == "heads" and not world.frozen and len(world.inputs) > 1:
+    if rehearse.mode == "heads" and not world.frozen and (len(world.inputs) > 1 or world.tokens):
         what = "rehearse.mode is heads, and world.trains is all: an encoder that all sites trained has seen every site's labels"
         todo = "Write mode: full, or freeze the encoder: world.trains: head with weights (docs/networks.md)"
         raise ConfigRefused(what, todo, path="rehearse.mode")

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline.core.errors import DataRefused
+from tideline.core.run import World
 from tideline.learning.cache.layout import Head
 from tideline.learning.cache.writing import Writer
+from tideline.learning.formats.kinds.shapes import check_values, sized
 from tideline.learning.formats.memory import memory_bytes
 from tideline.learning.formats.surveys import Piece
-from tideline.learning.formats.transforms import check_values, scale_of
-from tideline.learning.rows.resizing import Sized, sized
+from tideline.learning.rows.resizing import Sized
 
 CHUNK = 256  # rows of an array that are resized together
 FLUSH_SECONDS, LOG_SECONDS = 2.0, 30.0
@@ -35,13 +36,14 @@ class Mixed(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """A domain's samples as they are stored, with the inputs that they are to become.
+    """A domain's samples as they are stored, with the world whose rows they are to become.
 
-    read: one row's, where each lies apart; stream: else all, in order, some at a time.
+    what: what they are called. read: one row's, where each lies apart; stream: else all, in order, some at a time.
     """
 
     count: int
-    inputs: tuple[int, ...]
+    world: World
+    what: str
     read: Callable[[int], Piece] | None
     stream: Callable[[], Iterator[Piece]]
 
@@ -64,8 +66,8 @@ class Source:
 
     def sized(self, x: NDArray[np.generic], piece: Piece, start: int | None = None) -> Sized:
         """Samples of a piece, checked. Raises DataRefused."""
-        check_values(x, self.inputs, piece.transform, piece.start if start is None else start)
-        return sized(x, self.inputs, scale_of(x.dtype, self.inputs, piece.transform))
+        check_values(x, self.world, piece.transform, piece.start if start is None else start)
+        return sized(x, self.world, piece.transform)
 
 
 def fitted(made: Sized, head: Head) -> NDArray[np.generic]:
@@ -191,12 +193,12 @@ def mender_of(
                 if digest_of(np.ascontiguousarray(made).tobytes()) == digest(row):
                     return made
                 why = "it was changed"
-        raise changed(path, why)
+        raise changed(path, source.what, why)
 
     return mend
 
 
-def changed(path: str, why: str) -> DataRefused:
+def changed(path: str, of: str, why: str) -> DataRefused:
     """The refusal of a sample that is not what it was when the folder was opened. why: for the owner only."""
-    what = f"{path}: an image could be read when the agent opened the folder, and can no longer be"
+    what = f"{path}: one of the {of} could be read when the agent opened the folder, and can no longer be"
     return DataRefused(what, "Leave the data as they are while a run works with them", path=path, said=why)

@@ -26,6 +26,7 @@ from tideline.core.rows import Rows
 from tideline.learning.cache.folder import is_at
 from tideline.learning.cache.layout import DIGEST, Head, digest_of, read_digests, read_head
 from tideline.learning.formats.transforms import Transform, finished
+from tideline.learning.rows.scratch import NUMPY
 
 GROUP = 1 << 18  # numbers that become floats together: they stay in a processor's own memory
 Mender = Callable[[int], NDArray[np.generic]]
@@ -90,7 +91,7 @@ def opened(path: Path, fits: Callable[[Head], bool], mender_of: Callable[[Head, 
 
 @dataclass(frozen=True, eq=False)
 class CachedRows(Rows):
-    """Some rows of a cache, by number (n,) int64: floats as `transform` has them."""
+    """Some rows of a cache, by number (n,) int64: floats as `transform` has them, or token ids."""
 
     file: RowsFile
     numbers: Tensor
@@ -104,6 +105,10 @@ class CachedRows(Rows):
         return self.file.head.shape
 
     @property
+    def dtype(self) -> torch.dtype:
+        return torch.int64 if self.file.head.dtype == "int64" else torch.float32
+
+    @property
     def plain(self) -> bool:
         return True
 
@@ -111,7 +116,7 @@ class CachedRows(Rows):
         head = self.file.head
         wanted = self.numbers[indices].tolist()
         # Of NumPy, which asks for large pages: they come in half the time.
-        out = torch.from_numpy(np.empty((len(indices), *head.shape), np.float32))
+        out = torch.from_numpy(np.empty((len(indices), *head.shape), NUMPY[self.dtype]))
         size = max(1, min(len(wanted), GROUP // max(prod(head.shape), 1)))
         raw = np.empty((size, *head.shape), head.dtype)
         places = [each.data.cast("B") for each in raw]

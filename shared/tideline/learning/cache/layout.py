@@ -23,7 +23,7 @@ from blake3 import blake3
 VERSION = 1
 DIGEST = 16  # bytes of a digest: whoever turns a bit by chance does not meet 128 bits
 FOOT = 8 + DIGEST
-TYPES = {"uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "float32": 4}  # and the bytes of a number
+TYPES = {"uint8": 1, "int8": 1, "uint16": 2, "int16": 2, "float32": 4, "int64": 8}  # and the bytes of a number
 MOST_HEAD = 1 << 28
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,11 +23,15 @@ from tideline.learning.cache.cached_rows import CachedRows, Mender, RowsFile, op
 from tideline.learning.cache.folder import LOCK, PART, SUFFIX, Folder, locked
 from tideline.learning.cache.layout import DIGEST, VERSION, Head, digest_of
 from tideline.learning.cache.writing import Writer
-from tideline.learning.formats import arrays, images
+from tideline.learning.formats import arrays
 from tideline.learning.formats.holdings import Rows as Numbers
+from tideline.learning.formats.kinds import npy
 from tideline.learning.formats.surveys import Piece, Survey, at
+from tideline.learning.formats.transforms import Transform
 from tideline.learning.rows import resizing
 
+# Settings by which files are read, beside the scale; others follow when rows are read from the cache.
+BEFORE = ("layout", "window", "resize", "mel", "rate", "window_ms", "hop_ms", "seconds")
 WAIT_SECONDS = 0.2  # between two looks at a lock that another process holds
 log = logging.getLogger(__name__)
 
@@ -62,10 +67,13 @@ class RowsCache:
     progress: Callable[[float], None] = nothing
 
     def of(self, survey: Survey, world: World) -> Cached | str:
-        """A domain's samples; or why it has no cache: the disk, the limit. Raises DataRefused for samples that are no use."""
+        """A domain's samples; or why it has no cache: the disk, the limit, or, as an empty text, that it needs none.
+
+        Raises DataRefused for samples that are no use.
+        """
         source = source_of(survey, world)
         if source is None:
-            return "tables have none"
+            return ""
         path = survey.place.path
         plan = Head(
             domain=str(path.absolute()),
@@ -154,34 +162,47 @@ class NoRoom(Exception):
 
 
 def source_of(survey: Survey, world: World) -> Source | None:
-    """How a domain's samples are read row by row; None for tables."""
+    """How a domain's samples are read row by row; None for tables, and for a mapped array whose rows are read as they are."""
     path, transform = survey.place.path, survey.place.transform
-    if survey.reader is not None:
-        every = np.arange(len(survey), dtype=np.int64)
-        return Source(len(survey), world.inputs, survey.reader(every), survey.pieces)
-    if path.suffix != ".npz":
+    if path.suffix == ".npz":
+        pieces = partial(streamed, path, transform)
+        return Source(len(survey), world, "samples", None, pieces)
+    if npy.is_domain(path) and len(world.inputs) == 3:
+        return Source(len(survey), world, survey.what, None, survey.pieces)  # images may have to be resized
+    if survey.reader is None or npy.is_domain(path):
         return None
-    return Source(len(survey), world.inputs, None, lambda: (Piece(start, x, transform) for start, x in arrays.streamed(path)))
+    every = np.arange(len(survey), dtype=np.int64)
+    return Source(len(survey), world, survey.what, survey.reader(every), survey.pieces)
+
+
+def streamed(path: Path, transform: Transform) -> Iterator[Piece]:
+    return (Piece(start, x, transform) for start, x in arrays.streamed(path))
 
 
 def files_digest(survey: Survey) -> str:
     """Of the names, sizes and times of a domain's files, in the order of its rows."""
     made, path = blake3(), survey.place.path
-    places = [str(path)] if survey.reader is None else [f"{path}{os.sep}{survey.name(row)}" for row in range(len(survey))]
-    for each in places:
-        try:
-            seen = os.stat(each)  # noqa: PTH116 - a Path for each of very many files takes longer than the look
-            said = f"{each}\0{seen.st_size}\0{seen.st_mtime_ns}\n"
-        except OSError:
-            said = f"{each}\0\n"
-        made.update(os.fsencode(said))
+    samples = [f"{path}{os.sep}{survey.name(row)}" for row in range(len(survey))] if path.is_dir() else [str(path)]
+    for each in samples:
+        made.update(os.fsencode(seen(each)))
     return made.hexdigest()
+
+
+def seen(place: str) -> str:
+    """The name, size and time of a file; of a sample that is a folder, of each file in it."""
+    try:
+        found = os.stat(place)  # noqa: PTH116 - a Path for each of very many files takes longer than the look
+        inside = sorted(each.name for each in Path(place).iterdir()) if stat.S_ISDIR(found.st_mode) else []
+    except OSError:
+        return f"{place}\0\n"
+    return f"{place}\0{found.st_size}\0{found.st_mtime_ns}\n" + "".join(seen(f"{place}{os.sep}{name}") for name in inside)
 
 
 def reading_digest(survey: Survey, world: World) -> str:
     """Of what the bytes of a row depend on, beside its file."""
     transform = survey.place.transform
-    said = [VERSION, resizing.VERSION, images.DECODER, torch.__version__, list(world.inputs), transform.scale]
+    said = [VERSION, resizing.VERSION, survey.decoder, torch.__version__, list(world.inputs), transform.scale]
+    said += [world.vocabulary, *(getattr(transform, name) for name in BEFORE)]
     if len(world.inputs) != 3:
         said += [
             transform.mean,

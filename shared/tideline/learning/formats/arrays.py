@@ -6,7 +6,7 @@ import math
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -18,9 +18,10 @@ from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning.formats.classes import ONE_CLASS, as_labels, known, lowest
 from tideline.learning.formats.holdings import Rows, Sides, listed, parted, split_beside
+from tideline.learning.formats.kinds.shapes import check_kind
 from tideline.learning.formats.surveys import Piece, Place, Survey, at, check_settings, readable
-from tideline.learning.formats.transforms import check_kind
 
+OWN = ("invert", "layout")
 KEYS = ("x", "y", "test_idx", "validation_idx")
 STREAMED_BYTES = 4 << 20  # of samples that are read together
 # What zipfile and NumPy's reader raise on damaged, cut or encrypted files and on headers that are no Python literal.
@@ -40,29 +41,38 @@ class Head:
     fortran: bool = False
 
 
-def survey(place: Place, world: World, role: Role) -> Survey:
+@dataclass(frozen=True)
+class Stored:
+    """How arrays are stored: what reads their headers, what reads one of them by its key, and what that is called."""
+
+    heads: Callable[[Path], Mapping[str, Head]]
+    read: Callable[[Path, str], NDArray[np.generic]]
+    what: str
+
+
+def survey(place: Place, world: World, role: Role, stored: Stored | None = None) -> Survey:
     """One domain's split and labels. At a target only held-out labels are checked and kept."""
-    path = place.path
+    path, of = place.path, stored or NPZ
     with at(path):
-        heads = read_heads(path)
-        check_settings(place.transform, ("invert",), "an .npz file")
+        heads = of.heads(path)
+        check_settings(place.transform, OWN, of.what)
         if world.columns:
-            what = "the world declares columns by their names, and the arrays of an .npz file have none"
+            what = f"the world declares columns by their names, and the arrays of {of.what} have none"
             raise DataRefused(what, "Save the table as .csv or .parquet, its columns named, or ask for a world without columns")
         x = heads["x"]
-        check_kind(x.shape, x.dtype, world.inputs, place.transform)
-        rows, chosen = split(path, heads, place.transform.test)
-        sides = sides_of(rows, read_array(path, "y"), world, role) if "y" in heads else Sides(*rows)
+        check_kind(x.shape, x.dtype, world, place.transform)
+        rows, chosen = split(path, heads, place.transform.test, of)
+        sides = sides_of(rows, of.read(path, "y"), world, role) if "y" in heads else Sides(*rows)
         sides = replace(sides, chosen=chosen)
-    return Survey(place, sides, lambda: iter([Piece(0, read_array(path, "x"), place.transform)]), lambda row: f"row {row}")
+    return Survey(place, sides, lambda: iter([Piece(0, of.read(path, "x"), place.transform)]), lambda row: f"row {row}")
 
 
-def split(path: Path, heads: Mapping[str, Head], share: float) -> tuple[tuple[Rows, Rows], Rows | None]:
+def split(path: Path, heads: Mapping[str, Head], share: float, of: Stored) -> tuple[tuple[Rows, Rows], Rows | None]:
     """Row numbers (train, held out), and those of training that the file names for validation, if it names any."""
     n = heads["x"].shape[0]
-    held = listed(n, read_array(path, "test_idx"), "test_idx", "held-out row") if "test_idx" in heads else None
+    held = listed(n, of.read(path, "test_idx"), "test_idx", "held-out row") if "test_idx" in heads else None
     name = "validation_idx"
-    chosen = listed(n, read_array(path, name), name, "row for validation") if name in heads else None
+    chosen = listed(n, of.read(path, name), name, "row for validation") if name in heads else None
     return split_beside(n, held, chosen, share), chosen
 
 
@@ -119,6 +129,9 @@ def read_array(path: Path, key: str) -> NDArray[np.generic]:
         return array
 
 
+NPZ = Stored(read_heads, read_array, "an .npz file")
+
+
 def drain(stream: IO[bytes]) -> None:
     """Read to the end: only there is the checksum compared."""
     while stream.read(1 << 16):
@@ -134,8 +147,11 @@ def check_heads(heads: Mapping[str, Head]) -> None:
             what = f"{key} is an array of Python objects, often a sign of samples of different sizes"
             raise DataRefused(what, "Give all samples of a file one size and save them as one array of numbers")
     x = heads["x"].shape
-    if not x or x[0] < (1 if "test_idx" in heads else 2):
-        raise DataRefused(f"x has {x[0] if x else 'no'} rows", "Give every domain at least 2 rows, one for each sample")
+    if not x or len(x) < 2 or 0 in x[1:]:
+        said = f"x has the shape {x}" if x else "x is a single number"
+        raise DataRefused(said, "Save samples with shape (n, ...): the first axis counts them")
+    if x[0] < (1 if "test_idx" in heads else 2):
+        raise DataRefused(f"x has {x[0]} rows", "Give every domain at least 2 rows, one for each sample")
     y = heads["y"].shape if "y" in heads else x[:1]
     if len(y) != 1:
         raise DataRefused(f"y has shape {y}", f"Save one whole number per sample, with shape (n,). {ONE_CLASS}")

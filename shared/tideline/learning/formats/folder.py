@@ -1,4 +1,4 @@
-"""A site's data folder: a domain is an `.npz`, `.csv` or `.parquet` file, or a folder of images.
+"""A site's data folder: a domain is an `.npz`, `.npy`, `.csv` or `.parquet` file, or a folder of images, scans or sounds.
 
 The folder is read twice. The first pass takes headers, names, labels and splits, which are small, and checks everything but the
 samples' values; the second takes the samples, one domain at a time, into tensors of the final size. Where these would be too much
@@ -13,6 +13,7 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.rows import Rows, joined
+from tideline.core.rows import Rows, dtype_of, joined
 from tideline.core.run import Role, World
 from tideline.core.settings import nearest, parse
 from tideline.core.step import Data
@@ -30,9 +31,12 @@ from tideline.learning.formats import arrays, csv_files, images, parquet
 from tideline.learning.formats.classes import Classes, read_classes
 from tideline.learning.formats.holdings import Holdings, Sides
 from tideline.learning.formats.holdings import Rows as Numbers
+from tideline.learning.formats.kinds import listing, npy
+from tideline.learning.formats.kinds.folders import KINDS_OF_FILES, kind_of_folder
+from tideline.learning.formats.kinds.shapes import check_values, convert
 from tideline.learning.formats.memory import memory_bytes
 from tideline.learning.formats.surveys import OWNERS, SHOWN, Piece, Place, Survey, at
-from tideline.learning.formats.transforms import PLAIN, Transform, check_values, convert, times
+from tideline.learning.formats.transforms import PLAIN, Transform, times
 from tideline.learning.rows import scratch
 from tideline.learning.rows.decoded import DecodedRows
 from tideline.learning.rows.scratch import HELD, Filled
@@ -42,10 +46,13 @@ TABLES = (".csv", ".parquet")
 CHUNK = 256  # rows converted at once: bounds the scratch memory beside the raw domain and the result
 KINDS: Mapping[str, Callable[[Place, World, Role], Survey]] = {
     ".npz": arrays.survey,
+    ".npy": npy.survey,
     ".csv": csv_files.survey,
     ".parquet": parquet.survey,
     "images": images.survey,
+    **{name: partial(listing.survey, kind) for name, kind in KINDS_OF_FILES.items()},
 }
+FILES = ("images", *KINDS_OF_FILES)  # kinds of which each sample is a file of its own
 TRAIN = 0  # the place of the training rows among a domain's sides
 # Rows of a domain, sorted, and the tensor that has a place for each; and rows that cannot be read, with the reason.
 Places = Sequence[tuple[Numbers, Tensor]]
@@ -119,7 +126,7 @@ def cached_in(cache: RowsCache, surveys: list[Survey], world: World) -> tuple[Ca
         found = cache.of(survey, world)
         if isinstance(found, Cached):
             cached[survey.place.path] = found
-        elif kind_of(survey.place.path) not in TABLES:
+        elif found:
             lacking += len(survey)
             log.warning("%s: decoded rows are not written down, so steps are slower: %s", survey.place.path, found)
     return cached, lacking
@@ -137,7 +144,7 @@ def room_for(
     asked = [elsewhere(s, role, cached) if decoded and not small else (False,) * len(s.sides.filled) for s in surveys]
     rows = [stored(s, which) for s, which in zip(surveys, asked, strict=True)]
     sizes = [[len(own) for own in side] for side in zip(*rows, strict=True)]
-    filled = tuple(scratch.room((sum(n), *world.inputs), held if small else 0) for n in sizes)
+    filled = tuple(scratch.room((sum(n), *world.inputs), held if small else 0, dtype_of(world)) for n in sizes)
     into = zip(*(torch.split(each.tensor, n) for each, n in zip(filled, sizes, strict=True)), strict=True)
     places: list[Places] = [tuple(zip(*each, strict=True)) for each in zip(rows, into, strict=True)]
     return Room(surveys=surveys, filled=filled, places=places, asked=asked, cached=cached)
@@ -150,7 +157,12 @@ def samples(surveys: list[Survey]) -> int:
 
 def in_memory(rows: int, world: World, held: int) -> bool:
     """Whether so many samples are held in memory: if they are few, and this process may have it."""
-    return 4 * rows * math.prod(world.inputs) <= min(held, memory_bytes())
+    return size_of(rows, world) <= min(held, memory_bytes())
+
+
+def size_of(rows: int, world: World) -> int:
+    """Bytes of so many samples."""
+    return dtype_of(world).itemsize * rows * math.prod(world.inputs)
 
 
 def on_demand(survey: Survey, role: Role) -> tuple[bool, ...]:
@@ -222,13 +234,13 @@ def decoded(survey: Survey, rows: Numbers, world: World) -> Rows:
         piece = read(row)
         with at(path):
             if piece.x is None:
-                what = "an image could be read when the agent opened the folder, and can no longer be"
+                what = f"one of the {survey.what} could be read when the agent opened the folder, and can no longer be"
                 raise DataRefused(what, "Leave the data as they are while a run works with them", said=piece.why)
-            check_values(piece.known, world.inputs, piece.transform, row)
-            return convert(piece.x, world.inputs, piece.transform)[0]
+            check_values(piece.known, world, piece.transform, row)
+            return convert(piece.x, world, piece.transform)[0]
 
     # Where rows have labels, folders in the files' names say them.
-    return DecodedRows(len(rows), world.inputs, decode, numbers=survey.sides.y_held is None)
+    return DecodedRows(len(rows), world.inputs, decode, numbers=survey.sides.y_held is None, of=dtype_of(world))
 
 
 def find(folder: Path) -> Mapping[str, Path]:
@@ -245,21 +257,25 @@ def find(folder: Path) -> Mapping[str, Path]:
             raise DataRefused(what, "Rename one of them, or remove it", path=str(folder))
         domains[name] = path
     if not domains:
-        what = f"{folder} holds no .npz file, no .csv or .parquet file and no folder of images"
-        raise DataRefused(what, "Put the data of each domain into it: one file, or one folder of images", path=str(folder))
+        what = f"{folder} holds no .npz, .npy, .csv or .parquet file, and no folder of images, DICOM, NIfTI or audio files"
+        raise DataRefused(what, "Put the data of each domain into it: one file, or one folder of files", path=str(folder))
     return domains
 
 
 def kind_of(path: Path) -> str:
     """The kind of domain at a path, a key of KINDS; an empty text if the path is no domain."""
+    if npy.is_domain(path):
+        return npy.SUFFIX
     suffix = path.suffix if path.suffix == ".npz" else path.suffix.lower()
     if suffix in (".npz", *TABLES):
         return suffix
-    return "images" if path.is_dir() and images.is_domain(path) else ""
+    if not path.is_dir():
+        return ""
+    return "images" if images.is_domain(path) else kind_of_folder(path)
 
 
 def name_of(path: Path) -> str:
-    return path.stem if path.suffix == ".npz" or path.suffix.lower() in TABLES else path.name
+    return path.stem if path.suffix == ".npz" or path.suffix.lower() in (*TABLES, npy.SUFFIX) else path.name
 
 
 def survey_all(folder: Path, world: World, role: Role, names: Collection[str] | None = None) -> list[Survey]:
@@ -379,7 +395,7 @@ def scratch_rows(surveys: list[Survey], world: World, role: Role, held: int = HE
 
 def check_room(folder: Path, rows: int, world: World) -> None:
     """Raises DataRefused if so many samples of the world's size are more than a scratch file can hold."""
-    size, free = 4 * rows * math.prod(world.inputs), scratch.free_disk()
+    size, free = size_of(rows, world), scratch.free_disk()
     if size > free:
         what = f"{folder}: {rows} samples of {times(world.inputs)} take {size / 1e9:.1f} GB, more than this machine has"
         where = f"{free / 1e9:.1f} GB are free in {tempfile.gettempdir()}"
@@ -397,7 +413,7 @@ def pour(domain: Survey, world: World, places: Places) -> Lost:
             if piece.x is None:
                 lost.append((piece.start, piece.why))
                 continue
-            check_values(piece.known, world.inputs, piece.transform, piece.start)
+            check_values(piece.known, world, piece.transform, piece.start)
             for rows, into in places:
                 place_rows(piece, piece.x, world, rows, into)
     return let_go(domain, lost)
@@ -408,7 +424,8 @@ def let_go(domain: Survey, lost: Lost) -> Lost:
     left_out(domain, lost)
     if lost:
         names = ", ".join(domain.name(row) for row, _ in lost[:SHOWN])
-        log.warning("%s: %d of %d images cannot be read and are left out: %s", domain.place.path, len(lost), len(domain), names)
+        text = "%s: %d of %d %s cannot be read and are left out: %s"
+        log.warning(text, domain.place.path, len(lost), len(domain), domain.what, names)
     return lost
 
 
@@ -417,7 +434,7 @@ def place_rows(piece: Piece, x: NDArray[np.generic], world: World, rows: Numbers
     first, end = (int(i) for i in np.searchsorted(rows, (piece.start, piece.start + len(x))))
     for i in range(first, end, CHUNK):
         at_rows = slice(i, min(i + CHUNK, end))
-        into[at_rows] = convert(x[rows[at_rows] - piece.start], world.inputs, piece.transform)
+        into[at_rows] = convert(x[rows[at_rows] - piece.start], world, piece.transform)
 
 
 def left_out(domain: Survey, lost: Lost) -> Numbers:

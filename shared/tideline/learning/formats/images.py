@@ -18,6 +18,7 @@ from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning.formats.classes import composed, cut, read_lines
 from tideline.learning.formats.holdings import SHARE, Rows, Sides, split_beside
+from tideline.learning.formats.kinds.shapes import expected
 from tideline.learning.formats.surveys import SHOWN, Piece, Place, Survey, at, check_count, check_settings
 from tideline.learning.formats.transforms import check_kind, times
 
@@ -44,9 +45,11 @@ class Listing:
 def survey(place: Place, world: World, role: Role) -> Survey:
     """One domain's split and labels, from the names of files and folders alone."""
     with at(place.path):
-        if len(world.inputs) == 1:
-            what = f"the domain is a folder of images; the world expects {world.inputs[0]} features"
-            raise DataRefused(what, "Ask for a world with inputs [channels, height, width]", expected=list(world.inputs))
+        if len(world.inputs) != 3 or world.inputs[0] not in (1, 3) or world.tokens:
+            what = f"the domain is a folder of images; the world expects {expected(world)}"
+            raise DataRefused(
+                what, "Ask for a world with inputs [channels, height, width], of 1 or 3 channels", expected=list(world.inputs)
+            )
         check_settings(place.transform, OWN, "a folder of images")
         listing = listed(place.path)
         files, words = listing.files, listing.words
@@ -61,7 +64,7 @@ def survey(place: Place, world: World, role: Role) -> Survey:
     def reader(rows: Rows) -> Files:
         return Files(place, tuple(files[i] for i in rows))
 
-    return Survey(place, sides, pieces=lambda: pieces(place, files), name=files.__getitem__, reader=reader)
+    return Survey(place, sides, pieces=lambda: pieces(place, files), name=files.__getitem__, reader=reader, decoder=DECODER)
 
 
 def strange(place: Place, word: str) -> DataRefused:
@@ -211,7 +214,7 @@ def as_array(image: Image.Image) -> NDArray[np.generic]:
 
 def lost(domain: Survey, rows: Sequence[tuple[int, str]]) -> DataRefused:
     """The refusal of unreadable images. It says how many; which ones is for the owner only, in `context`."""
-    what = f"{domain.place.path}: {len(rows)} of {len(domain)} images cannot be read"
+    what = f"{domain.place.path}: {len(rows)} of {len(domain)} {domain.what} cannot be read"
     todo = 'Repair or remove them (`tideline data check` names them), or leave them out: unreadable = "skip" in transforms.toml'
     files = [f"{domain.name(row)} ({why})" for row, why in rows[:SHOWN]]
     return DataRefused(what, todo, path=str(domain.place.path), count=len(rows), files=files)

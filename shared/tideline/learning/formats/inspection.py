@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -17,42 +16,31 @@ from numpy.typing import NDArray
 
 from tideline import nets
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.run import Role, World, check_names, plain_world
+from tideline.core.run import Kind, Role, World, check_names, plain_world
 from tideline.core.settings import Plain, plain
 from tideline.core.tables.columns import width_of
-from tideline.learning.formats import arrays, csv_files, folder, images, parquet
+from tideline.learning.formats import arrays, folder, images
 from tideline.learning.formats.classes import (
     CLASSES,
-    NO_LABEL,
     NUMBER,
     ONE_CLASS,
     WHOLE,
     AnyClasses,
     Classes,
-    composed,
-    known,
     read_classes,
     read_lines,
 )
-from tideline.learning.formats.columns.proposing import (
-    FEATURE,
-    LABEL,
-    LEFT,
-    SPLIT,
-    Block,
-    ColumnReport,
-    are_plain,
-    proposed,
-    reported,
-)
+from tideline.learning.formats.columns.proposing import ColumnReport, are_plain, proposed
+from tideline.learning.formats.kinds import npy
+from tideline.learning.formats.kinds.folders import KINDS_OF_FILES
+from tideline.learning.formats.kinds.hints import HINTS, MOST, Hint
+from tideline.learning.formats.kinds.listing import ignored as ignored_files
+from tideline.learning.formats.kinds.shapes import check_values
 from tideline.learning.formats.surveys import Piece, Place, Survey, at
-from tideline.learning.formats.tables import choose
-from tideline.learning.formats.transforms import check_values, times
+from tideline.learning.formats.transforms import times
 
 BEYOND = 1 << 62  # classes of an unknown world
-SAMPLED = 100  # images of which the size is read
 OTHER = "other"  # the second class of a world if the folder names one only
-MOST = 1000  # classes of a guessed world; a column with more values probably holds no labels
 UNEVEN = 1000.0
 UNGUESSED = f"the labels have more than {MOST} different values, numbers beyond {MOST - 1}, or words that can name no class"
 Refusal = Mapping[str, Plain]
@@ -208,6 +196,7 @@ def inspect(path: Path, world: World | None, role: Role | None) -> FolderReport:
         ]
         refused = [report.refused for report in reports if report.refused]
     ours = {place.path.name for place in domains.values()} | {folder.TRANSFORMS, CLASSES}
+    ours |= {each.name for place in domains.values() if npy.is_domain(place.path) for each in npy.beside(place.path)}
     return FolderReport(
         folder=str(path),
         role=acts.value,
@@ -264,7 +253,7 @@ def hint_of(place: Place) -> Hint:
 def inspect_domain(name: str, place: Place, survey: Survey | DataRefused, world: World) -> tuple[DomainReport, Survey | None]:
     """Go through one domain's samples: its report, and its survey without the rows that cannot be read."""
     kind = folder.kind_of(place.path)
-    ignored = tuple(images.ignored(place.path)) if kind == "images" else ()
+    ignored = not_read(place.path, kind)
     if isinstance(survey, DataRefused):
         return DomainReport(name, kind, ignored=ignored, refused=as_data(survey)), None
     tally, left, refused = Tally(), survey, None
@@ -292,6 +281,13 @@ def inspect_domain(name: str, place: Place, survey: Survey | DataRefused, world:
     return report, left
 
 
+def not_read(domain: Path, kind: str) -> tuple[str, ...]:
+    """The files of a folder that are no samples."""
+    if kind in KINDS_OF_FILES:
+        return tuple(ignored_files(domain, KINDS_OF_FILES[kind]))
+    return tuple(images.ignored(domain)) if kind == "images" else ()
+
+
 def count_pieces(survey: Survey, kind: str, world: World, tally: Tally) -> None:
     """Count every piece of a domain. At the end, raises DataRefused for the first values that do not fit."""
     wrong: DataRefused | None = None
@@ -302,7 +298,7 @@ def count_pieces(survey: Survey, kind: str, world: World, tally: Tally) -> None:
             continue
         tally.add(piece.x)
         try:
-            check_values(piece.known, world.inputs, piece.transform, piece.start)
+            check_values(piece.known, world, piece.transform, piece.start)
         except DataRefused as error:
             wrong = wrong or error
     if wrong:
@@ -326,76 +322,6 @@ def as_data(error: DataRefused) -> Refusal:
     return plain({"what": error.what, "todo": error.todo, **error.context})
 
 
-@dataclass(frozen=True)
-class Hint:
-    """A domain's own inputs, its words for classes: empty without labels, None for too many; and the columns of a table."""
-
-    inputs: tuple[int, ...]
-    words: frozenset[str] | None
-    columns: tuple[ColumnReport, ...] = ()
-
-
-def of_arrays(place: Place) -> Hint:
-    heads = arrays.read_heads(place.path)
-    shape = heads["x"].shape
-    y = known(arrays.read_array(place.path, "y")) if "y" in heads else None
-    words: frozenset[str] | None = frozenset()
-    if y is not None and y.dtype.kind in "biuf":
-        words = few("" if v < 0 else str(int(v)) for v in np.unique(y[np.isfinite(y)]))
-    if len(shape) == 2:
-        return Hint(shape[1:], words)
-    if len(shape) not in (3, 4):
-        raise DataRefused(f"a sample of x has {len(shape) - 1} dimensions", "Save features as (n, features), images as (n, H, W)")
-    return Hint((shape[3] if len(shape) == 4 else 1, *shape[1:3]), words)
-
-
-@dataclass(frozen=True)
-class Tables:
-    """How a kind of table is looked at."""
-
-    names_of: Callable[[Place], list[str]]
-    labels: Callable[[Place], Iterator[str] | None]
-    blocks: Callable[[Place, list[str]], Iterator[Block]]
-
-
-def of_table(read: Tables, place: Place) -> Hint:
-    names = read.names_of(place)
-    columns = choose(names, place.transform)
-    uses = dict.fromkeys(names, LEFT) | dict.fromkeys(columns.features, FEATURE)
-    uses |= {name: use for name, use in ((columns.label, LABEL), (columns.held_out, SPLIT)) if name is not None}
-    seen = reported(read.blocks(place, names), uses)
-    return Hint((len(columns.features),), few(read.labels(place) or ()), seen)
-
-
-def of_images(place: Place) -> Hint:
-    """A folder of images has the size that is most frequent among some of them."""
-    listing = images.listed(place.path)
-    some = listing.files[:: max(len(listing.files) // SAMPLED, 1)]
-    shapes = [shape for shape in (images.shape(place.path / name) for name in some) if shape]
-    if not shapes:
-        raise DataRefused("no image can be read", "Save the images as PNG, JPEG, BMP, TIFF or WebP")
-    [(size, _)] = Counter(shape[1:] for shape in shapes).most_common(1)
-    return Hint((max(shape[0] for shape in shapes), *size), few(listing.words or ()))
-
-
-HINTS: Mapping[str, Callable[[Place], Hint]] = {
-    ".npz": of_arrays,
-    ".csv": partial(of_table, Tables(csv_files.names_of, csv_files.labels, csv_files.blocks)),
-    ".parquet": partial(of_table, Tables(parquet.names_of, parquet.labels, parquet.blocks)),
-    "images": of_images,
-}
-
-
-def few(words: Iterable[str]) -> frozenset[str] | None:
-    """The different words; None for more than MOST."""
-    different: set[str] = set()
-    for word in words:
-        different.add(word)
-        if len(different) > MOST:
-            return None
-    return frozenset(composed(word) for word in different) - {*NO_LABEL}
-
-
 def with_names(folder: Path, world: World, names: tuple[str, ...]) -> World:
     """The world with these classes, and with a second one if there is one only. Raises DataRefused for an impossible name."""
     try:
@@ -405,20 +331,41 @@ def with_names(folder: Path, world: World, names: tuple[str, ...]) -> World:
     return replace(world, classes=max(len(names), 2), class_names=names if len(names) > 1 else (*names, OTHER))
 
 
-def inputs_of(hints: Iterable[Hint]) -> tuple[int, ...]:
-    """The inputs of most of a folder's domains, in colour if one of them is."""
-    inputs = [hint.inputs for hint in hints]
-    [(most, _)] = Counter(inputs).most_common(1)
-    return (3, *most[1:]) if any(each[1:] == most[1:] and each[0] == 3 for each in inputs) else most
+def rows_of(hints: Iterable[Hint]) -> World:
+    """A world with the inputs of most of a folder's domains, in colour if one of them is, and as many token ids as any uses."""
+    found = list(hints)
+    [(most, _)] = Counter(hint.inputs for hint in found).most_common(1)
+    same = [hint for hint in found if hint.inputs == most]
+    ids = max(hint.vocabulary for hint in same)
+    if ids and all(hint.vocabulary for hint in same):
+        return World(inputs=most, dtype=Kind.INT64, vocabulary=ids)
+    colour = len(most) == 3 and most[0] == 1 and any(each.inputs == (3, *most[1:]) for each in found)
+    return World(inputs=(3, *most[1:]) if colour else most)
+
+
+MODELS = ("lenet", "conv1d", "conv3d", "tokens", "mlp")  # what is suggested: the first that fits
+
+
+def modelled(world: World) -> World:
+    """The world with a network that takes its rows."""
+    return next(each for name in MODELS if checks(each := replace(world, model=name)))
+
+
+def checks(world: World) -> bool:
+    try:
+        nets.check(world)
+    except ConfigRefused:
+        return False
+    return True
 
 
 def shaped(hints: Collection[Hint]) -> World:
     """A world of the inputs of most domains, or of the columns that all tables have, where these are more than plain numbers."""
     tables = [hint.columns for hint in hints]
     if not all(tables) or all(map(are_plain, tables)):
-        return World(inputs=inputs_of(hints))
+        return rows_of(hints)
     columns = proposed(tables)
-    return World(inputs=(width_of(columns),), columns=columns) if columns else World(inputs=inputs_of(hints))
+    return World(inputs=(width_of(columns),), columns=columns) if columns else rows_of(hints)
 
 
 def measured(words: Collection[str]) -> bool:
@@ -428,11 +375,7 @@ def measured(words: Collection[str]) -> bool:
 
 def fitting(folder: Path, hints: Mapping[str, Hint]) -> World | None:
     """A world that fits most domains; None if labels do not show its classes. Raises DataRefused for impossible class names."""
-    world, path = replace(shaped(hints.values()), classes=2, model="lenet"), folder / CLASSES
-    try:
-        nets.check(world)
-    except ConfigRefused:
-        world = replace(world, model="mlp")
+    world, path = modelled(replace(shaped(hints.values()), classes=2)), folder / CLASSES
     if path.exists():
         return with_names(folder, world, tuple(read_lines(path)))
     of_domains = [hint.words for hint in hints.values()]

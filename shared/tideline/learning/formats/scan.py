@@ -15,9 +15,9 @@ from tideline.core.errors import DataRefused
 from tideline.core.run import Role, World
 from tideline.learning.formats import arrays, images
 from tideline.learning.formats.classes import UNKNOWN
-from tideline.learning.formats.folder import CHUNK, kind_of, name_of, survey_all
+from tideline.learning.formats.folder import CHUNK, FILES, kind_of, name_of, survey_all
+from tideline.learning.formats.kinds.shapes import check_values, convert
 from tideline.learning.formats.surveys import Piece, Survey, at
-from tideline.learning.formats.transforms import check_values, convert
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 class Part:
     """Consecutive rows of a domain.
 
-    names   of each row, for its owner: an image's file, or a row's number from 0
-    x       (b, *inputs) float32
+    names   of each row, for its owner: its file, or a row's number from 0
+    x       (b, *inputs) float32, or int64 of token ids
     y       (b,) int64, -1 where there is no label
     held    (b,) whether it is held out
     """
@@ -57,22 +57,23 @@ def surveys_of(folder: Path, world: World) -> list[Survey]:
 def parts_of(survey: Survey, world: World) -> Iterator[Part]:
     """One domain."""
     y, held, lost = labels_of(survey), held_of(survey), list[tuple[int, str]]()
-    pictures = kind_of(survey.place.path) == "images"
+    files = kind_of(survey.place.path) in FILES
     for piece in pieces_of(survey):
         if piece.x is None:
             lost.append((piece.start, piece.why))
             continue
-        check_values(piece.known, world.inputs, piece.transform, piece.start)
+        check_values(piece.known, world, piece.transform, piece.start)
         for start in range(0, len(piece.x), CHUNK):
             rows = range(piece.start + start, piece.start + min(start + CHUNK, len(piece.x)))
-            x = convert(piece.x[start : start + CHUNK], world.inputs, piece.transform)
-            names = tuple(map(survey.name if pictures else str, rows))
+            x = convert(piece.x[start : start + CHUNK], world, piece.transform)
+            names = tuple(map(survey.name if files else str, rows))
             at_rows = slice(rows.start, rows.stop)
             yield Part(domain=name_of(survey.place.path), names=names, x=x, y=y[at_rows], held=held[at_rows])
     if lost and survey.place.transform.unreadable != "skip":
         raise images.lost(survey, lost)
     if lost:
-        log.warning("%s: %d of %d images cannot be read and are left out", survey.place.path, len(lost), len(survey))
+        text = "%s: %d of %d %s cannot be read and are left out"
+        log.warning(text, survey.place.path, len(lost), len(survey), survey.what)
 
 
 def pieces_of(survey: Survey) -> Iterator[Piece]:

@@ -56,6 +56,7 @@ class Survey:
     """One domain before `pieces` reads its samples, in the order of the rows. `name`: a row's file or line, for the owner.
 
     reader: where each sample lies apart, gives for some rows what reads them by their places in that list; it holds no others.
+    what: what those samples are called. decoder: what decodes them, with its version: another may make other numbers of a file.
     """
 
     place: Place
@@ -63,6 +64,8 @@ class Survey:
     pieces: Callable[[], Iterator[Piece]]
     name: Callable[[int], str]
     reader: Callable[[Rows], Callable[[int], Piece]] | None = None
+    what: str = "images"
+    decoder: str = ""
 
     def __len__(self) -> int:
         return len(self.sides)

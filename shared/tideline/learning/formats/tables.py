@@ -18,6 +18,7 @@ from tideline.core.tables.columns import Column, composed
 from tideline.learning.formats.classes import cut
 from tideline.learning.formats.columns.encoding import Vocabulary
 from tideline.learning.formats.holdings import Sides, split_marked, split_rows
+from tideline.learning.formats.kinds.shapes import expected as said
 from tideline.learning.formats.surveys import Place, check_count, check_settings
 from tideline.learning.formats.transforms import PLAIN, Transform, check_kind
 
@@ -149,9 +150,11 @@ def check_table(place: Place, world: World, columns: Columns, own: tuple[str, ..
     if columns.declared:
         check_values_alone(place.transform)
         return
-    if len(world.inputs) != 1:
+    if len(world.inputs) != 1 or world.tokens:
         todo = f"Ask for a world with inputs [{width}], or keep images as files or in .npz"
-        raise DataRefused("the domain is a table of features; the world expects images", todo, expected=list(world.inputs))
+        raise DataRefused(
+            f"the domain is a table of features; the world expects {said(world)}", todo, expected=list(world.inputs)
+        )
     if (width,) != world.inputs:
         what = f"the table has {width} columns of features; the world expects {world.inputs[0]}"
         todo = "Say which are features with columns or drop in transforms.toml, or ask for another world"

@@ -14,6 +14,7 @@ from tideline.core.settings import setting
 from tideline.learning.rows.resizing import OVERSHOOT, sized
 
 WHITEST = 255.0  # of bytes
+PICTURES = (1, 3)  # channels of images of grey, and of colours
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class Transform:
         None, low=1e-9, high=1e9, doc="raw value that means 1.0; unset: 255 for uint8 images, 1 for floats and features"
     )
     invert: bool = setting(False, doc="images only: black becomes white")
+    layout: str = setting(
+        "", choices=("first", "last"), doc="arrays of images: whether their channels are the first axis or the last"
+    )
     mean: tuple[float, ...] = setting((0.0,), low=-1e9, high=1e9, doc="one number, or one per channel or feature")
     std: tuple[float, ...] = setting((1.0,), low=1e-9, high=1e9, doc="one number, or one per channel or feature")
     unreadable: str = setting("refuse", choices=("refuse", "skip"), doc="images: what becomes of files that cannot be read")
@@ -33,6 +37,13 @@ class Transform:
     validation: float = setting(0.1, low=0.0, high=0.5, doc="share of the rows to select by, of those that are not held out")
     columns: tuple[str, ...] = setting((), doc="tables: the features, in this order; unset: all other columns")
     drop: tuple[str, ...] = setting((), doc="tables: columns that are not features")
+    window: tuple[float, ...] = setting((), low=-1e9, high=1e9, doc="scans: [low, high], the values that become 0 and 1")
+    resize: bool = setting(False, doc="scans: volumes are resized to the world's size, trilinear")
+    mel: int = setting(64, low=1, high=1024, doc="audio: bands of the spectrogram")
+    rate: int = setting(16000, low=100, high=400_000, doc="audio: values a second; other rates are resampled")
+    window_ms: float = setting(25.0, low=0.1, high=1000.0, doc="audio: milliseconds that a frame is made of")
+    hop_ms: float = setting(10.0, low=0.1, high=1000.0, doc="audio: milliseconds from one frame to the next")
+    seconds: float = setting(1.0, low=0.01, high=600.0, doc="audio: how much of each file is taken, from its beginning")
     separator: str = setting(",", choices=(",", ";", "\t", "|"), doc=".csv: what stands between two cells")
 
 
@@ -53,10 +64,15 @@ def convert(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Transfor
 
 
 def finished(x: Tensor, into: Tensor, white: float, transform: Transform) -> Tensor:
-    """x (n, *inputs) as `sized` gives it, as floats in [0, 1], inverted, less mean and divided by std: in `into`, float32."""
+    """x (n, *inputs) as `sized` gives it, as floats: divided by white, inverted, less mean, divided by std. `into`: float32.
+
+    Images of 1 or 3 channels come to lie in [0, 1] before mean and std. Token ids, int64, are copied.
+    """
+    if not into.is_floating_point():
+        return into.copy_(x)
     into.copy_(x).div_(white)
     if into.ndim == 4:
-        if x.dtype != torch.uint8 or white < WHITEST:
+        if into.shape[1] in PICTURES and (x.dtype != torch.uint8 or white < WHITEST):
             into.clamp_(0.0, 1.0)
         if transform.invert:
             torch.sub(torch.ones(()), into, out=into)
@@ -84,12 +100,17 @@ def check_kind(shape: tuple[int, ...], dtype: np.dtype[np.generic], inputs: tupl
         raise DataRefused(what, "Save x as uint8 or float32", expected="numbers", kind=str(dtype)[:400])
     if len(inputs) == 1:
         check_features(shape, inputs, transform)
-    elif len(inputs) == 3 and inputs[0] in (1, 3):
+    elif len(inputs) == 3 and inputs[0] in PICTURES:
         check_images(shape)
         scale_of(dtype, inputs, transform)
     else:
         what = f"the world's inputs are {times(inputs)}, neither features nor images of 1 or 3 channels"
         raise DataRefused(what, "Ask for a world with inputs [features] or [channels, height, width]")
+    check_constants(inputs, transform)
+
+
+def check_constants(inputs: tuple[int, ...], transform: Transform) -> None:
+    """Raises DataRefused unless mean and std are one number, or one per channel or feature."""
     for name in ("mean", "std"):
         n = len(getattr(transform, name))
         if n not in (1, inputs[0]):
@@ -117,15 +138,32 @@ def check_values(x: NDArray[np.generic], inputs: tuple[int, ...], transform: Tra
     scale = scale_of(x.dtype, inputs, transform)
     if x.dtype == np.uint8 and len(inputs) == 3 and scale >= WHITEST:
         return  # any byte fits, with any mean and std that a setting may have
+    low, high = ends_of(x, first)
+    if len(inputs) == 3:
+        check_pixels(low, high, scale)
+    check_reach(low, high, scale, transform)
+
+
+def ends_of(x: NDArray[np.generic], first: int = 0) -> tuple[float, float]:
+    """The least and the largest value. Raises DataRefused for NaN and infinity. x begins at row `first`."""
     low, high = float(x.min()), float(x.max())
     # A NaN or an infinity shows in the bounds, so no mask as large as x is needed.
     if not (np.isfinite(low) and np.isfinite(high)):
         row = next(i for i, sample in enumerate(x, first) if not np.isfinite(sample).all())
         raise DataRefused(f"x holds NaN or infinity, first in row {row}", "Remove or fill these rows", row=row)
-    if len(inputs) == 3 and (low < -OVERSHOOT * scale or high > (1 + OVERSHOOT) * scale):
+    return low, high
+
+
+def check_pixels(low: float, high: float, scale: float) -> None:
+    """Raises DataRefused for pixels clearly outside 0 to scale."""
+    if low < -OVERSHOOT * scale or high > (1 + OVERSHOOT) * scale:
         what = f"there are pixels outside 0 to {scale:g}, the scale"
         todo = "Set scale in transforms.toml to the raw value that is white"
         raise DataRefused(what, todo, expected=scale, values=f"{low:g} to {high:g}")
+
+
+def check_reach(low: float, high: float, scale: float, transform: Transform) -> None:
+    """Raises DataRefused for values that float32 cannot hold with scale, mean and std."""
     reach = max(-low, high) / scale + max(abs(m) for m in transform.mean)
     if max(-low, high, reach / min(transform.std)) > float(np.finfo(np.float32).max):
         what = "values of x become too large for float32 with this scale, mean and std"

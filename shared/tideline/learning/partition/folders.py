@@ -146,7 +146,11 @@ def write(place: Place, name: str, sites: Mapping[Path, Hands]) -> Settings:
 
 
 def kind_of(place: Place) -> Kind:
-    return KINDS[folder.kind_of(place.path)]
+    kind = folder.kind_of(place.path)
+    if kind not in KINDS:
+        what = f"{place.path}: domains of this kind are not dealt"
+        raise DataRefused(what, "Save it as an .npz file first", path=str(place.path))
+    return KINDS[kind]
 
 
 def lines_of(hand: Hand) -> Lines:

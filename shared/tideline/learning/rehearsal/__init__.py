@@ -72,6 +72,9 @@ def fits(config: Rehearsing, world: World, roster: Roster) -> None:
     if not config.candidates:
         todo = "Write rehearse: {candidates: [...]} beside a method, or use: tideline adapt"
         raise ConfigRefused(f"{REHEARSAL} is no method: it compares runs", todo, path="method")
+    if world.tokens:
+        what = "A rehearsal compares sites by means and variances of their rows, and rows are token ids"
+        raise ConfigRefused(what, "Freeze the encoder (trains: head, with weights), or run a method alone", path="rehearse")
 
 
 def sizes(config: Rehearsing, world: World) -> Mapping[str, int]:

@@ -19,11 +19,13 @@ from tideline.core.rows import Rows
 from tideline.core.run import World
 from tideline.core.step import Data
 from tideline.learning.formats.images import pixels
+from tideline.learning.formats.kinds.shapes import MORE, beyond
 from tideline.learning.formats.surveys import SAID
 from tideline.learning.formats.transforms import prepare, times
 from tideline.learning.rows import scratch
 
 WHITE = 255.0
+WHOLE_IDS = "Give whole numbers (int64): token ids from 0"
 NAME = "the site's dataset"
 Sample: TypeAlias = tuple[Tensor, int | None]
 
@@ -42,6 +44,7 @@ class DatasetRows(Rows):
     dataset: Dataset
     sample: tuple[int, ...]
     name: str = NAME
+    vocabulary: int = 0  # of token ids; 0: x are numbers
     lock: Lock = field(default_factory=Lock, repr=False)
 
     def __len__(self) -> int:
@@ -52,12 +55,16 @@ class DatasetRows(Rows):
         return self.sample
 
     @property
+    def dtype(self) -> torch.dtype:
+        return torch.int64 if self.vocabulary else torch.float32
+
+    @property
     def plain(self) -> bool:
         """A dataset may give labels, or hold them."""
         return False
 
     def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
-        out = torch.empty((len(indices), *self.sample))
+        out = torch.empty((len(indices), *self.sample), dtype=self.dtype)
         for place, row in enumerate(indices.tolist()):
             if not 0 <= row < len(self):
                 raise IndexError(f"row {row} of {len(self)}")
@@ -65,7 +72,7 @@ class DatasetRows(Rows):
         return out
 
     def read(self, row: int) -> Sample:
-        """One sample, checked: x (*shape) float32, and its label if it comes with one."""
+        """One sample, checked: x (*shape) float32, or int64 of token ids, and its label if it comes with one."""
         x, y = self.given(row)
         return self.checked(row, x), None if y is None else self.label(row, y)
 
@@ -89,12 +96,14 @@ class DatasetRows(Rows):
         if tuple(x.shape) != self.sample:
             what = f"x is {times(tuple(x.shape))}; the world expects {times(self.sample)}"
             raise self.refused(row, what, "Let the dataset give rows of the world's inputs, or ask for another world")
+        if self.vocabulary and (wrong := beyond(x, self.vocabulary)):
+            raise self.refused(row, wrong, MORE)
         if not bool(torch.isfinite(x).all()):
             raise self.refused(row, "x holds NaN or infinity", "Remove or fill such rows")
         return x
 
     def numbers(self, row: int, given: object) -> Tensor:
-        image = pixels(given)
+        image = None if self.vocabulary else pixels(given)
         if image is not None:
             try:
                 return prepare(image[None], self.sample)[0]
@@ -105,6 +114,10 @@ class DatasetRows(Rows):
         if not isinstance(given, Tensor) or given.is_complex():
             what = f"x is of the type {type(given).__name__}"
             raise self.refused(row, what, "Let the dataset give a tensor, an array of numbers or a Pillow image")
+        if self.vocabulary:
+            if given.is_floating_point() or given.dtype is torch.bool:
+                raise self.refused(row, f"x is {str(given.dtype).removeprefix('torch.')}, no token ids", WHOLE_IDS)
+            return given.detach().cpu().long()
         x = given.detach().cpu().float()
         return x / WHITE if given.dtype == torch.uint8 and len(self.sample) == 3 else x
 
@@ -127,7 +140,7 @@ def data_of(dataset: Dataset, world: World, *, labels: bool, name: str = NAME, h
     labels: as for training at a source, and for scoring. Without, as for training at a target, x alone is kept: it is poured
     into memory or, above `held` bytes, a scratch file, and neither the dataset nor a label is in what this gives.
     """
-    rows = DatasetRows(dataset, world.inputs, name)
+    rows = DatasetRows(dataset, world.inputs, name, world.vocabulary)
     n = counted(dataset, name)
     domain = torch.zeros(n, dtype=torch.int64)
     if not labels:

@@ -13,7 +13,7 @@ from tideline.core.rows import Rows
 
 @dataclass(frozen=True, eq=False)
 class DecodedRows(Rows):
-    """n rows by a function of one row's number in [0, n), which gives (*shape) float32.
+    """n rows by a function of one row's number in [0, n), which gives (*shape) of the type `of`.
 
     numbers: that nothing which the function holds or can reach leads to a label.
     """
@@ -22,6 +22,7 @@ class DecodedRows(Rows):
     sample: tuple[int, ...]
     decode: Callable[[int], Tensor]
     numbers: bool = False
+    of: torch.dtype = torch.float32
 
     def __len__(self) -> int:
         return self.n
@@ -31,11 +32,15 @@ class DecodedRows(Rows):
         return self.sample
 
     @property
+    def dtype(self) -> torch.dtype:
+        return self.of
+
+    @property
     def plain(self) -> bool:
         return self.numbers
 
     def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
-        out = torch.empty((len(indices), *self.sample))
+        out = torch.empty((len(indices), *self.sample), dtype=self.of)
         for place, row in enumerate(indices.tolist()):
             if not 0 <= row < self.n:
                 raise IndexError(f"row {row} of {self.n}")

@@ -9,6 +9,7 @@ Bytes are resized with whole numbers throughout, so that all processors give the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,26 +28,33 @@ EXACT = 1 << 24  # whole numbers up to here are exact in float32
 
 @dataclass(frozen=True)
 class Sized:
-    """Samples x (n, *inputs): whole numbers of up to 16 bits or float32; and which of their values means 1.0."""
+    """Samples x (n, *inputs): whole numbers of up to 16 bits, float32, or int64 of token ids; and which value means 1.0."""
 
     x: NDArray[np.generic]
     white: float
 
 
 def sized(x: NDArray[np.generic], inputs: tuple[int, ...], scale: float) -> Sized:
-    """x (n, d) or (n, H, W[, C]), checked, as (n, *inputs): grey is repeated, colours are weighed by Rec. 601; bilinear."""
-    dtype = x.dtype.newbyteorder("=")
-    whole = dtype in SHORT
-    kept = np.asarray(x, dtype if whole else np.float32)
+    """x, checked, as (n, *inputs): images (n, H, W[, C]) of 1 or 3 channels, resized; others, (n, d) say, as they are.
+
+    Grey is repeated, colours are weighed by Rec. 601; bilinear.
+    """
+    own = kept(x)
     if len(inputs) != 3:
-        return Sized(np.require(kept, requirements=["C", "W"]), scale)
-    if not whole:
+        return Sized(np.require(own, requirements=["C", "W"]), scale)
+    if own.dtype not in SHORT:
         # A share of white from here on, as nothing is rounded.
-        return Sized(floats_resized(torch.from_numpy(np.ascontiguousarray(kept / np.float32(scale))), inputs).numpy(), 1.0)
-    finer = steps(dtype, scale)
+        return Sized(floats_resized(torch.from_numpy(np.ascontiguousarray(own / np.float32(scale))), inputs).numpy(), 1.0)
+    finer = steps(own.dtype, scale)
     if finer > 1:
-        kept = kept * dtype.type(finer)
-    return Sized(wholes_resized(kept, inputs), scale * finer)
+        own = own * own.dtype.type(finer)
+    return Sized(wholes_resized(own, inputs), scale * finer)
+
+
+def kept(x: NDArray[np.generic]) -> NDArray[Any]:
+    """Numbers of the same type if it is short, or else float32."""
+    dtype = x.dtype.newbyteorder("=")
+    return np.asarray(x, dtype if dtype in SHORT else np.float32)
 
 
 def steps(dtype: np.dtype[np.generic], scale: float) -> int:

@@ -26,11 +26,14 @@ HELD = 1 << 30  # bytes of rows, or of their features, that are held in memory; 
 MORE_DISK = "Make room there, or name another folder with the variable TMPDIR; or keep fewer rows, or ask for smaller inputs"
 
 
-def empty(shape: Sequence[int]) -> Tensor:
-    """A float32 tensor of this shape in a scratch file, its values not set. Raises DataRefused where the disk has no room."""
-    size = 4 * prod(shape)
+NUMPY = {torch.float32: np.float32, torch.int64: np.int64}  # what rows may hold
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> Tensor:
+    """A tensor of this shape in a scratch file, its values not set. Raises DataRefused where the disk has no room."""
+    size = dtype.itemsize * prod(shape)
     if not size:
-        return torch.empty(tuple(shape))
+        return torch.empty(tuple(shape), dtype=dtype)
     check_disk(size)
     with tempfile.TemporaryFile(prefix="tideline-rows-") as file:
         try:
@@ -38,7 +41,7 @@ def empty(shape: Sequence[int]) -> Tensor:
             os.posix_fallocate(file.fileno(), 0, size)
         except OSError as error:
             raise full(size, os.strerror(error.errno or 0)) from error
-        return torch.from_numpy(np.memmap(file, np.float32, "r+", shape=tuple(shape)))
+        return torch.from_numpy(np.memmap(file, NUMPY[dtype], "r+", shape=tuple(shape)))
 
 
 def check_disk(size: int) -> None:
@@ -73,21 +76,22 @@ class MappedRows(TensorRows):
         return cls(torch.from_numpy(array))
 
     def all(self, by: str = "this method") -> Tensor:
-        check_whole(len(self), self.shape, by)
+        check_whole(len(self), self.shape, by, item=self.dtype.itemsize)
         return self.tensor.clone()
 
 
 Filled: TypeAlias = MemoryRows | MappedRows
 
 
-def room(shape: Sequence[int], held: int = HELD) -> Filled:
+def room(shape: Sequence[int], held: int = HELD, dtype: torch.dtype = torch.float32) -> Filled:
     """Rows whose tensor is to be filled: in memory, or above `held` bytes in a scratch file. Raises DataRefused as `empty`."""
-    return MemoryRows(torch.empty(tuple(shape))) if 4 * prod(shape) <= held else MappedRows(empty(shape))
+    small = dtype.itemsize * prod(shape) <= held
+    return MemoryRows(torch.empty(tuple(shape), dtype=dtype)) if small else MappedRows(empty(shape, dtype))
 
 
 def poured(rows: Rows, held: int = HELD) -> Rows:
     """The same rows with nothing behind them but numbers: read once, into memory or, above `held` bytes, a scratch file."""
-    into, done = room((len(rows), *rows.shape), held), 0
+    into, done = room((len(rows), *rows.shape), held, rows.dtype), 0
     for part in in_parts(rows):
         into.tensor[done : done + len(part)] = part
         done += len(part)

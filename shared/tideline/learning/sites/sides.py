@@ -12,8 +12,10 @@ from torch import Tensor
 from tideline.core.errors import DataRefused, kind_of
 from tideline.core.rows import MemoryRows, Rows
 from tideline.core.run import World
+from tideline.learning.formats.kinds.shapes import MORE
+from tideline.learning.formats.kinds.shapes import beyond as beyond_ids
 from tideline.learning.formats.transforms import times
-from tideline.learning.rows.dataset import WHITE, Dataset, DatasetRows, counted
+from tideline.learning.rows.dataset import WHITE, WHOLE_IDS, Dataset, DatasetRows, counted
 
 NONE = -1  # of a row without a label
 ANY = 1 << 20  # classes of a world whose number is not known yet
@@ -62,7 +64,7 @@ class DatasetSide:
     """Rows that a dataset gives when it is asked."""
 
     def __init__(self, dataset: Dataset, world: World, name: str) -> None:
-        self.rows, self.world, self.n = DatasetRows(dataset, world.inputs, name), world, counted(dataset, name)
+        self.rows, self.world, self.n = DatasetRows(dataset, world.inputs, name, world.vocabulary), world, counted(dataset, name)
 
     def __len__(self) -> int:
         return self.n
@@ -99,12 +101,26 @@ class ArraySide:
         if tuple(x.shape[1:]) != inputs:
             what = f"row 0 of {self.name}: x is {times(tuple(x.shape[1:]))}; the world expects {times(inputs)}"
             raise DataRefused(what, "Give rows of the world's inputs, or ask for another world", row=0)
+        if self.world.tokens:
+            return self.ids(x.detach().cpu())
         white = WHITE if x.dtype == torch.uint8 and len(inputs) == 3 else 1.0
         x = x.detach().cpu().float() / white
         finite = torch.isfinite(x).flatten(1).all(1)
         if not bool(finite.all()):
             row = int((~finite).nonzero()[0])
             raise self.refused(row, "x holds NaN or infinity", "Remove or fill such rows")
+        return x
+
+    def ids(self, x: Tensor) -> Tensor:
+        """Token ids, int64. Raises DataRefused for what is none, with the row."""
+        if x.is_floating_point() or x.dtype is torch.bool:
+            what = f"{self.name}: x is {str(x.dtype).removeprefix('torch.')}; the world expects token ids"
+            raise DataRefused(what, WHOLE_IDS)
+        x = x.long()
+        bad = ((x < 0) | (x >= self.world.vocabulary)).flatten(1).any(1)
+        if bool(bad.any()):
+            row = int(bad.nonzero()[0])
+            raise self.refused(row, beyond_ids(x[row], self.world.vocabulary), MORE)
         return x
 
     def whole(self, given: object) -> NDArray[np.float64]:

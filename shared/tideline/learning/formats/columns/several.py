@@ -10,6 +10,7 @@ from tideline.core.run import World, world_in
 from tideline.core.tables.columns import width_of
 from tideline.learning.formats.columns.proposing import are_plain, proposed
 from tideline.learning.formats.inspection import FolderReport
+from tideline.learning.formats.kinds.shapes import expected
 
 SAY = "Give the run's world: --world FILE; or check these folders one by one"
 
@@ -27,11 +28,11 @@ def common_world(reports: Sequence[FolderReport]) -> World:
         if not columns:
             raise DataRefused("The folders' tables have no column in common that is a number or has few categories", SAY)
         return replace(world, columns=columns, inputs=(width_of(columns),))
-    odd = next((at for at, each in enumerate(worlds) if each.inputs != world.inputs), None)
+    odd = next((at for at, each in enumerate(worlds) if (each.inputs, each.dtype) != (world.inputs, world.dtype)), None)
     if odd is not None:
-        what = f"{reports[0].folder} and {reports[odd].folder} have samples of other shapes"
-        raise DataRefused(f"{what}: {list(world.inputs)} and {list(worlds[odd].inputs)}", SAY)
-    return world
+        what = f"{reports[0].folder} and {reports[odd].folder} have samples of other shapes or types"
+        raise DataRefused(f"{what}: {expected(world)}, and {expected(worlds[odd])}", SAY)
+    return replace(world, vocabulary=max(each.vocabulary for each in worlds))
 
 
 def with_classes(worlds: Sequence[World], reports: Sequence[FolderReport]) -> World:

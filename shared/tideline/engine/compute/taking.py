@@ -1,0 +1,21 @@
+"""Whether a method takes the rows of a run's world: said before anybody is asked."""
+
+from __future__ import annotations
+
+from tideline.core.algorithm import AnyAlgorithm, Methods, resolve
+from tideline.core.errors import ConfigRefused
+from tideline.core.rows import Takes, described
+from tideline.core.run import World
+from tideline.core.settings import Settings
+
+
+def check_takes(algorithm: AnyAlgorithm, settings: Settings, world: World, methods: Methods) -> None:
+    """Raises ConfigRefused for rows that the method does not take, with the names of those that do. world: as it sees it."""
+    takes: Takes = algorithm.takes(settings)
+    if takes.fits(world):
+        return
+    known = [resolve(methods, name) for name, _ in methods]
+    others = ", ".join(each.name for each in known if each.takes(each.configure({})).fits(world))
+    why = f": it {takes.why}" if takes.why else ""
+    what = f"world.inputs is {list(world.inputs)}, {described(world)}; {algorithm.name} takes {takes.words}{why}"
+    raise ConfigRefused(what, f"Use one of: {others}", path="world.inputs")

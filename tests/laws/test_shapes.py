@@ -1,0 +1,94 @@
+"""Every method plays rows of every shape, or says before anybody is asked why it cannot, and who can."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.laws.case import ALLOWED, Case, cases
+from tests.synthetic import CLASSES, HELD_OUT, TRAIN, Rows
+from tests.synthetic import blobs as gaussians
+from tideline.algorithms import METHODS
+from tideline.core.errors import ConfigRefused
+from tideline.core.privacy import DEFAULT_POLICY
+from tideline.core.rows import MemoryRows
+from tideline.core.run import Role, World
+from tideline.core.step import Data
+from tideline.engine.simulation.federation import SimSite
+
+VOCABULARY = 12
+WORLDS: Mapping[str, Mapping[str, Any]] = {
+    "vector": {"inputs": [8], "model": "mlp", "normalise": "none"},
+    "image": {"inputs": [2, 8, 8], "model": "lenet_bn"},
+    "sequence": {"inputs": [2, 16], "model": "conv1d"},
+    "volume": {"inputs": [1, 4, 4, 4], "model": "conv3d"},
+    "film": {"inputs": [1, 2, 2, 2, 2], "model": "mlp"},
+    "tokens": {"inputs": [6], "model": "tokens", "dtype": "int64", "vocabulary": VOCABULARY},
+}
+IMAGES, ALL_BUT_TOKENS = ("image",), tuple(kind for kind in WORLDS if kind != "tokens")
+# What a method takes, where it is not everything; and of what it says that it lacks.
+TAKES: Mapping[str, tuple[str, ...]] = {
+    "ladd": IMAGES,
+    "ladd_pl": IMAGES,
+    "fedwca": ALL_BUT_TOKENS,
+    "kd3a": ALL_BUT_TOKENS,
+    "adabn": ("image", "sequence", "volume"),  # networks with batch norm
+    "gaussian_heads": (),  # features that nobody learns
+}
+
+
+@dataclass(frozen=True)
+class Opener:
+    """How a site opens rows of any world: a class is where numbers are large, or which token ids are frequent."""
+
+    domain: int
+
+    def __call__(self, world: World, role: Role) -> Rows:
+        return Rows(drawn(TRAIN, self.domain, 0, world), drawn(HELD_OUT, self.domain, 1, world))
+
+
+def drawn(n: int, domain: int, seed: int, world: World) -> Data:
+    if not world.tokens:
+        return gaussians(n, domain, seed, world.inputs)
+    rng = torch.Generator().manual_seed(1000 * seed + domain)
+    y = torch.arange(n) % CLASSES
+    own = y[:, None] * (VOCABULARY // CLASSES) + torch.randint(VOCABULARY // CLASSES, (n, *world.inputs), generator=rng)
+    return Data(MemoryRows(own), y, torch.zeros(n, dtype=torch.int64), (f"domain-{domain}",))
+
+
+@dataclass(frozen=True)
+class Shaped(Case):
+    """A method with rows of a shape."""
+
+    kind: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}-{self.kind}"
+
+    def experiment(self, **more: Any) -> dict[str, Any]:
+        return {**super().experiment(**more), "world": {"classes": CLASSES, **WORLDS[self.kind]}}
+
+    def sites(self) -> dict[str, SimSite]:
+        policy = DEFAULT_POLICY | ALLOWED.get(self.name, frozenset())
+        return {name: replace(SimSite(Opener(i)), policy=policy) for i, name in enumerate(self.roster)}
+
+
+CASES = [Shaped(case.name, METHODS, kind) for case in cases(METHODS) for kind in WORLDS]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_method_plays_rows_of_a_shape_or_says_why_not(case: Shaped) -> None:
+    """It ends, or is refused at the start in a sentence that names the method or the network, with a way out."""
+    if case.kind in TAKES.get(case.name, tuple(WORLDS)):
+        stage, run = case.played(case.stage())
+        result = stage.result(run)
+        assert result["status"] == "completed", result["cause"]
+        return
+    with pytest.raises(ConfigRefused) as refusal:
+        case.stage().start(case.experiment())
+    said = str(refusal.value)
+    assert (case.name in said or WORLDS[case.kind]["model"] in said) and refusal.value.todo
