@@ -163,16 +163,14 @@ class NoRoom(Exception):
 
 def source_of(survey: Survey, world: World) -> Source | None:
     """How a domain's samples are read row by row; None for tables, and for a mapped array whose rows are read as they are."""
-    path, transform = survey.place.path, survey.place.transform
+    path, made = survey.place.path, partial(Source, count=len(survey), world=world, what=survey.what)
     if path.suffix == ".npz":
-        pieces = partial(streamed, path, transform)
-        return Source(len(survey), world, "samples", None, pieces)
-    if npy.is_domain(path) and len(world.inputs) == 3:
-        return Source(len(survey), world, survey.what, None, survey.pieces)  # images may have to be resized
-    if survey.reader is None or npy.is_domain(path):
+        return made(read=None, stream=partial(streamed, path, survey.place.transform))
+    if npy.is_domain(path):  # images may have to be resized
+        return made(read=None, stream=survey.pieces) if len(world.inputs) == 3 else None
+    if survey.reader is None:
         return None
-    every = np.arange(len(survey), dtype=np.int64)
-    return Source(len(survey), world, survey.what, survey.reader(every), survey.pieces)
+    return made(read=survey.reader(np.arange(len(survey), dtype=np.int64)), stream=survey.pieces)
 
 
 def streamed(path: Path, transform: Transform) -> Iterator[Piece]:

@@ -64,7 +64,11 @@ def survey(place: Place, world: World, role: Role, stored: Stored | None = None)
         rows, chosen = split(path, heads, place.transform.test, of)
         sides = sides_of(rows, of.read(path, "y"), world, role) if "y" in heads else Sides(*rows)
         sides = replace(sides, chosen=chosen)
-    return Survey(place, sides, lambda: iter([Piece(0, of.read(path, "x"), place.transform)]), lambda row: f"row {row}")
+
+    def pieces() -> Iterator[Piece]:
+        yield Piece(0, of.read(path, "x"), place.transform)
+
+    return Survey(place, sides, pieces=pieces, name=lambda row: f"row {row}", what="samples")
 
 
 def split(path: Path, heads: Mapping[str, Head], share: float, of: Stored) -> tuple[tuple[Rows, Rows], Rows | None]:

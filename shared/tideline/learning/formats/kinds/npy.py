@@ -42,7 +42,7 @@ def survey(place: Place, world: World, role: Role) -> Survey:
     """One domain's split and labels. At a target only held-out labels are checked and kept."""
     found = arrays.survey(place, world, role, NPY)
     reader = None if fortran(place.path) else lambda rows: Mapped(place, rows)
-    return replace(found, pieces=lambda: pieces(place), reader=reader, what="samples")
+    return replace(found, pieces=lambda: pieces(place), reader=reader)
 
 
 def fortran(path: Path) -> bool:
