@@ -50,7 +50,10 @@ def test_every_method_trains_a_head_or_says_what_it_needs(method: str) -> None:
     try:
         federation, run = begun(drawn(), method)
     except ConfigRefused as refusal:
-        assert refusal.what.startswith("With world.trains head a method sees the features and the head alone: world.model is mlp")
+        sees = "With world.trains head a method sees the features and the head alone: "
+        assert refusal.what.startswith(
+            (f"{sees}world.model is mlp", f"{sees}world.inputs is [64], vectors (features); {method} takes")
+        )
         assert refusal.todo.endswith("or write trains: all")
         return
     result = federation.run(run)

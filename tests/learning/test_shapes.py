@@ -144,7 +144,7 @@ def test_bad_token_ids_are_refused_by_row(tmp_path: Path, name: str) -> None:
         (np.ones((20, 8, 8)), (4, 8, 8), "the world expects images of 4 x 8 x 8"),
         (np.ones((20, 8, 8, 4), np.int64), (4, 8, 8), "whose white is unknown"),
         (np.ones((20, 0, 8, 8)), (1, 8, 8, 8), r"x has the shape \(20, 0, 8, 8\)"),
-        (np.ones(20), (6, 40), r"x has the shape \(20,\)"),
+        (np.ones(20), (6, 40), "a sample of x is a single number; the world expects sequences"),
     ],
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, x: np.ndarray[Any, Any], inputs: tuple[int, ...], said: str) -> None:

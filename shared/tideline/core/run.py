@@ -272,7 +272,7 @@ def check_normalise(world: World, by: Normalise) -> None:
         what = "world.normalise is at features, and the whole network trains, so that rows have no features of their own"
         raise ConfigRefused(what, "Write at: inputs; or freeze the encoder: trains: head, with weights", path=path)
     if by.kind is Scaling.SITE_WHITEN and images:
-        what = f"world.normalise is site_whiten, which is for vectors, and rows are {AXES[len(world.inputs)]}"
+        what = f"world.normalise is site_whiten, which is for vectors, and the rows are {AXES[len(world.inputs)]}"
         raise ConfigRefused(what, "Write normalise: site, or whiten the features of a frozen encoder: at: features", path=path)
     if by.kind is Scaling.SITE_WHITEN and by.at is Place.INPUTS and any(column.coded for column in world.columns):
         what = "world.normalise is site_whiten, which mixes all inputs, and some are numbers of categories"

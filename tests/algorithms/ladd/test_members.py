@@ -145,7 +145,7 @@ def test_a_reply_that_is_taken_can_be_folded(phase: str, change: Change) -> None
 
 
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
-    "no images": ({}, FEATURES, "world.inputs", "styles are compared of images"),
+    "no images": ({}, FEATURES, "world.inputs", "takes images"),
     "a layer that is not there": (
         {"cluster_layers": ["batch_norm", "conv9"]},
         WORLD,

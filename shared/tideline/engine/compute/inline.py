@@ -55,7 +55,7 @@ from tideline.engine.compute.configured import Configured, check_computing, chec
 from tideline.engine.compute.facts import facts_of, settings_of
 from tideline.engine.compute.initial_weights import check_start, read_base, to_begin_from
 from tideline.engine.compute.shares import agree, shared_out
-from tideline.engine.compute.taking import check_takes
+from tideline.engine.compute.taking import taking
 from tideline.engine.model.experiment import base_files
 from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Files, Purpose, seed_for
@@ -304,7 +304,6 @@ class InlineCompute:
         check_computing(asked.computing, algorithm)
         algorithm = in_world(algorithm, whole.scaling, asked.scoring.prior, whole.fills)
         roster, takes, world = asked.roster, algorithm.initial_weights is not None, self.seen(whole, asked.initial_weights)
-        check_takes(algorithm, settings, world, self._methods)
         if not whole.frozen:
             self.fits(algorithm, bool(asked.initial_weights))(settings, world, roster)
         start = check_start(self.parts, whole, asked.initial_weights, takes)
@@ -342,13 +341,13 @@ class InlineCompute:
     def fits(self, algorithm: AnyAlgorithm, weights: bool) -> Callable[[Settings, World, Roster], None]:
         """What holds world and roster to the method, with weights or without. Raises ConfigRefused where it takes none."""
         if not weights:
-            return algorithm.fits
+            return taking(algorithm, algorithm.fits, self._methods)
         if algorithm.initial_weights is None:
             takers = [name for name, _ in self._methods if resolve(self._methods, name).initial_weights is not None]
             instead = f", or use one of: {', '.join(takers)}" if takers else ""
             what = f"{algorithm.name} takes no initial weights"
             raise ConfigRefused(what, f"Leave weights out{instead}", path="weights")
-        return algorithm.initial_weights.fits
+        return taking(algorithm, algorithm.initial_weights.fits, self._methods)
 
     def begin(self, asked: compute.BeginRequest) -> compute.NextRound:
         game = self.game(asked.spec, asked.roster)

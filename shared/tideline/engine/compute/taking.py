@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tideline.core.algorithm import AnyAlgorithm, Methods, resolve
 from tideline.core.errors import ConfigRefused
 from tideline.core.rows import Takes, described
-from tideline.core.run import World
+from tideline.core.run import Roster, World
 from tideline.core.settings import Settings
+
+Fits = Callable[[Settings, World, Roster], None]
+
+
+def taking(algorithm: AnyAlgorithm, fits: Fits, methods: Methods) -> Fits:
+    """What holds world and roster to the method, which looks at the rows first."""
+
+    def both(settings: Settings, world: World, roster: Roster) -> None:
+        check_takes(algorithm, settings, world, methods)
+        fits(settings, world, roster)
+
+    return both
 
 
 def check_takes(algorithm: AnyAlgorithm, settings: Settings, world: World, methods: Methods) -> None:

@@ -151,7 +151,7 @@ def check_heads(heads: Mapping[str, Head]) -> None:
             what = f"{key} is an array of Python objects, often a sign of samples of different sizes"
             raise DataRefused(what, "Give all samples of a file one size and save them as one array of numbers")
     x = heads["x"].shape
-    if not x or len(x) < 2 or 0 in x[1:]:
+    if not x or 0 in x[1:]:
         said = f"x has the shape {x}" if x else "x is a single number"
         raise DataRefused(said, "Save samples with shape (n, ...): the first axis counts them")
     if x[0] < (1 if "test_idx" in heads else 2):

@@ -11,7 +11,7 @@ from tideline.core.rows import Rows
 from tideline.core.run import Role, World, plain_world, world_in
 from tideline.core.step import View
 from tideline.learning.formats.holdings import Holdings
-from tideline.learning.formats.inspection import ClassCount, DomainReport, FolderReport, Samples, as_data, inspect
+from tideline.learning.formats.inspection import ClassCount, DomainReport, FolderReport, Samples, as_data, inspect, modelled
 from tideline.learning.formats.transforms import times
 from tideline.learning.loading.ahead import in_parts
 from tideline.learning.sites.inferring import inferred
@@ -40,11 +40,7 @@ def inspect_python(place: str, world: World | None, role: Role | None) -> Folder
 def fitting(place: str, site: Site) -> World:
     """A world that a site fits. Raises ConfigRefused, DataRefused."""
     found, _ = inferred({"model": "mlp"}, {f"--data {PREFIX}{place}": site})
-    return world_in({**found, "model": "lenet"} if lenet_fits(found["inputs"]) else found)
-
-
-def lenet_fits(inputs: object) -> bool:
-    return isinstance(inputs, list) and len(inputs) == 3 and min(inputs[1:]) >= 8
+    return modelled(world_in(found))
 
 
 def reported(place: str, site: Site, world: World, role: Role, given: bool) -> FolderReport:
