@@ -124,9 +124,11 @@ def brief_in_words(brief: Brief) -> Sequence[str]:
     who = brief.asked_by or "a user without a name"
     weights = [f"begins from weights that the user brings: {brief.weights}"] if brief.weights else []
     settings = ", ".join(f"{name}: {shown(value)}" for name, value in brief.config.items())
+    computing = ", ".join(f"{name}: {value}" for name, value in plain(brief.computing).items()) if brief.computing else ""
     return (
         f"asked for by {who}; method {brief.method}; this site is a {brief.role.value}, one of {brief.sites or 'some'} sites",
         *weights,
         *([f"settings: {settings}"] if settings else []),
+        *([f"computing: {computing}"] if computing else []),
         *(clause.sentence() for clause in brief.contract),
     )
