@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from blake3 import blake3
 
 from tideline.core.errors import DataRefused
 from tideline.core.run import World
@@ -166,16 +165,14 @@ def source_of(survey: Survey, world: World) -> Source | None:
 
 def files_digest(survey: Survey) -> str:
     """Of the names, sizes and times of a domain's files, in the order of its rows."""
-    made, path = blake3(), survey.place.path
-    places = [str(path)] if survey.reader is None else [f"{path}{os.sep}{survey.name(row)}" for row in range(len(survey))]
-    for each in places:
+    path, said = str(survey.place.path), list[str]()
+    for each in [path] if survey.reader is None else [f"{path}{os.sep}{survey.name(row)}" for row in range(len(survey))]:
         try:
             seen = os.stat(each)  # noqa: PTH116 - a Path for each of very many files takes longer than the look
-            said = f"{each}\0{seen.st_size}\0{seen.st_mtime_ns}\n"
+            said.append(f"{each}\0{seen.st_size}\0{seen.st_mtime_ns}")
         except OSError:
-            said = f"{each}\0\n"
-        made.update(os.fsencode(said))
-    return made.hexdigest()
+            said.append(each)
+    return digest_of(os.fsencode("\n".join(said))).hex()
 
 
 def reading_digest(survey: Survey, world: World) -> str:
