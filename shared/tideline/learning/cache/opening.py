@@ -53,7 +53,7 @@ class Cached:
 class RowsCache:
     """The caches of a site. workers: threads that decode; None: as many as there are processors for this process.
 
-    progress: follows the making of one, a share at a time.
+    progress: follows the making of one, a share at a time; 1.0 at its end, however that comes.
     """
 
     folder: Folder
@@ -97,11 +97,14 @@ class RowsCache:
                 self.progress(0.0)
                 time.sleep(WAIT_SECONDS)
 
-            with locked(path.with_suffix(LOCK), waiting):
-                file = find()
-                if file is None:
-                    self.make(path, plan, source)
+            try:
+                with locked(path.with_suffix(LOCK), waiting):
                     file = find()
+                    if file is None:
+                        self.make(path, plan, source)
+                        file = find()
+            finally:
+                self.progress(1.0)
         if file is None:
             raise NoRoom("it cannot be read back")
         self.folder.drop_stale(plan)
