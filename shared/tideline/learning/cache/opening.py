@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from blake3 import blake3
 
 from tideline.core.errors import DataRefused
 from tideline.core.run import World
@@ -54,7 +53,7 @@ class Cached:
 class RowsCache:
     """The caches of a site. workers: threads that decode; None: as many as there are processors for this process.
 
-    progress: follows the making of one, a share at a time.
+    progress: follows the making of one, a share at a time; 1.0 at its end, however that comes.
     """
 
     folder: Folder
@@ -98,11 +97,14 @@ class RowsCache:
                 self.progress(0.0)
                 time.sleep(WAIT_SECONDS)
 
-            with locked(path.with_suffix(LOCK), waiting):
-                file = find()
-                if file is None:
-                    self.make(path, plan, source)
+            try:
+                with locked(path.with_suffix(LOCK), waiting):
                     file = find()
+                    if file is None:
+                        self.make(path, plan, source)
+                        file = find()
+            finally:
+                self.progress(1.0)
         if file is None:
             raise NoRoom("it cannot be read back")
         self.folder.drop_stale(plan)
@@ -166,16 +168,14 @@ def source_of(survey: Survey, world: World) -> Source | None:
 
 def files_digest(survey: Survey) -> str:
     """Of the names, sizes and times of a domain's files, in the order of its rows."""
-    made, path = blake3(), survey.place.path
-    places = [str(path)] if survey.reader is None else [f"{path}{os.sep}{survey.name(row)}" for row in range(len(survey))]
-    for each in places:
+    path, said = str(survey.place.path), list[str]()
+    for each in [path] if survey.reader is None else [f"{path}{os.sep}{survey.name(row)}" for row in range(len(survey))]:
         try:
             seen = os.stat(each)  # noqa: PTH116 - a Path for each of very many files takes longer than the look
-            said = f"{each}\0{seen.st_size}\0{seen.st_mtime_ns}\n"
+            said.append(f"{each}\0{seen.st_size}\0{seen.st_mtime_ns}")
         except OSError:
-            said = f"{each}\0\n"
-        made.update(os.fsencode(said))
-    return made.hexdigest()
+            said.append(each)
+    return digest_of(os.fsencode("\n".join(said))).hex()
 
 
 def reading_digest(survey: Survey, world: World) -> str:
