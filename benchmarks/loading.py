@@ -44,7 +44,7 @@ FIRST_BAR, START_BAR, LOAD_BAR, MEMORY_BAR = 1.3, 3.0, 0.9, 1500.0
 
 
 @dataclass(frozen=True)
-class Figures:
+class Row:
     """seconds; batches a second; MB (10^6 bytes)."""
 
     images: int
@@ -113,14 +113,14 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def measured(home: Path, args: Any) -> Figures:
+def measured(home: Path, args: Any) -> Row:
     """Every figure, ours and the plain loop's in turn; of loading the better of two."""
     child(home, "warm", args)
     plain_first, ours_first = child(home, "plain_first", args), child(home, "first", args)
     start = child(home, "start", args)
     loads = [(child(home, "plain_load", args), child(home, "load", args)) for _ in range(2)]
     plain, ours = (max(each[i]["batches"] for each in loads) for i in range(2))
-    return Figures(
+    return Row(
         images=args.images,
         first_s=ours_first["s"],
         plain_first_s=plain_first["s"],
@@ -240,7 +240,7 @@ def rate(batches: Iterator[Tensor]) -> float:
     return round(n / (time.perf_counter() - began), 2)
 
 
-def text_of(found: Figures) -> str:
+def text_of(found: Row) -> str:
     """The figures beside their bars."""
     lines = [
         (

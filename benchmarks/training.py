@@ -3,7 +3,8 @@
     python benchmarks/training.py             # a small network on 64 x 64 images, from memory and from PNG files
     python benchmarks/training.py --quick
 
-Loops take turns in one process, and the fastest epoch of each counts. A row has images/s of `fit` and of the loop, and a ratio.
+Loops take turns in one process. A row has the median images/s of `fit` and of the loop, and the median ratio of two epochs that
+follow each other: other work on the machine slows both.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -41,7 +43,7 @@ SHAPE = 3, SIDE, SIDE
 
 @dataclass(frozen=True)
 class Row:
-    """One way to hold images: images/s of `fit`, of the loop with as many workers, and their ratio."""
+    """One way to hold images: images/s of `fit`, of the loop with as many workers, and the first by the second."""
 
     images: str
     workers: int
@@ -65,7 +67,7 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=2000, help="number of images")
-    parser.add_argument("--tries", type=int, default=5, help="epochs of each, of which the fastest counts")
+    parser.add_argument("--tries", type=int, default=9, help="epochs of each, of which the median counts")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     parser.add_argument("--files", action=argparse.BooleanOptionalAction, default=True, help="also images in files")
     parser.add_argument("--quick", action="store_true", help="a small form: images in memory")
@@ -167,13 +169,15 @@ def compared(
     n = len(rows)
     ours, loop = ours_over(rows, y[:n], workers), loop_over(dataset, workers)
     ours(), loop()
-    best = {ours: 0.0, loop: 0.0}
-    for _ in range(tries):
-        for epoch, many in ((ours, n), (loop, len(x))):
-            began = time.perf_counter()
-            epoch()
-            best[epoch] = max(best[epoch], many / (time.perf_counter() - began))
-    return Row(images, workers, best[ours], best[loop], best[ours] / best[loop])
+    both = [(n / seconds(ours), len(x) / seconds(loop)) for _ in range(tries)]
+    fits, loops = zip(*both, strict=True)
+    return Row(images, workers, median(fits), median(loops), median(a / b for a, b in both))
+
+
+def seconds(epoch: Epoch) -> float:
+    began = time.perf_counter()
+    epoch()
+    return time.perf_counter() - began
 
 
 def network() -> nn.Module:

@@ -32,6 +32,7 @@ SPAWN_AFTER_SECONDS = 10.0  # how long a run waits for another's trainer before 
 TRIES = 3  # a step whose trainer died is run again, at most twice
 # A run of which nothing was heard for so long counts as over: nobody says so to a site that has nothing to do for it.
 OPEN_SECONDS = 6 * 3600.0
+SILENT = -1.0  # a tick that says: what ticked so far is over, and what comes may be silent
 PATIENCE_SECONDS = 1800.0  # a step that has ticked and then is silent for so long is hung
 
 
@@ -52,7 +53,7 @@ class Trainer:
         """The tick, noting that the step lives."""
 
         def noted(share: float) -> None:
-            self.ticked = time.monotonic()
+            self.ticked = None if share == SILENT else time.monotonic()
             tick(share)
 
         return noted

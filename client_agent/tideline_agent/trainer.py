@@ -31,7 +31,7 @@ from tideline.learning.sites.named import files_of_module, place_in
 from tideline.nets import registry
 from tideline.nets.computing.devices import chosen, limit_memory, present
 from tideline_agent.home.features import FEATURES
-from tideline_agent.pool import AUTO, CHECK
+from tideline_agent.pool import AUTO, CHECK, SILENT
 from tideline_agent.vault import FolderVault
 
 Files = tuple[tuple[str, int, int], ...]
@@ -49,13 +49,13 @@ def opener_of(data: str, cache: RowsCache | None = None) -> OpenSiteData:
 
 
 class Follower:
-    """Hands on how far the opening of data is, as the tick of the step that waits for it."""
+    """Hands on how far the opening of data is, as the tick of the step that waits for it. The step itself may tick or not."""
 
     def __init__(self) -> None:
         self.tick: Tick = no_tick
 
     def __call__(self, share: float) -> None:
-        self.tick(share)
+        self.tick(share if share < 1.0 else SILENT)
 
 
 def main() -> None:

@@ -22,8 +22,8 @@ from tideline.engine.process.pipe import Child
 from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink
 from tideline_agent.link.wire import reply_out
-from tideline_agent.pool import Trainer, TrainerPool
-from tideline_agent.trainer import files_of
+from tideline_agent.pool import SILENT, Trainer, TrainerPool
+from tideline_agent.trainer import Follower, files_of
 from tideline_agent.vault import FolderVault
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.main import admin_key
@@ -117,6 +117,20 @@ def test_a_trainer_lives_as_long_as_its_run(tmp_path: Path) -> None:
     pool._heard(RunId("two"), ends=True)
     pool.sweep()
     assert not pool._trainers
+
+
+def test_silence_after_an_opening_is_no_sign_of_a_hung_step(tmp_path: Path) -> None:
+    """While rows are written their trainer ticks; the step that follows need not."""
+    trainer, shares = Trainer(["true"], {}), list[float]()
+    heard = trainer.heard(shares.append)
+    heard(0.5)
+    assert trainer.ticked is not None
+    follower = Follower()
+    follower.tick = heard
+    follower(0.7)
+    assert trainer.ticked is not None
+    follower(1.0)
+    assert trainer.ticked is None and shares == [0.5, 0.7, SILENT]
 
 
 class Curt:

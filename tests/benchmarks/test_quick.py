@@ -87,6 +87,13 @@ def test_throttled() -> None:
 
 
 @pytest.mark.long
+def test_loading() -> None:
+    """Every figure of a large image set, of a small one."""
+    row = measured("loading", "--images", "300", "--batches", "4")
+    assert row["images"] == 300 and row["load_ratio"] > 0 and 0 < row["look_s"] <= row["start_s"] < row["first_s"] + 10
+
+
+@pytest.mark.long
 def test_reading() -> None:
     """Every row is read, by every loop, and what is looked at is not kept."""
     row = measured("reading", "--only", "npz")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import load, looking, reading, robust, soak, throttled, transport
+from benchmarks import load, loading, looking, reading, robust, soak, throttled, transport
 from tests.docs.manual import DOCS, FENCE, ROOT, section, tables, text_of, ticked
 from tests.synthetic import experiment, sites
 from tideline import nets
@@ -147,7 +147,7 @@ def test_failures_that_are_no_errors() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [transport, load, looking, soak, throttled, reading, robust], ids=lambda module: str(module.__name__)
+    "module", [transport, load, loading, looking, soak, throttled, reading, robust], ids=lambda module: str(module.__name__)
 )
 def test_the_benchmarks(module: Any) -> None:
     """benchmarks/README.md names each key of a row and each option, and no others."""

@@ -22,7 +22,7 @@ from tideline.engine.model.experiment import read_experiment
 from tideline.engine.model.joins import check_join
 from tideline.engine.model.orders import Reply
 from tideline.engine.simulation.federation import Federation
-from tideline.engine.site.admission import facts_of, intent_digest
+from tideline.engine.site.admission import brief_in_words, facts_of, intent_digest
 from tideline.nets import registry
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
@@ -172,3 +172,5 @@ def test_an_owner_approves_how_a_run_computes() -> None:
     assert len({intent_digest(brief(each)) for each in (None, Computing(), low)}) == 3
     assert "computing" not in facts_of(brief(None))
     assert facts_of(brief(low))["computing"] == plain(low)
+    assert "computing: precision: bfloat16, compile: False, accumulate: 1, deterministic: auto" in brief_in_words(brief(low))
+    assert not any("computing" in line for line in brief_in_words(brief(None)))

@@ -19,7 +19,8 @@ from tideline.core.run import Digest, Role, World, world_in
 from tideline.core.step import View
 from tideline.engine.compute import feature_files
 from tideline.engine.compute.feature_files import HEADER, read
-from tideline.engine.compute.features import Encoder, encoded_site
+from tideline.engine.compute.features import Encoder
+from tideline.engine.compute.opened import encoded_site
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.rows.scratch import MappedRows
 from tideline.nets import registry

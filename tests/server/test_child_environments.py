@@ -75,7 +75,7 @@ def test_a_trainer_has_what_the_owners_function_may_need(tmp_path: Path, python:
 
 def test_a_trainer_knows_its_share_of_a_gpu(tmp_path: Path) -> None:
     """As many trainers as runs are served at once have it all, unless the owner says how much each may take."""
-    settings = AgentSettings("", tmp_path, (Role.SOURCE,), parallel=4)
+    settings = AgentSettings("", tmp_path, (Role.SOURCE,), "anna", parallel=4)
     assert settings.memory_share == 0.25 and replace(settings, gpu_memory=0.5).memory_share == 0.5
     pool = TrainerPool(tmp_path, tmp_path, METHODS, "cpu", environment={GPU_MEMORY: repr(settings.memory_share)})
     trainer = pool._take(RunId("one"))

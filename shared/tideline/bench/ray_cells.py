@@ -22,8 +22,7 @@ from tideline.client.output import replace_file
 from tideline.core.algorithm import load_methods
 from tideline.core.errors import DataRefused, FederationError
 from tideline.core.privacy import Policy
-from tideline.engine.compute import networks
-from tideline.engine.compute.workers import check_worker, versions
+from tideline.engine.compute.workers import check_worker, know_networks, versions
 from tideline.engine.process.ray_tasks import Cluster, RayTasks
 from tideline.experiments.files import read_file
 from tideline.experiments.simulation import Place, simulate_text
@@ -120,7 +119,7 @@ def opened(cluster: Cluster, common: Common) -> Iterator[RayPlace]:
 def play(text: str, common: Common) -> Files:
     """One cell, in a worker. Raises what is wrong with the worker: ConfigRefused, DeviceMissing."""
     check_worker(common.versions, common.device)
-    networks.same_here(common.networks)
+    know_networks(common.networks)
     with tempfile.TemporaryDirectory(prefix="tideline-") as scratch:
         home = Path(scratch) / CELLS / "cell"
         home.mkdir(parents=True)

@@ -31,6 +31,8 @@ CELLS = st.sampled_from(
         *("0.30000000000000004", "2.2250738585072011e-308", "9007199254740993", "1.7976931348623157e308"),
     ]
 )
+WORDS = st.sampled_from(["x", "1", "e e", " x ", "1.0", '"x"', "", "NA", '"e e"'])
+GAPS = st.sampled_from(["1", "2.5", "", "NA", "null", '""', "nan"])
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32).map(repr) | st.floats(-1e30, 1e30).map(repr)
 
 
@@ -40,7 +42,8 @@ def tables(draw: st.DrawFn) -> bytes:
     separator, end = draw(st.sampled_from([",", ";", "\t"])), draw(st.sampled_from(["\n", "\r\n", "\n", "\r"]))
     odd = draw(st.booleans())
     cell = NUMBERS | CELLS if odd else NUMBERS
-    rows = draw(st.lists(st.tuples(cell, cell, st.sampled_from(["0", "1", "2", ""]), CELLS if odd else NUMBERS), max_size=8))
+    first, second = draw(st.sampled_from([(cell, cell), (NUMBERS, NUMBERS), (WORDS, NUMBERS), (WORDS, GAPS)]))
+    rows = draw(st.lists(st.tuples(first, second, st.sampled_from(["0", "1", "2", ""]), CELLS if odd else NUMBERS), max_size=8))
     head = draw(st.sampled_from(["a,b,y,note", '"a","b",y,note', "a, b ,y,note", "\n\na,b,y,note"])).replace(",", separator)
     lines = [head, *(separator.join(row) for row in rows), *draw(st.sampled_from([[""], ["", ""], [], ["1"], ["", "  "]]))]
     bom = draw(st.sampled_from(["", "", "\ufeff"]))

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,16 +19,12 @@ from tideline import __version__, nets
 from tideline.core.asked.computing import Precision
 from tideline.core.errors import DataRefused
 from tideline.core.record import Weights
-from tideline.core.rows import Augment, MemoryRows, Rows
-from tideline.core.run import Digest, Role, World
+from tideline.core.rows import MemoryRows, Rows
+from tideline.core.run import Digest, World
 from tideline.core.settings import plain
-from tideline.core.step import Data, View
 from tideline.engine.compute.feature_files import HEADER, SUFFIX, forget, read, write
 from tideline.engine.compute.inline import reproducible
-from tideline.engine.ports.site import SiteData
-from tideline.learning.formats.holdings import Holdings
 from tideline.learning.loading.ahead import in_parts
-from tideline.learning.loading.augmented import augmented_data
 from tideline.learning.model_file import digest_of
 from tideline.learning.rows import scratch
 from tideline.nets.fingerprint import print_of
@@ -112,56 +107,3 @@ def held(parts: Iterator[Tensor], n: int, d: int) -> Rows:
         into.tensor[done : done + len(part)] = part
         done += len(part)
     return into
-
-
-class RowsToRows(Protocol):
-    """What makes other rows of rows: an encoder, say."""
-
-    def rows(self, rows: Rows) -> Rows: ...
-
-
-@dataclass(frozen=True)
-class ByView:
-    """Data that are no Holdings: encoded view by view."""
-
-    site_data: SiteData
-    encoder: RowsToRows
-    known: dict[tuple[View, Role], Data]
-
-    def view(self, view: View, role: Role) -> Data:
-        if (view, role) not in self.known:
-            self.known[view, role] = encoded(self.site_data.view(view, role), self.encoder)
-        return self.known[view, role]
-
-
-@dataclass(frozen=True)
-class AugmentedByView:
-    """Data that are no Holdings, whose rows to train on are changed at random."""
-
-    site_data: SiteData
-    by: Augment
-
-    def view(self, view: View, role: Role) -> Data:
-        data = self.site_data.view(view, role)
-        return augmented_data(data, self.by) if view in (View.TRAIN, View.LEARN) else data
-
-
-def augmented_site(site_data: SiteData, by: Augment) -> SiteData:
-    """The same data, of which the rows to train on are changed at random where they are drawn."""
-    if not by.on:
-        return site_data
-    if not isinstance(site_data, Holdings):
-        return AugmentedByView(site_data, by)
-    return replace(site_data, train=augmented_data(site_data.train, by))
-
-
-def encoded(data: Data, encoder: RowsToRows) -> Data:
-    """The same rows as features; labels and domains stay."""
-    return replace(data, x=encoder.rows(data.x), bare=None if data.bare is None else encoder.rows(data.bare))
-
-
-def encoded_site(site_data: SiteData, encoder: RowsToRows) -> SiteData:
-    """All of a site's data as features, or otherwise as other rows: each passes through the encoder once. Raises DataRefused."""
-    if not isinstance(site_data, Holdings):
-        return ByView(site_data, encoder, {})
-    return replace(site_data, train=encoded(site_data.train, encoder), held_out=encoded(site_data.held_out, encoder))

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tideline.core.rows import Rows
+from tideline.core.rows import Joined, Rows
 from tideline.engine.ports.site import SiteData
+from tideline.learning.cache.cached_rows import CachedRows
 from tideline.learning.formats.holdings import Holdings
 
 K = TypeVar("K")
@@ -54,4 +55,7 @@ def bytes_of(data: SiteData) -> float:
 
 
 def numbers(rows: Rows) -> int:
-    return len(rows) * math.prod(rows.shape)
+    """How many numbers rows hold; those of a cache hold none."""
+    if isinstance(rows, Joined):
+        return sum(map(numbers, rows.several))
+    return 0 if isinstance(rows, CachedRows) else len(rows) * math.prod(rows.shape)

@@ -25,31 +25,29 @@ from tideline.core.handle import Handle, Maker
 from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
 from tideline.core.record import Nothing, Record, Weights, holds_rows
-from tideline.core.rows import NO_AUGMENT, Augment, Rows, check_whole
-from tideline.core.run import Digest, Place, Prior, Role, RunId, Scaling, Selection, World
+from tideline.core.rows import NO_AUGMENT, Augment, Rows
+from tideline.core.run import Digest, Place, Prior, Role, RunId, Selection, World
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
-from tideline.core.tables.columns import code_places, filled_places
 from tideline.engine.compute.configured import Configured, configured
-from tideline.engine.compute.features import Encoder, augmented_site, encoded_site
+from tideline.engine.compute.features import Encoder
 from tideline.engine.compute.forgetting import without_rows
 from tideline.engine.compute.initial_weights import read_base
 from tideline.engine.compute.inline import reproducible
 from tideline.engine.compute.kept_data import KeptData, bytes_of
 from tideline.engine.compute.limits import check_base, check_rows, clipped, tells
+from tideline.engine.compute.opened import Opened, augmented_site, encoded_site, filled_site, normalised_site, uncached_in
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.site import NO_LIMITS, Done, Job, OpenSiteData, SiteData
 from tideline.learning.around.medians import medians_in
-from tideline.learning.formats.holdings import Holdings
 from tideline.learning.in_world import statistics_in
-from tideline.learning.loading.ahead import in_parts
 from tideline.learning.loading.augmented import check_augment
 from tideline.learning.loading.workers import reading_ahead
 from tideline.learning.local_training import patience_of
-from tideline.learning.normalising import Normaliser, Statistics, check_place, constants, digest_of, own_statistics
-from tideline.learning.rows.filled import Filler, Medians, cells_of, medians_of, row_of
+from tideline.learning.normalising import Statistics, check_place, digest_of
+from tideline.learning.rows.filled import Medians
 from tideline.learning.scoring.kept_outputs import Outputs
 from tideline.nets import of_features, played
 from tideline.nets.computing import computing_at
@@ -74,45 +72,6 @@ class Base:
     threads: int
     run: RunId = field(compare=False)
     precision: Precision = Precision.FLOAT32
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A site's data as its steps see them. normalised_by: statistics that were found here, if the world asks for such."""
-
-    site_data: SiteData
-    normalised_by: Statistics | None = None
-
-
-def normalised_site(opened: Opened, world: World, role: Role, shared: Statistics | None) -> Opened:
-    """The same data normalised, as far as is known by what: constants, what sites share, or their own. Raises DataRefused."""
-    kind = world.scaling.kind
-    by = shared if kind is Scaling.SHARED else constants(world.scaling)
-    if kind.own:
-        rows = opened.site_data.view(View.LEARN, role).x
-        if kind is Scaling.SITE_WHITEN:
-            check_whole(len(rows), rows.shape, f"normalise: {kind}")
-        left = code_places(world.columns) if world.scaling.at is Place.INPUTS else ()
-        by = own_statistics(in_parts(rows), kind, rows.shape[0], left)
-    if by is None:
-        return opened
-    return Opened(encoded_site(opened.site_data, Normaliser(by)), by if kind.found else None)
-
-
-def filled_site(opened: Opened, world: World, role: Role, shared: Medians | None) -> Opened:
-    """The same data without missing cells: by what sites share, or as long as that is not known, by their own medians."""
-    if not world.fills:
-        return opened
-    by = shared
-    if by is None:
-        places = filled_places(world.columns)
-        by = Medians(medians_of(cells_of(opened.site_data.view(View.LEARN, role).x.parts(), places), 1)[1])
-    return Opened(encoded_site(opened.site_data, Filler(row_of(by, world))))
-
-
-def uncached_in(site_data: SiteData) -> int:
-    """How many of a site's rows are decoded at each use."""
-    return site_data.uncached if isinstance(site_data, Holdings) else 0
 
 
 def base_of(job: Job) -> Base | None:

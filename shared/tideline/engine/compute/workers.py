@@ -1,11 +1,13 @@
-"""What a process on another machine must have, so that what it computes has the bytes of this one."""
+"""What a process that computes for this one must have, so that its bytes are the same: versions, a device, added networks."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from tideline.core.algorithm import import_from_here
 from tideline.core.errors import ConfigRefused, DeviceMissing
+from tideline.nets import registry
 
 
 def versions() -> dict[str, str]:
@@ -30,3 +32,15 @@ def check_worker(expected: Mapping[str, str], device: str) -> None:
     except (RuntimeError, AssertionError, NotImplementedError):
         what = f"The worker on {socket.gethostname()} has no device {device} that torch can use"
         raise DeviceMissing(what, "See the driver and the build of torch there, or use --device cpu", device=device) from None
+
+
+def network_places() -> tuple[str, ...]:
+    """Where this process found the networks that it adds to the built-in ones."""
+    return registry.places()
+
+
+def know_networks(places: Iterable[str]) -> None:
+    """Know the same in a process that was started for steps, and find modules where its parent does. Raises ConfigRefused."""
+    import_from_here()
+    if tuple(places) != registry.places():
+        registry.use(places)

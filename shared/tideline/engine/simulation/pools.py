@@ -35,8 +35,8 @@ from tideline.core.errors import ConfigRefused, FederationError, StepFailed
 from tideline.core.run import ClientId, Digest, OrderId, Role, RunId, World
 from tideline.core.settings import Plain, plain, read
 from tideline.core.step import no_tick
-from tideline.engine.compute import networks
 from tideline.engine.compute.step_runner import StepRunner
+from tideline.engine.compute.workers import know_networks, network_places
 from tideline.engine.model.brief import Brief
 from tideline.engine.ports.site import Done, Job, OpenSiteData
 from tideline.engine.process.pipe import from_plain, to_plain
@@ -192,7 +192,7 @@ class ProcessPool:
         self._shared = FolderParts(Path(self._folder.name), durable=False)
         self._lent: Counter[Digest] = Counter()
         self._large = large
-        self._start = (methods, dict(sources), device, Path(self._folder.name), large, networks.places())
+        self._start = (methods, dict(sources), device, Path(self._folder.name), large, network_places())
         self._homes = {name: i % jobs for i, name in enumerate(sorted(sources))}
         self._briefs: list[Brief] = []
         self._failed: list[Answer] = []
@@ -372,7 +372,7 @@ def work(
 ) -> None:
     """A process of a pool: step after step. It ends when the other end of the line closes. Ctrl-C is for that end to hear."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    networks.same_here(added)
+    know_networks(added)
     shared, runners = FolderParts(folder, durable=False), Runners(methods, sources, device)
     tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
     # What comes is taken up at once: two that wait for each other to read would wait for ever.

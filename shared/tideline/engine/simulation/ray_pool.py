@@ -23,8 +23,7 @@ from tideline.core.algorithm import Methods
 from tideline.core.errors import FederationError
 from tideline.core.run import Digest, OrderId
 from tideline.core.settings import Plain, plain, read
-from tideline.engine.compute import networks
-from tideline.engine.compute.workers import check_worker, versions
+from tideline.engine.compute.workers import check_worker, know_networks, network_places, versions
 from tideline.engine.model.brief import Brief
 from tideline.engine.ports.site import Done, Job
 from tideline.engine.process.pipe import from_plain
@@ -106,7 +105,7 @@ class RayPool:
                 sources=dict(sources),
                 device=device,
                 versions=versions(),
-                networks=networks.places(),
+                networks=network_places(),
             )
             self._name, self._start = start.name, self._tasks.put(start)
         except FederationError:
@@ -212,5 +211,5 @@ def step(pool: str, boxes: Boxes, task: Task, digests: tuple[Digest, ...], *mapp
 def opened(start: Start) -> Home:
     """Raises ConfigRefused for other versions than the pool's, and for networks that are not there; DeviceMissing."""
     check_worker(start.versions, start.device)
-    networks.same_here(start.networks)
+    know_networks(start.networks)
     return Home(start.name, Runners(start.methods, start.sources, start.device))

@@ -128,10 +128,12 @@ def brief_in_words(brief: Brief) -> Sequence[str]:
     who, sites = brief.intent.by or "a user without a name", brief.intent.sites or "some"
     weights = [f"begins from weights that the user brings: {brief.intent.weights}"] if brief.intent.weights else []
     settings = ", ".join(f"{name}: {shown(value)}" for name, value in brief.config.items())
+    computing = ", ".join(f"{name}: {value}" for name, value in plain(brief.computing).items()) if brief.computing else ""
     return (
         f"asked for by {who}; method {brief.method}; this site is a {brief.role.value}, one of {sites} sites",
         *weights,
         *([f"settings: {settings}"] if settings else []),
         *([f"images are changed at random to train on: {in_words(brief.augment)}"] if brief.augment.on else []),
+        *([f"computing: {computing}"] if computing else []),
         *(clause.sentence() for clause in brief.contract),
     )

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from blake3 import blake3
 
 from tideline.core.errors import DataRefused
 from tideline.core.run import World
@@ -27,7 +26,7 @@ from tideline.learning.formats import arrays
 from tideline.learning.formats.holdings import Rows as Numbers
 from tideline.learning.formats.kinds import npy
 from tideline.learning.formats.surveys import Piece, Survey, at
-from tideline.learning.formats.transforms import Transform
+from tideline.learning.formats.transforms import PICTURES, Transform
 from tideline.learning.rows import resizing
 
 # Settings by which files are read, beside the scale; others follow when rows are read from the cache.
@@ -59,7 +58,7 @@ class Cached:
 class RowsCache:
     """The caches of a site. workers: threads that decode; None: as many as there are processors for this process.
 
-    progress: follows the making of one, a share at a time.
+    progress: follows the making of one, a share at a time; 1.0 at its end, however that comes.
     """
 
     folder: Folder
@@ -106,11 +105,14 @@ class RowsCache:
                 self.progress(0.0)
                 time.sleep(WAIT_SECONDS)
 
-            with locked(path.with_suffix(LOCK), waiting):
-                file = find()
-                if file is None:
-                    self.make(path, plan, source)
+            try:
+                with locked(path.with_suffix(LOCK), waiting):
                     file = find()
+                    if file is None:
+                        self.make(path, plan, source)
+                        file = find()
+            finally:
+                self.progress(1.0)
         if file is None:
             raise NoRoom("it cannot be read back")
         self.folder.drop_stale(plan)
@@ -179,11 +181,9 @@ def streamed(path: Path, transform: Transform) -> Iterator[Piece]:
 
 def files_digest(survey: Survey) -> str:
     """Of the names, sizes and times of a domain's files, in the order of its rows."""
-    made, path = blake3(), survey.place.path
-    samples = [f"{path}{os.sep}{survey.name(row)}" for row in range(len(survey))] if path.is_dir() else [str(path)]
-    for each in samples:
-        made.update(os.fsencode(seen(each)))
-    return made.hexdigest()
+    path = survey.place.path
+    places = [f"{path}{os.sep}{survey.name(row)}" for row in range(len(survey))] if path.is_dir() else [str(path)]
+    return digest_of(os.fsencode("\n".join(map(seen, places)))).hex()
 
 
 def seen(place: str) -> str:
@@ -192,8 +192,8 @@ def seen(place: str) -> str:
         found = os.stat(place)  # noqa: PTH116 - a Path for each of very many files takes longer than the look
         inside = sorted(each.name for each in Path(place).iterdir()) if stat.S_ISDIR(found.st_mode) else []
     except OSError:
-        return f"{place}\0\n"
-    return f"{place}\0{found.st_size}\0{found.st_mtime_ns}\n" + "".join(seen(f"{place}{os.sep}{name}") for name in inside)
+        return place
+    return "\n".join((f"{place}\0{found.st_size}\0{found.st_mtime_ns}", *(seen(f"{place}{os.sep}{name}") for name in inside)))
 
 
 def reading_digest(survey: Survey, world: World) -> str:
@@ -201,11 +201,11 @@ def reading_digest(survey: Survey, world: World) -> str:
     transform = survey.place.transform
     said = [VERSION, resizing.VERSION, survey.decoder, torch.__version__, list(world.inputs), transform.scale]
     said += [world.vocabulary, *(getattr(transform, name) for name in BEFORE)]
-    if len(world.inputs) != 3:
+    if len(world.inputs) != 3 or world.inputs[0] not in PICTURES:
         said += [
             transform.mean,
             transform.std,
-        ]  # features may become too large by them, which is found out while they are written
+        ]  # numbers may become too large by them, which is found out while they are written
     return digest_of(json.dumps(said).encode()).hex()
 
 
