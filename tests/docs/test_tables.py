@@ -88,6 +88,7 @@ def classes(kind: type[errors.FederationError]) -> set[type[errors.FederationErr
 
 
 WORLDS = {
+    "tabular": World(inputs=(32,), model="tabular"),
     "conv1d": World(inputs=(3, 32), model="conv1d"),
     "conv3d": World(inputs=(1, 8, 8, 8), model="conv3d"),
     "tokens": World(inputs=(8,), model="tokens", dtype=Kind.INT64, vocabulary=20),

@@ -1,9 +1,12 @@
-"""A method with its settings, and what follows from them: worked out once, as every order needs it."""
+"""A method with its settings, and what follows from them: worked out once, as every order needs it.
+
+And whether it takes the rows of a run's world: said before anybody is asked.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -13,10 +16,13 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.phase import AnyPhase, AnyPlan
 from tideline.core.privacy import Contract
 from tideline.core.recent import Recent
-from tideline.core.run import NO_MORE, Normalise, Scoring, Selection, World
+from tideline.core.rows import Takes, described
+from tideline.core.run import NO_MORE, Normalise, Roster, Scoring, Selection, World
 from tideline.core.settings import Plain, Settings
 from tideline.core.step import View
 from tideline.learning.in_world import in_world
+
+Fits = Callable[[Settings, World, Roster], None]
 
 
 @dataclass(frozen=True)
@@ -93,3 +99,25 @@ def check_selection(method: Configured) -> None:
     if method.scoring.selection is not Selection.NONE and all(phase.report is None for phase in method.plan):
         what = f"{method.algorithm.name} scores in a way of its own, and tells no score to select a round by"
         raise ConfigRefused(what, "Leave selection out", path="selection")
+
+
+def taking(algorithm: AnyAlgorithm, fits: Fits, methods: Methods) -> Fits:
+    """What holds world and roster to the method, which looks at the rows first."""
+
+    def both(settings: Settings, world: World, roster: Roster) -> None:
+        check_takes(algorithm, settings, world, methods)
+        fits(settings, world, roster)
+
+    return both
+
+
+def check_takes(algorithm: AnyAlgorithm, settings: Settings, world: World, methods: Methods) -> None:
+    """Raises ConfigRefused for rows that the method does not take, with the names of those that do. world: as it sees it."""
+    takes: Takes = algorithm.takes(settings)
+    if takes.fits(world):
+        return
+    known = [resolve(methods, name) for name, _ in methods]
+    others = ", ".join(each.name for each in known if each.takes(each.configure({})).fits(world))
+    why = f": it {takes.why}" if takes.why else ""
+    what = f"world.inputs is {list(world.inputs)}, {described(world)}; {algorithm.name} takes {takes.words}{why}"
+    raise ConfigRefused(what, f"Use one of: {others}", path="world.inputs")

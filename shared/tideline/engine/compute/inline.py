@@ -55,7 +55,6 @@ from tideline.engine.compute.configured import Configured, check_computing, chec
 from tideline.engine.compute.facts import facts_of, settings_of
 from tideline.engine.compute.initial_weights import check_start, read_base, to_begin_from
 from tideline.engine.compute.shares import agree, shared_out
-from tideline.engine.compute.taking import taking
 from tideline.engine.model.experiment import base_files
 from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import Files, Purpose, seed_for

@@ -92,7 +92,7 @@ def decoded(opened: Any) -> NDArray[np.generic]:
     syntax = opened.file_meta.TransferSyntaxUID
     if syntax.is_compressed:
         try:
-            from pydicom.pixels import get_decoder
+            from pydicom.pixels import get_decoder  # type: ignore[attr-defined,unused-ignore]
 
             there = get_decoder(syntax).is_available
         except NotImplementedError:
