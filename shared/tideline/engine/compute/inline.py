@@ -51,7 +51,7 @@ from tideline.core.run import (
 )
 from tideline.core.settings import Settings, plain
 from tideline.engine.compute.cohort import check_sampling, drawn, least_of, notes_of
-from tideline.engine.compute.configured import Configured, check_computing, check_selection, configured, scores
+from tideline.engine.compute.configured import Configured, check_computing, check_selection, configured, scores, taking
 from tideline.engine.compute.facts import facts_of, settings_of
 from tideline.engine.compute.initial_weights import check_start, read_base, to_begin_from
 from tideline.engine.compute.shares import agree, shared_out
