@@ -41,7 +41,7 @@ WRONG = [
     (
         "method: fedavg\nrounds: 3\n",
         2,
-        "rounds is not a known setting. Settings of the method stand in config. Use one of: check",
+        "rounds is not a known setting. Settings of the method stand in config. Use one of: augment, check",
     ),
     ("method: fedavg\nmodel: lenet\n", 2, "model is not a known setting. It is a setting of world: write it there. Use one of"),
     ("method: fedavg\nworld:\n  clases: 3\n", 3, "did you mean classes?"),

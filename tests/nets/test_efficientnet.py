@@ -55,7 +55,8 @@ def test_a_step_of_training_at_the_least_size() -> None:
 
 @pytest.mark.parametrize("inputs", [(1, 224, 224), (3, 31, 64), (64,)])
 def test_other_inputs_are_refused(inputs: tuple[int, ...]) -> None:
-    with pytest.raises(ConfigRefused, match="takes images: 3 channels, height, width, of 32 pixels or more"):
+    small = "takes images: 3 channels, height, width, of 32 pixels or more"
+    with pytest.raises(ConfigRefused, match=small if len(inputs) == 3 else r"takes images \(channels, height, width\)"):
         nets.check(World(inputs=inputs, classes=3, model=NAME))
 
 

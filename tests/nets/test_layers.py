@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.budgets import examples
+from tests.nets.test_shapes import WORLDS
 from tideline import nets
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
@@ -19,6 +20,13 @@ from tideline.nets.layers import backbone_of, classifier_of, first_layer, known_
 WORLD = World(inputs=(3, 32, 32), classes=5, model="lenet_bn")
 SMALL = World(inputs=(1, 8, 8), classes=3, model="lenet_bn")
 WITH_F = sorted(set(nets.NETS) - {"linear"})
+LAYERS = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.Linear | nn.Embedding
+NORMS = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
+
+
+def world_of(name: str) -> World:
+    """A world whose rows a network takes."""
+    return WORLDS.get(name, World(inputs=(32,) if name == "tabular" else WORLD.inputs, model=name))
 
 
 def weights(world: World = SMALL) -> dict[str, Tensor]:
@@ -30,11 +38,11 @@ def weights(world: World = SMALL) -> dict[str, Tensor]:
 
 
 def modules(name: str) -> Iterator[tuple[str, nn.Module]]:
-    """The convolutions and linear layers of f, in the order in which it was put together."""
+    """The convolutions, embeddings and linear layers of f, in the order in which it was put together."""
     with torch.device("meta"):
-        net = nets.build(World(inputs=WORLD.inputs, model=name))
+        net = nets.build(world_of(name))
     for path, module in net.named_modules():
-        if isinstance(module, nn.Conv2d | nn.Linear) and path.startswith("features."):
+        if isinstance(module, LAYERS) and path.startswith("features."):
             yield path, module
 
 
@@ -51,7 +59,7 @@ def test_f_and_g_are_the_whole() -> None:
 def test_first_and_last(name: str) -> None:
     """Of the weights as a network has them, and as a message has them: sorted, and of f alone."""
     f = [path for path, _ in modules(name)]
-    whole = nets.template(World(inputs=WORLD.inputs, model=name))
+    whole = nets.template(world_of(name))
     for each in (whole, dict(sorted(whole.items())), dict(reversed(backbone_of(whole).items()))):
         assert (first_layer(each), last_layer(each)) == (f[0], f[-1])
 
@@ -59,11 +67,10 @@ def test_first_and_last(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(nets.NETS))
 def test_norms(name: str) -> None:
     """The layers of batch norm, as torch calls them."""
-    world = World(inputs=WORLD.inputs, model=name)
+    world = world_of(name)
     with torch.device("meta"):
         net = nets.build(world)
-    kinds = nn.BatchNorm1d | nn.BatchNorm2d
-    expected = {path for path, module in net.named_modules() if isinstance(module, kinds)}
+    expected = {path for path, module in net.named_modules() if isinstance(module, NORMS)}
     found = norms(nets.template(world))
     assert set(found) == expected and len(found) == len(expected)
 

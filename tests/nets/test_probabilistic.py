@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tests.nets.test_shapes import WORLDS
 from tideline import nets
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import World
@@ -23,6 +24,8 @@ WIDENED = {
     "lenet_bn": "features.bottleneck.linear",
     "convnet": "features.8",
     "inception": "features.12",
+    **dict.fromkeys(("conv1d", "conv3d"), "features.9"),
+    "tokens": "features.1",
     **dict.fromkeys(("fada_digits", "fada_small"), "features.head.4"),
     **dict.fromkeys(("resnet18", "resnet50", "resnet18_wn", "resnet50_wn"), "features.bottleneck.linear"),
 }
@@ -37,7 +40,7 @@ def test_every_network_with_features_is_tried() -> None:
 @every
 def test_one_layer_is_twice_as_wide_and_the_last(name: str) -> None:
     """All else of the encoder and the classifier are as they were; norm, dropout and activation behind it are gone."""
-    world = replace(PHOTOS, model=name)
+    world = WORLDS.get(name, replace(PHOTOS, model=name, inputs=(32,) if name == "tabular" else PHOTOS.inputs))
     ours, theirs, layer = nets.template(world, made=probabilistic.build), nets.template(world), WIDENED[name]
     m = nets.width(world)
     assert probabilistic.width(world) == m

@@ -257,6 +257,9 @@ def check_tokens(world: World) -> None:
         raise ConfigRefused(
             "world.dtype is int64, and world.vocabulary is missing", "Say how many token ids there are", path=path
         )
+    if world.tokens and world.columns:
+        what = "world.columns are of tables, and world.dtype is int64, whose rows are token ids"
+        raise ConfigRefused(what, "Leave out one of them", path="world.columns")
     if world.vocabulary and not world.tokens:
         what = f"world.vocabulary is {world.vocabulary}, and world.dtype is {world.dtype}, whose rows are no token ids"
         raise ConfigRefused(what, "Write dtype: int64, or leave vocabulary out", path=path)

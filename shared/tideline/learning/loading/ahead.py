@@ -26,7 +26,6 @@ from tideline.learning.loading.workers import Workers, here
 
 SEEDS = 2**62
 HELD = 1 << 28  # bytes of rows that wait for the step, if one batch is not more
-OF_A_NUMBER = 4
 SPARE = 2  # batches that wait beside those that are being read
 MEND = "Look at the file or the dataset behind it, mend or remove the row, and begin again"
 Read = Callable[[int, Tensor], Tensor]
@@ -122,7 +121,7 @@ class Pass:
         """How many batches of a size may wait, or be read, at once."""
         if not self.workers.count:
             return 1
-        most = HELD // max(1, size * math.prod(self.rows.shape) * OF_A_NUMBER)
+        most = HELD // max(1, size * math.prod(self.rows.shape) * self.rows.dtype.itemsize)
         return max(2, min(self.workers.count + SPARE, most))
 
     def ended(self, begun: Begun) -> tuple[Tensor, Tensor]:

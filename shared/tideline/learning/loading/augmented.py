@@ -80,7 +80,7 @@ def check_augment(by: Augment, world: World, features: bool, method: AnyAlgorith
     if features:
         what = "augment is given, and the encoder is frozen: its features are computed once, of images as they are"
         raise ConfigRefused(what, "Leave augment out, or let more of the network train: world.trains", path=PATH)
-    if len(world.inputs) != 3:
+    if len(world.inputs) != 3 or world.tokens:
         what = f"augment is for images, [channels, height, width], and rows are {list(world.inputs)}"
         raise ConfigRefused(what, "Leave augment out", path=PATH)
     channels = world.inputs[0]
