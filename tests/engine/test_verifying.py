@@ -68,6 +68,20 @@ def test_damage_is_found_and_mended(there: tuple[Flipping, RunId]) -> None:
     assert on.play(run)["status"] == "completed"
 
 
+def test_a_reply_that_is_asked_for_already(there: tuple[Flipping, RunId]) -> None:
+    """A scrub has asked its site; whoever misses the part before the answer comes waits for it, and nobody calls it lost."""
+    on, run = there
+    for order in list(on.federation.waiting()):
+        on.federation.handle(order)
+    cursor = on.federation.journal.run(run).cursor  # type: ignore[union-attr]
+    [reply] = {o.reply[0][0] for o in on.federation.journal.orders(run, cursor) if o.client == "anna"}
+    spoil(on, reply)
+    assert verifier(on).verify(repair=True).lost == ()
+    again = verifier(on).verify(repair=True)
+    assert (again.aside, again.lost) == ((reply,), ())
+    assert on.play(run)["status"] == "completed"
+
+
 def test_what_nothing_makes_again_is_named(there: tuple[Flipping, RunId]) -> None:
     """The replies of a round that is closed, and that no state needs any more: it says what to bring back."""
     on, run = there

@@ -56,7 +56,7 @@ ORDERS: Mapping[str, Order] = {
         lambda o: altered(o, {"world": {**WORLD, "inputs": [1 << 40]}}), "ConfigRefused", "at most 67108864"
     ),
     "samples of many sides": Order(
-        lambda o: altered(o, {"world": {**WORLD, "inputs": [9999] * 9}}), "ConfigRefused", "more than 67108864"
+        lambda o: altered(o, {"world": {**WORLD, "inputs": [9999] * 9}}), "ConfigRefused", "9 sizes; a sample has 1 to 5"
     ),
     "billions of classes": Order(
         lambda o: altered(o, {"world": {**WORLD, "classes": 1 << 40}}), "ConfigRefused", "at most 1048576"

@@ -93,6 +93,8 @@ class Mender:
         if (answer := next((o for o in orders if digest in self._came_with(o)), None)) is not None:
             self._ask_again(run, answer, digest)
             return Mending(asked=answer.client)
+        if (client := self._asked_for(run, orders, digest)) is not None:
+            return Mending(asked=client)
         self._fold_again(run, orders, digest, damaged, deep)
         self._note(run, digest, FOLDED_AGAIN)
         return Mending()
@@ -114,6 +116,12 @@ class Mender:
         except PartMissing:
             return files  # it is asked for again when it is missed itself
         return files | named([ciphers(self.journal.envelopes(order.run, handles))]) if handles else files
+
+    def _asked_for(self, run: RunRow, orders: Sequence[OrderRow], digest: Digest) -> ClientId | None:
+        """The site that was asked for a part and has not answered yet: a scrub or another thread met the same damage before."""
+        waited_for = {order.client for order in orders if order.status is OrderStatus.OPEN and order.attempt > 1}
+        earlier = (o for o in self.journal.orders(run.id, run.cursor) if o.client in waited_for)
+        return next((order.client for order in earlier if digest in self._came_with(order)), None)
 
     def _ask_again(self, run: RunRow, answer: OrderRow, digest: Digest) -> None:
         """Offer an order once more that was answered: the site remembers its answer."""
