@@ -107,9 +107,16 @@ def verified(there: Net, *more: str, code: int) -> str:
     return said.stdout
 
 
+def forget_damaged(there: Net) -> None:
+    """Delete what lies of damaged parts that were made again, and that no run needs any more, as `parts verify` says to do."""
+    for path in (there.folder / "parts" / "damaged").glob("*"):
+        path.unlink()
+
+
 def test_all_parts_are_read_by_hand(there: Net, data: dict[str, Path], tmp_path: Path) -> None:
     """Words, JSON and exit codes of the command, and the call beneath it: of what is made again, and of what nobody has."""
     run = at_the_gate(there, tmp_path, size=5)
+    forget_damaged(there)
     assert "none damaged" in verified(there, code=0)
     spoil(there, damaged := set(state(there, run)))
     found = there.client().post("/parts/verify?after=&repair=false")
@@ -123,8 +130,7 @@ def test_all_parts_are_read_by_hand(there: Net, data: dict[str, Path], tmp_path:
     result = there.ended(run)
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data, size=5)), result["cause"]
 
-    for path in (there.folder / "parts" / "damaged").iterdir():
-        path.unlink()  # of parts that were made again, and that the completed run needs no more
+    forget_damaged(there)
     spoil(there, damaged := {result["state_digest"]})
     words = verified(there, "--repair", code=5)
     assert f"It is the final state of run {run}, which has completed" in words, words
