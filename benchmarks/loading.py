@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -41,6 +41,9 @@ from tideline_agent.trainer import files_of
 SIDE, CLASSES, BATCH = 224, 10, 64
 WORLD = World(inputs=(3, SIDE, SIDE), classes=CLASSES)
 FIRST_BAR, START_BAR, LOAD_BAR, MEMORY_BAR = 1.3, 3.0, 0.9, 1500.0
+
+
+Told: TypeAlias = dict[str, float]  # what a child measured, by name
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def main() -> int:
     return 0
 
 
-def arguments() -> Any:
+def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=100_000)
@@ -113,7 +116,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def measured(home: Path, args: Any) -> Row:
+def measured(home: Path, args: argparse.Namespace) -> Row:
     """Every figure, ours and the plain loop's in turn; of loading the better of two."""
     child(home, "warm", args)
     plain_first, ours_first = child(home, "plain_first", args), child(home, "first", args)
@@ -135,7 +138,7 @@ def measured(home: Path, args: Any) -> Row:
     )
 
 
-def child(home: Path, name: str, args: Any) -> Any:
+def child(home: Path, name: str, args: argparse.Namespace) -> Told:
     """What a process of its own tells, with the peak of its memory and that of its children."""
     command = [sys.executable, __file__, "-child", name, str(home), "--images", str(args.images), "--batches", str(args.batches)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -143,7 +146,8 @@ def child(home: Path, name: str, args: Any) -> Any:
         out, _ = process.communicate()
     if process.returncode:
         raise SystemExit(f"{name} failed")
-    return json.loads(out.splitlines()[-1]) | {"mb": round(memory.peaks["me"])}
+    told: Told = json.loads(out.splitlines()[-1])
+    return told | {"mb": round(memory.peaks["me"])}
 
 
 def opened(home: Path) -> Any:
@@ -156,19 +160,19 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return round(time.perf_counter() - began, 3), made
 
 
-def warm(home: Path, args: Any) -> dict[str, Any]:
+def warm(home: Path, args: argparse.Namespace) -> Told:
     """Every file is read once, so that both loops find them in the kernel's memory, or neither does."""
     for file in (home / "data").rglob("*.jpg"):
         file.read_bytes()
     return {}
 
 
-def first(home: Path, args: Any) -> dict[str, Any]:
+def first(home: Path, args: argparse.Namespace) -> Told:
     torch.set_num_threads(1)
     return {"s": timed(lambda: opened(home))[0]}
 
 
-def plain_first(home: Path, args: Any) -> dict[str, Any]:
+def plain_first(home: Path, args: argparse.Namespace) -> Told:
     """Decode and write the same bytes: a thread for each core, into a mapped file, which is on the disk in the end."""
 
     def work() -> None:
@@ -186,21 +190,21 @@ def plain_first(home: Path, args: Any) -> dict[str, Any]:
     return {"s": timed(work)[0]}
 
 
-def start(home: Path, args: Any) -> dict[str, Any]:
+def start(home: Path, args: argparse.Namespace) -> Told:
     """A later start: the look at all files that each step takes, and the opening."""
     torch.set_num_threads(1)
     look, _ = timed(lambda: files_of(home / "data"))
     return {"s": timed(lambda: opened(home))[0] + look, "look_s": look}
 
 
-def load(home: Path, args: Any) -> dict[str, Any]:
+def load(home: Path, args: argparse.Namespace) -> Told:
     """Batches of shuffled rows, as a step asks for them."""
     torch.set_num_threads(1)
     rows = opened(home).train.x
     return {"batches": rate(rows.batch(rows_of) for rows_of in orders(len(rows), args.batches))}
 
 
-def plain_load(home: Path, args: Any) -> dict[str, Any]:
+def plain_load(home: Path, args: argparse.Namespace) -> Told:
     """The same by torch's DataLoader over the mapped array, without workers."""
     torch.set_num_threads(1)
     array = np.memmap(home / "plain.bin", np.uint8, "r", shape=(args.images, 3, SIDE, SIDE))
@@ -216,7 +220,7 @@ def plain_load(home: Path, args: Any) -> dict[str, Any]:
     return {"batches": rate(iter(torch.utils.data.DataLoader(Mapped(), batch_sampler=[each.tolist() for each in drawn])))}
 
 
-def bare_load(home: Path, args: Any) -> dict[str, Any]:
+def bare_load(home: Path, args: argparse.Namespace) -> Told:
     """The same by indexing the mapped array, a batch in one piece: nothing is checked, and nothing could be augmented."""
     torch.set_num_threads(1)
     array = np.memmap(home / "plain.bin", np.uint8, "r", shape=(args.images, 3, SIDE, SIDE))

@@ -141,6 +141,32 @@ class TensorRows(Rows):
         return iter(torch.split(self.tensor, size or part_size(self.shape)))
 
 
+@dataclass(frozen=True, eq=False)
+class Changed(Rows):
+    """Rows of others that are changed when they are read; what lies behind both is the same."""
+
+    raw: Rows
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.raw.shape
+
+    @property
+    def plain(self) -> bool:
+        return self.raw.plain
+
+    @property
+    def near(self) -> bool:
+        return self.raw.near
+
+    @property
+    def draws(self) -> bool:
+        return self.raw.draws
+
+
 class MemoryRows(TensorRows):
     """Rows that are a tensor (n, *shape) in memory."""
 

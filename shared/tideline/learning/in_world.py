@@ -7,7 +7,6 @@ targets' predictions are corrected (`tideline.learning.around.class_shares`). No
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -20,14 +19,13 @@ from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.phase import AnyPhase, Phase, Replies, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
-from tideline.core.rows import Rows
 from tideline.core.run import NO_SCALING, ClientId, HeadWorld, Normalise, Place, Prior, Roster, Scaling, World
 from tideline.core.settings import Settings
 from tideline.core.step import Outcome, Site, Step, View
 from tideline.core.tables.columns import code_places
 from tideline.learning.around import class_shares, medians
 from tideline.learning.around.beside import FEWEST, Beside, remembering, sharing
-from tideline.learning.loading.ahead import in_parts
+from tideline.learning.loading.ahead import ticking
 from tideline.learning.normalising import LEAST, Statistics, by_moments, check_place, moments_of, same
 from tideline.nets.partial import PartWorld
 from tideline.numerics.alignment import normalising as numeric
@@ -107,15 +105,6 @@ def measuring(memory: type[Any], sampled: bool) -> AnyPhase:
 
     step = Step(name=NORMALISE, run=run, takes=Nothing, keeps=memory, gives=Moments, view=View.LEARN)
     return Phase(NORMALISE, step, ask=asked, fold=pooled, sampled=sampled, floor=FEWEST, needs="a mean of several sites")
-
-
-def ticking(rows: Rows, site: Site[Any]) -> Iterator[Tensor]:
-    """All parts of rows, with a sign of life at each."""
-    done = 0
-    for part in in_parts(rows):
-        yield part
-        done += len(part)
-        site.tick(done / max(len(rows), 1))
 
 
 def asked(state: Any, turn: Turn[Any]) -> dict[ClientId, Nothing]:

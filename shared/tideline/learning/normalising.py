@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 from tideline import nets
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.record import field, record
-from tideline.core.rows import MemoryRows, Rows
+from tideline.core.rows import Changed, MemoryRows, Rows
 from tideline.core.run import ALL, IMAGENET, Normalise, Place, Scaling, World
 from tideline.learning.rows import scratch
 from tideline.numerics.alignment.normalising import Moments, drawn_in, moments, whitening
@@ -117,30 +117,10 @@ def own_statistics(parts: Iterable[Tensor], kind: Scaling, k: int, left: Sequenc
 
 
 @dataclass(frozen=True, eq=False)
-class NormalisedRows(Rows):
+class NormalisedRows(Changed):
     """Rows that are normalised when they are read."""
 
-    raw: Rows
     by: Statistics
-
-    def __len__(self) -> int:
-        return len(self.raw)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.raw.shape
-
-    @property
-    def plain(self) -> bool:
-        return self.raw.plain
-
-    @property
-    def near(self) -> bool:
-        return self.raw.near
-
-    @property
-    def draws(self) -> bool:
-        return self.raw.draws
 
     def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
         return normalised(self.raw.batch(indices, rng), self.by)

@@ -23,6 +23,7 @@ from torch import Tensor
 from tideline.archive.folder import sync
 from tideline.core.errors import DataRefused
 from tideline.core.rows import Rows
+from tideline.learning.cache.folder import taken_alone
 from tideline.learning.rows import scratch
 
 HEADER = 256
@@ -82,20 +83,9 @@ def opened_alone(folder: Path) -> tuple[int, Path]:
     """A new temporary file, locked for as long as it is open: who ends while he writes leaves one that nobody holds."""
     while True:
         descriptor, name = tempfile.mkstemp(dir=folder, prefix=".", suffix=TEMPORARY)
-        if locked(descriptor) and Path(name).exists():
+        if taken_alone(descriptor) and Path(name).exists():
             return descriptor, Path(name)
         os.close(descriptor)  # one who tidied up was faster, and deletes it
-
-
-def locked(descriptor: int) -> bool:
-    """Whether the file is ours alone. Where a file system has no locks it is: nobody there finds one that is not held."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def drop_if_left(temporary: Path) -> None:

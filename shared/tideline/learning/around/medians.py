@@ -7,7 +7,6 @@ moves it beyond the others' medians. No row is sent; but a median is the number 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +18,11 @@ from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.phase import AnyPhase, Phase, Replies, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
-from tideline.core.rows import Rows
 from tideline.core.run import ClientId, Roster, World
 from tideline.core.step import Outcome, Site, Step, View
 from tideline.core.tables.columns import filled_places
 from tideline.learning.around.beside import FEWEST, Beside, remembering, sharing
+from tideline.learning.loading.ahead import ticking
 from tideline.learning.rows.filled import Medians, cells_of, medians_of, same
 
 FILLED_BY = Beside("filled_by", Medians, "what missing cells are filled by, once it is known")
@@ -76,15 +75,6 @@ def telling(memory: type[Any], sampled: bool) -> AnyPhase:
 
     step = Step(name=MEDIANS, run=run, takes=Nothing, keeps=memory, gives=OwnMedians, view=View.LEARN)
     return Phase(MEDIANS, step, ask=asked, fold=pooled, sampled=sampled, floor=FEWEST, needs="medians of several sites")
-
-
-def ticking(rows: Rows, site: Site[Any]) -> Iterator[Tensor]:
-    """All parts of rows, with a sign of life at each."""
-    done = 0
-    for part in rows.parts():
-        yield part
-        done += len(part)
-        site.tick(done / max(len(rows), 1))
 
 
 def asked(state: Any, turn: Turn[Any]) -> dict[ClientId, Nothing]:

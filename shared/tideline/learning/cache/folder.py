@@ -136,7 +136,7 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 
 def taken_alone(descriptor: int) -> bool:
-    """Whether a lock is ours now."""
+    """Whether the file is ours alone now. Where a file system has no locks it is: nobody there finds one that is not held."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

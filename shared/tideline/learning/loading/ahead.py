@@ -15,13 +15,14 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Generator, Tensor
 
 from tideline.core.errors import DataRefused, FederationError
 from tideline.core.rows import Rows, part_size
+from tideline.core.step import Site
 from tideline.learning.loading.workers import Workers, here
 
 SEEDS = 2**62
@@ -152,3 +153,12 @@ class Pass:
             return DataRefused(what, MEND, row=row)
         what = f"{len(chosen)} rows cannot be read together: {type(error).__name__}"
         return DataRefused(what, MEND)
+
+
+def ticking(rows: Rows, site: Site[Any]) -> collections.abc.Iterator[Tensor]:
+    """All parts of rows, with a sign of life at each."""
+    done = 0
+    for part in in_parts(rows):
+        yield part
+        done += len(part)
+        site.tick(done / max(len(rows), 1))

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from tideline.core.algorithm import AnyAlgorithm
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.rows import Augment, Rows
+from tideline.core.rows import Augment, Changed
 from tideline.core.run import World
 from tideline.core.step import Data
 
@@ -18,22 +18,10 @@ PATH = "augment"
 
 
 @dataclass(frozen=True, eq=False)
-class Augmented(Rows):
+class Augmented(Changed):
     """Images (c, h, w) that are changed where a batch is asked for with a generator; without one they are as they are."""
 
-    raw: Rows
     by: Augment
-
-    def __len__(self) -> int:
-        return len(self.raw)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.raw.shape
-
-    @property
-    def plain(self) -> bool:
-        return self.raw.plain
 
     @property
     def draws(self) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from tideline.core.record import field, record
-from tideline.core.rows import MemoryRows, Rows
+from tideline.core.rows import Changed, MemoryRows, Rows
 from tideline.core.run import World
 from tideline.core.tables.columns import filled_places
 
@@ -60,22 +60,10 @@ def medians_of(cells: Tensor, least: int) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True, eq=False)
-class FilledRows(Rows):
+class FilledRows(Changed):
     """Rows that are filled when they are read. by: (d,)."""
 
-    raw: Rows
     by: Tensor
-
-    def __len__(self) -> int:
-        return len(self.raw)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.raw.shape
-
-    @property
-    def plain(self) -> bool:
-        return self.raw.plain
 
     def batch(self, indices: Tensor, rng: Generator | None = None) -> Tensor:
         return filled(self.raw.batch(indices, rng), self.by)
