@@ -24,6 +24,10 @@ class Augmented(Changed):
     by: Augment
 
     @property
+    def near(self) -> bool:
+        return False
+
+    @property
     def draws(self) -> bool:
         return True
 
