@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -71,3 +73,26 @@ def test_what_waits_holds_nobody_up() -> None:
         return begun
 
     assert asyncio.run(played()) == 5 * AT_ONCE
+
+
+def test_each_loop_has_turns_of_its_own() -> None:
+    """An app that is served by several threads, as tests do, wakes nobody on another's loop."""
+    at_once, served = 3 * AT_ONCE, list[int]()
+    together = threading.Barrier(at_once)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        served.append(scope["number"])
+
+    door: Any = InTurn(app)
+
+    def serve(thread: int) -> None:
+        async def three() -> None:
+            for i in range(3):
+                await asyncio.wait_for(door({"type": "http", "number": 3 * thread + i}, None, None), 10.0)
+
+        together.wait()
+        asyncio.run(three())
+
+    with ThreadPoolExecutor(at_once) as threads:
+        list(threads.map(serve, range(at_once)))
+    assert sorted(served) == list(range(3 * at_once))
