@@ -15,6 +15,7 @@ from typing import Any, NewType
 from unicodedata import normalize
 
 from tideline.core.asked.computing import Computing
+from tideline.core.asked.wire import NO_WIRE, Wire
 from tideline.core.errors import ConfigRefused
 from tideline.core.rows import AXES, MOST_AXES, NO_AUGMENT, Augment
 from tideline.core.settings import Plain, parse, plain, setting
@@ -464,11 +465,10 @@ class RunSpec:
     sampling       which part of the sites an exchange asks; None: all that the method names
     network        what the network is at the coordinator, which sites must have alike; None: it is built in
     scoring        what scorings tell, and whether one score finds the best round
-    children       of a rehearsal: the runs that it waits for, and compares
-    rehearses      of such a run: the labelled site that plays the target; none where no site plays
+    children, rehearses  of a rehearsal: the runs that it waits for, and compares; of one of these: the site that plays the target
     by, experiment     who asked for it, and the digest of what was asked for
     shares         how much one site may count in a fold
-    augment        how images are changed at random where sites train on them
+    augment, wire  how images are changed at random where sites train on them; in which numbers weights travel
     computing      how its steps compute; None: as they always did, and sites tell nothing of it
     """
 
@@ -497,3 +497,4 @@ class RunSpec:
     shares: Shares = field(default_factory=Shares)
     augment: Augment = NO_AUGMENT
     computing: Computing | None = None
+    wire: Wire = NO_WIRE

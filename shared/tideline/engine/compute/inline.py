@@ -312,7 +312,7 @@ class InlineCompute:
         notes = (*algorithm.notes(settings, world), *start.notes)
         if start.begins and algorithm.initial_weights:
             notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
-        check_selection(method := Configured(algorithm, settings, asked.scoring))
+        check_selection(method := Configured(algorithm, settings, asked.scoring, asked.wire))
         if asked.sampling:
             check_sampling(asked.sampling, method, roster, self.sampled_methods)
             notes = (*notes, *notes_of(asked.sampling, method.plan))
@@ -324,7 +324,7 @@ class InlineCompute:
             contract=clauses,
             digest=contract_digest(clauses),
             keeps=algorithm.memory is not Nothing,
-            notes=notes,
+            notes=(*notes, *method.wire_notes),
             kept=tuple(f.name for f in dataclasses.fields(algorithm.config) if f.metadata.get("kept")),
             admins=algorithm.admins,
             initial_weights=Digest(asked.initial_weights) if asked.initial_weights else None,
@@ -375,7 +375,7 @@ class InlineCompute:
     def game(self, spec: RunSpec, roster: Roster) -> Game:
         """Raises Unreachable where the method or network of a run that has begun is not known here."""
         self.known_here(spec)
-        method = configured(self._methods, spec.method, spec.config, spec.scoring, spec.world)
+        method = configured(self._methods, spec.method, spec.config, spec.scoring, spec.world, spec.wire)
         return Game(
             method=method,
             world=self.seen(spec.world, spec.initial_weights or ""),
@@ -444,7 +444,7 @@ class InlineCompute:
         # is remembered is taken and put as a whole.
         known, key = self._asked, (game.method, game.world, cursor, asked)
         if known is None or known[0] != key:
-            ours = Rules(game.sizes, finite=False)  # checked when it was written
+            ours = Rules(game.sizes, finite=False, packing=game.method.packing)  # checked when it was written
             known = self._asked = key, decode_order(step.takes, asked, self.parts, ours)[1]
         return step.gives, known[1]
 
@@ -473,7 +473,7 @@ class InlineCompute:
 
     def messages(self, game: Game, turned: Turned, memo: Memo) -> dict[ClientId, Message]:
         """What is asked, encoded: one object that goes to many is encoded once. Those that are made one by one are let go."""
-        made, rules = {}, Rules(game.sizes)
+        made, rules = {}, Rules(game.sizes, packing=game.method.packing_at(game.seed, turned.cursor))
         if isinstance(turned.orders, Each):
             return {client: encode(order, self.parts, rules, memo) for client, order in turned.orders.items()}
         once: dict[int, Message] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tideline.core.asked.wire import wire_of
 from tideline.core.errors import ConfigRefused, NotFound, Refused, RosterRefused
 from tideline.core.privacy import Contract
 from tideline.core.rows import NO_AUGMENT
@@ -299,6 +300,7 @@ def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
         shares=experiment.shares,
         augment=experiment.augment,
         computing=experiment.computing,
+        wire=wire_of(experiment.wire),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tideline.core.algorithm import Unlike
 from tideline.core.asked.computing import Computing
+from tideline.core.asked.wire import NO_WIRE, Wire
 from tideline.core.handle import AnyHandle
 from tideline.core.phase import Table
 from tideline.core.privacy import Contract
@@ -92,6 +93,7 @@ class DraftRequest:
     scoring: Scoring = NO_MORE
     augment: Augment = NO_AUGMENT
     computing: Computing | None = None
+    wire: Wire = NO_WIRE
 
 
 @dataclass(frozen=True)
