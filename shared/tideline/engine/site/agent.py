@@ -250,7 +250,7 @@ class Agent:
             outputs={run: files[0][0] for run, files in outputs.items()},
             limits=self.owner.limits(brief),
             # A reply that is worked out again is made of what it was made of before.
-            unsent=head.unsent[0][0] if head and head.unsent and head.cursor < order.cursor else None,
+            unsent=head.unsent[0][0] if head and head.unsent and order.after <= head.cursor < order.cursor else None,
         )
 
     def guard(self, order: Order, done: Done, brief: Brief) -> Mapping[str, Plain]:
