@@ -17,6 +17,7 @@ from tideline_server.api.requests.access import KeyCheck, check_rows
 from tideline_server.api.requests.bodies import Intake
 from tideline_server.api.requests.conditional import Tags
 from tideline_server.api.requests.idempotency import Once
+from tideline_server.api.requests.turns import InTurn
 from tideline_server.api.requests.wrapping import Confined, Counting, Handshake, Numbered, Shield
 from tideline_server.api.routes import admin, clients, files, health, manual, methods, runs
 from tideline_server.api.services import DEFAULTS, ApiSettings, Responses, Services
@@ -102,6 +103,7 @@ def guards(services: Services, settings: ApiSettings, api_keys: ApiKeys) -> list
     """What every request passes, outermost first."""
     refusing = Refusing(Refusals(services.journal, services.clock, "http"), run_in_threadpool)
     return [
+        Middleware(InTurn),
         Middleware(Numbered),
         Middleware(Confined),
         Middleware(Counting, seen=services.seen),

@@ -22,7 +22,7 @@ from tideline.core.errors import DataRefused
 from tideline.core.rows import MemoryRows, Rows, TensorRows, check_whole
 from tideline.learning.loading.ahead import in_parts
 
-HELD = 1 << 30  # bytes of rows, or of their features, that are held in memory; of more, none are
+HELD = 1 << 29  # bytes of rows, or of their features, that are held in memory; of more, none are
 MORE_DISK = "Make room there, or name another folder with the variable TMPDIR; or keep fewer rows, or ask for smaller inputs"
 
 
