@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import torch
-from scipy.stats import t as student
+from scipy.stats import t as student  # type: ignore[import-untyped, unused-ignore]
 
 from benchmarks.domains import Domain, each_target, holdings, played_with
 from benchmarks.limits import table
