@@ -41,7 +41,8 @@ spread of each number or channel, as STATISTIC ([normalisation](normalisation.md
 medians, each labelled site tells of each such column its median, as STATISTIC, and the number of known cells, as COUNT, if there
 are enough of them ([medians](normalisation.md#medians-for-missing-cells)). With `prior: em` each labelled site tells
 how many of its training rows are of each class, as COUNT; targets get the shares of all of them together, and send nothing for
-it ([label shift](label-shift.md)).
+it ([label shift](label-shift.md)). In a run whose weights travel in [fewer bytes](wire.md) each clause says in which form; they
+expose what they did.
 
 ## Where it is checked
 
@@ -85,7 +86,8 @@ TAIL = """\
 These are not part of a contract, because they are not part of a method:
 
 - When a site enrols: its name, its public keys, the roles that its owner allows, the version of Tideline.
-- When it joins a run: whether its training rows have labels, yes or no.
+- When it joins a run: whether its training rows have labels, yes or no. If the run says how to compute, or in which form weights
+  travel: on which kind of device it computes, and which forms its agent knows.
 - In a rehearsal, sites learn something of each other: the orders of the run that compares name all sites that play the
   target, and those of each other run the site that plays in it.
 - While it works: that it is alive and how far its step is; and, unless its owner forbids them,
@@ -114,7 +116,7 @@ NOTES
 
 What a step keeps is the site's **memory**. The agent writes it to its home (`HOME/runs/RUN/`), and the next step of the
 same run reads it; so does a restarted agent. It is in no message, so it has no clause. Only the agent's own account can
-read that folder.
+read that folder. Beside it lies what rounding left out of packed weights, which is added to the next ones.
 
 A memory that needs the site's rows for all of a run declares them as SAMPLES; of the built-in methods that is
 [feddadil](methods/feddadil.md)'s alone. They are gone from the memory, from that of the best round and from the disk once the

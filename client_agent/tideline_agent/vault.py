@@ -74,7 +74,8 @@ class FolderVault:
             )
             raise MemoryLost(what, "Restore the agent's home directory, or begin the run again") from None
         files = {
-            k: tuple((Digest(d), int(n)) for d, n in raw.get(k) or ()) for k in ("memory", "reply", "asked", "own", "outputs")
+            k: tuple((Digest(d), int(n)) for d, n in raw.get(k) or ())
+            for k in ("memory", "reply", "asked", "own", "outputs", "unsent")
         }
         return Head(
             order=OrderId(raw["order"]),
@@ -90,6 +91,7 @@ class FolderVault:
             best=None if raw.get("best") is None else best_in(raw["best"]),
             outputs=files["outputs"],
             rowless=raw.get("rowless", False),
+            unsent=files["unsent"],
         )
 
     def commit(self, run: RunId, head: Head) -> None:
@@ -110,7 +112,7 @@ class FolderVault:
         before = self.head(run)
         safe = {digest for digest, _ in (*before.stays, *before.own)} if before else set()
         parts = self.parts(run)
-        for digest, _ in dict.fromkeys((*head.memory, *head.outputs, *head.own)):
+        for digest, _ in dict.fromkeys((*head.memory, *head.outputs, *head.unsent, *head.own)):
             if digest not in safe:
                 sync(parts.path(digest))
                 sync(parts.path(digest).parent)

@@ -16,7 +16,7 @@ from safetensors.torch import save
 
 from tests.acceptance.conftest import SITES, WORLD, joined, write_blobs
 from tests.acceptance.harness import Net, net
-from tests.laws.case import NETWORKS, ON_IMAGES
+from tests.laws.case import NETWORKS, ON_IMAGES, WIRES
 from tests.laws.trace import answered, asked
 from tideline import nets
 from tideline.algorithms import METHODS
@@ -88,10 +88,22 @@ def each(names: Iterable[str]) -> list[Any]:
     return [pytest.param(name, marks=pytest.mark.long) if name in ALIKE else name for name in names]
 
 
+def some(names: Iterable[str]) -> list[Any]:
+    """The same, of which a model that all share and one that is sealed are played each time."""
+    return [name if name in ("fedavg", "stlf") else pytest.param(name, marks=pytest.mark.long) for name in names]
+
+
 @pytest.mark.parametrize("method", each(name for name, _ in METHODS if name not in ON_IMAGES))
 def test_a_network_gives_the_bytes_of_a_simulation(federation: Net, data: dict[str, Path], method: str) -> None:
     """Orders, replies, seeds, final state and what people read of them are equal in one process and over gRPC."""
     same_bytes(federation, data, experiment(method))
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("method", some(name for name, _ in METHODS if name not in ON_IMAGES))
+def test_so_it_does_where_weights_are_packed(federation: Net, data: dict[str, Path], method: str, wire: str) -> None:
+    """What rounding leaves out lies in the sites' folders, and in memory: the next messages are the same."""
+    same_bytes(federation, data, experiment(method, wire=WIRES[wire]))
 
 
 @pytest.mark.parametrize("method", each(sorted(ON_IMAGES)))

@@ -11,6 +11,7 @@ from tests.architecture.sources import sources
 # Of otherwise light packages, what works on tensors. Everything else in them loads none.
 WITH_TORCH = (
     *("tideline.archive.checks", "tideline.archive.reader", "tideline.archive.readings", "tideline.archive.writer"),
+    "tideline.archive.wire",
     *("tideline.engine.compute", "tideline.engine.simulation.federation", "tideline.engine.simulation.pools"),
     "tideline.engine.simulation.ray_pool",
 )

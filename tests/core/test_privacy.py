@@ -87,6 +87,7 @@ CHANGES: dict[str, Any] = {
     "dims": "K n",
     "exposure": Exposure.FEATURES,
     "audience": TO_COORDINATOR,
+    "wire": "int8",
 }
 
 

@@ -124,18 +124,26 @@ ALSO_SENT: Mapping[str, tuple[str, ...]] = {
     "adabn": ("f", "g"),
 }
 
+# In which forms weights travel, by a name.
+WIRES: Mapping[str, Any] = {
+    "bfloat16": {"format": "bfloat16", "down": True},
+    "int8": {"format": "int8", "scale": "row", "delta": True, "down": "int8"},
+    "topk": {"format": "topk", "share": 0.2, "delta": True},
+}
+
 
 @dataclass(frozen=True)
 class Case:
     """One method: three sites in the roles of its own cast, the preset `tiny`, a small world.
 
-    normalise: a kind, of its rows. prior: at which its targets predict; with em there are two sources.
+    normalise: a kind, of its rows. prior: at which its targets predict; with em there are two sources. wire: one of WIRES.
     """
 
     name: str
     methods: Methods
     normalise: str = field(default="none", kw_only=True)
     prior: str = field(default="source", kw_only=True)
+    wire: str = field(default="", kw_only=True)
 
     def __str__(self) -> str:
         return self.name
@@ -171,6 +179,7 @@ class Case:
         world = dict(IMAGES if self.name in ON_IMAGES else FEATURES)
         world["model"] = NETWORKS.get(self.name, world["model"])
         world["normalise"] = self.normalise
+        more = {"wire": WIRES[self.wire], **more} if self.wire else more
         return experiment(self.name, more.pop("roster", self.roster), world=world, **{"prior": self.prior, **more})
 
     def sites(self) -> dict[str, SimSite]:

@@ -87,6 +87,7 @@ class RunResult(BaseModel):
     prior: str = Field(description="at which shares of the classes targets predict: source or em")
     augment: Facts | None = Field(None, description="how images were changed at random to train on; null: not at all")
     computing: Facts | None = Field(None, description="how its steps compute; null: the experiment does not say")
+    wire: Facts | None = Field(None, description="in which numbers its weights travel; null: all as float32")
     rounds: int | None
     notes: list[str] = Field(description="what it does otherwise than asked, and whom rounds closed without for want of trust")
     status: str

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tideline.archive import errors, layout
+from tideline.archive.wire.packing import Packing
 from tideline.core.errors import kind_of
 from tideline.core.handle import Maker
 from tideline.core.record import Kind, Record, Value, Weights
@@ -20,7 +21,10 @@ from tideline.core.settings import EMPTY, Plain
 T = TypeVar("T")
 Scalar = bool | int | float | str
 
-KINDS = (torch.float64, torch.int64, torch.float32, torch.float16, torch.bfloat16, torch.uint8, torch.bool)
+KINDS = (
+    *(torch.float64, torch.int64, torch.float32, torch.int32, torch.float16, torch.bfloat16),
+    *(torch.uint8, torch.int8, torch.bool),
+)
 DTYPES: Mapping[str, torch.dtype] = dict(zip(layout.ITEM_BYTES, KINDS, strict=True))
 DTYPE_NAMES: Mapping[torch.dtype, str] = {v: k for k, v in DTYPES.items()}
 FINITE = sys.float_info.max
@@ -31,7 +35,7 @@ MOST = 1e15  # of a number in a reply, either way: squared and summed in float32
 @dataclass(frozen=True)
 class Rules:
     """What a record is held to: sizes of named dims, records that `like` refers to, whether numbers must be finite, how large one
-    may be, either way, and who makes values for peers; None: nobody may.
+    may be, either way, who makes values for peers (None: nobody may), and how its weights are packed (None: they are not).
     """
 
     sizes: Mapping[str, int] = field(default_factory=lambda: EMPTY)
@@ -39,6 +43,14 @@ class Rules:
     finite: bool = True
     most: float = math.inf
     maker: Maker | None = None
+    packing: Packing | None = None
+
+    def of_reply(self, bound: Mapping[str, int], order: Record) -> Rules:
+        """What the reply to an order is held to: the order's names, shapes and dims, and numbers that can be folded.
+
+        These rules are the order's, and `bound` are the sizes of dims that were met in it.
+        """
+        return Rules(bound, (order,), most=MOST, packing=self.packing and self.packing.reply)
 
 
 RULES = Rules()
@@ -127,8 +139,8 @@ class Checks:
             self.number(scalar, low, path)
         return scalar
 
-    def weights(self, weights: Weights, dims: str, path: str) -> None:
-        """Named tensors that are finite and, where declared, like the template in names, shapes and dtypes."""
+    def weights(self, weights: Weights, dims: str, path: str) -> Weights | None:
+        """Named tensors that are finite and, where declared, like the template in names, shapes and dtypes; the template."""
         named = {under(path, name): tensor for name, tensor in weights.items()}
         for place, tensor in named.items():
             self.tensor(tensor, "", place, numbers=False)
@@ -136,12 +148,13 @@ class Checks:
             for place, tensor in named.items():
                 self.tensor(tensor, "", place)
         if (template := self.template(weights, dims, path)) is None:
-            return
+            return None
         for name, tensor in weights.items():
             like = template[name]
             if tensor.shape != like.shape or tensor.dtype != like.dtype:
                 got, want = (f"{list(t.shape)} {t.dtype}" for t in (tensor, like))
                 raise errors.WrongDims(f"{path}/{name} is {got}; expected {want}")
+        return template
 
     def template(self, names: Mapping[str, Value | Plain], dims: str, path: str) -> Weights | None:
         """The weights that `like NAME` refers to, whose names are these; None where the dims refer to none."""

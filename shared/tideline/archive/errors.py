@@ -117,6 +117,10 @@ class PartMismatch(ArchiveBroken):
     """A part's dtype, shape or size is not the one that the root names, or that was announced."""
 
 
+class BadPacking(ArchiveBroken):
+    """A tensor is not in the form that the run's wire gives its field: not packed, packed otherwise, or packed badly."""
+
+
 class Undeclared(Malformed):
     """A field that the type does not declare."""
 

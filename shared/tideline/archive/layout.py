@@ -21,7 +21,17 @@ from tideline.core.handle import AnyHandle, Handle
 from tideline.core.run import ClientId
 from tideline.core.settings import Plain
 
-ITEM_BYTES: Mapping[str, int] = {"F64": 8, "I64": 8, "F32": 4, "F16": 2, "BF16": 2, "U8": 1, "BOOL": 1}
+ITEM_BYTES: Mapping[str, int] = {
+    "F64": 8,
+    "I64": 8,
+    "F32": 4,
+    "I32": 4,
+    "F16": 2,
+    "BF16": 2,
+    "U8": 1,
+    "I8": 1,
+    "BOOL": 1,
+}
 ALIGN = 64
 LAYOUT = "1"
 META = "__metadata__"
@@ -294,6 +304,14 @@ def cover(entries: Iterable[Entry], size: int) -> None:
 
 def handle_node(handle: AnyHandle) -> list[Plain]:
     return ["handle", handle.digest, handle.size, handle.holder, handle.phase, handle.round]
+
+
+def packed_node(node: Plain) -> tuple[str, dict[str, Plain]] | None:
+    """The format and the tensors of a packed tensor; None for one that is as it is."""
+    match node:
+        case [str(name), dict(tensors)]:
+            return name, tensors
+    return None
 
 
 def is_handle(node: Plain) -> bool:

@@ -5,7 +5,7 @@ Files are mapped; no tensor is copied. A mapping is private, so a write never re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -13,11 +13,14 @@ import torch
 from torch import Tensor
 
 from tideline.archive import errors, layout
-from tideline.archive.checks import DTYPES, MOST, RULES, Checks, Rules, expect, under
+from tideline.archive.checks import DTYPES, RULES, Checks, Rules, expect, under
 from tideline.archive.digests import check_digest
 from tideline.archive.layout import LIMITS, META, Entry, Limits
 from tideline.archive.parts import Parts
-from tideline.core.record import Kind, Record, Spec, Value, Weights, specs
+from tideline.archive.wire.formats import FLOAT_BYTES, NAMES, VALUES, packs
+from tideline.archive.wire.packing import unpacked
+from tideline.core.asked.forms import Form
+from tideline.core.record import Kind, Record, Spec, Value, Weights, inner_specs, specs
 from tideline.core.run import Digest
 from tideline.core.settings import Plain
 
@@ -25,8 +28,8 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Record)
 NOT_FINITE = ("nan", "inf", "-inf")  # as the writer writes them
 # Dtypes that other programs write, too, and the multiple of bytes at which their buffers begin.
-FOREIGN_BYTES: Mapping[str, int] = {**layout.ITEM_BYTES, "I32": 4, "I16": 2, "I8": 1}
-KNOWN: Mapping[str, torch.dtype] = {**DTYPES, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8}
+FOREIGN_BYTES: Mapping[str, int] = {**layout.ITEM_BYTES, "I16": 2}
+KNOWN: Mapping[str, torch.dtype] = {**DTYPES, "I16": torch.int16}
 FOREIGN_ALIGN = 8
 
 
@@ -39,7 +42,7 @@ def decode_order(kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> t
     """An order, and what the reply to it is held to: the order's names, shapes and dims, and numbers that can be folded."""
     reader = Reader(digest, parts, rules)
     order = reader.root(kind)
-    return order, Rules(reader.checks.bound, (order,), most=MOST)
+    return order, rules.of_reply(reader.checks.bound, order)
 
 
 def files_of(digest: Digest, parts: Parts) -> tuple[tuple[Digest, int], ...]:
@@ -56,15 +59,17 @@ class Reader:
         self.view = parts.view(digest)
         self.header = layout.parse(self.view)
         self.used: set[str] = set()
+        self.came = {digest: len(self.view)}  # bytes of each file that was opened
+        self.unpacked = 0  # bytes of tensors that do not lie over a file
 
     def root(self, kind: type[T]) -> T:
-        value = self.record(kind, self.header.structure, "")
+        value = self.record(kind, self.header.structure, specs(kind), "")
         if extra := set(self.header.entries) - self.used:
             raise errors.Undeclared(f"The file holds {min(extra)!r}, which {kind.__name__} does not declare")
         return value
 
-    def record(self, kind: type[T], tree: Plain, path: str) -> T:
-        given, known = expect(tree, dict, path), specs(kind)
+    def record(self, kind: type[T], tree: Plain, known: Sequence[Spec], path: str) -> T:
+        given = expect(tree, dict, path)
         names = {s.name for s in known}
         for name in given:
             if name not in names:
@@ -77,15 +82,18 @@ class Reader:
     def value(self, tree: Plain, kind: Kind, spec: Spec, path: str) -> Value:
         match kind.what:
             case "tensor":
-                return self.checks.tensor(self.tensor(tree, path), spec.dims, path, spec.low)
+                return self.checks.tensor(self.formed(tree, self.form(spec, kind), None, path), spec.dims, path, spec.low)
             case "weights":
                 given = expect(tree, dict, path)
-                self.checks.template(given, spec.dims, path)  # before a part is opened: a root may name any number of them
-                weights: Weights = {n: self.tensor(t, under(path, n)) for n, t in given.items()}
+                like = self.checks.template(given, spec.dims, path)  # before a part is opened: a root may name any number of them
+                form = self.form(spec, kind)
+                weights: Weights = {
+                    n: self.formed(t, form, None if like is None else like[n], under(path, n)) for n, t in given.items()
+                }
                 self.checks.weights(weights, spec.dims, path)
                 return weights
             case "record":
-                record: Value = self.record(kind.type, tree, path)
+                record: Value = self.record(kind.type, tree, inner_specs(kind.type, spec), path)
                 return record
             case "handle":
                 return replace(layout.handle_in(tree), kind=kind.type)
@@ -100,6 +108,28 @@ class Reader:
         scalar = float(tree) if kind.type is float and tree in NOT_FINITE else tree
         return self.checks.scalar(scalar, kind, spec.low, path)
 
+    def form(self, spec: Spec, kind: Kind) -> Form | None:
+        packing = self.checks.rules.packing
+        return None if packing is None else packing.form(spec, kind)
+
+    def formed(self, tree: Plain, form: Form | None, like: Tensor | None, path: str) -> Tensor:
+        """A tensor as a form has it. Raises BadPacking for one in another form; a value has one encoding."""
+        node = layout.packed_node(tree) if form else None
+        if form is None or node is None:
+            tensor = self.tensor(tree, path)
+            if form is not None and packs(tensor.dtype, tensor.numel()):
+                raise errors.BadPacking(f"{path} came as float32; the run's wire is {form.format}")
+            return tensor
+        name, nodes = node
+        if name != form.format or tuple(sorted(nodes)) != tuple(sorted(NAMES[form.format])):
+            raise errors.BadPacking(f"{path} came as {name[:20]!r} of {len(nodes)} tensors; the run's wire is {form.format}")
+        packed = {n: self.tensor(each, under(path, n)) for n, each in nodes.items()}
+        self.unpacked += FLOAT_BYTES * (packed[VALUES] if like is None else like).numel()
+        # Of what an order names the size is known. A root may name one part any number of times.
+        if like is None and self.unpacked > FLOAT_BYTES * sum(self.came.values()):
+            raise errors.BadPacking(f"{path} would be unpacked to more than the message's bytes can hold: it names a part again")
+        return unpacked(packed, form, like, path)
+
     def tensor(self, tree: Plain, path: str) -> Tensor:
         if tree is None:
             if path not in self.header.entries:
@@ -112,6 +142,7 @@ class Reader:
         shape = layout.check_shape(path, dtype, given)
         digest = Digest(check_digest(name))
         view = self.parts.view(digest)
+        self.came[digest] = len(view)
         header = layout.parse(view)
         entry = header.entries.get(layout.PART_NAME)
         alone = len(header.entries) == 1 and layout.RECORD not in header.meta and layout.whole(size) and size == len(view)

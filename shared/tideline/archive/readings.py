@@ -13,9 +13,10 @@ from weakref import ref
 
 from torch import Tensor
 
-from tideline.archive.checks import MOST, Rules
+from tideline.archive.checks import Rules
 from tideline.archive.parts import SMALL_BYTES, Parts
 from tideline.archive.reader import Reader
+from tideline.archive.wire.packing import Packing
 from tideline.core.record import Record, Value, is_record, specs
 from tideline.core.run import Digest
 
@@ -29,7 +30,7 @@ CHECKED_BYTES, CHECKED = 1 << 25, 2048
 class Reading(Generic[R]):
     """A record over the bytes of its file.
 
-    reply: what a reply to it is held to, if it is an order. alone: whether no other file belongs to it.
+    reply: what a reply to it is held to, if it is an order. alone: whether it lies over this file alone.
     """
 
     value: R
@@ -42,21 +43,23 @@ def read(kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> Reading[R
     """Read a record of a type. Raises as `decode` does."""
     reader = Reader(digest, parts, rules)
     value = reader.root(kind)
-    reply = Rules(reader.checks.bound, (value,), most=MOST)
-    return Reading(value=value, reply=reply, view=reader.view, alone=not reader.header.parts)
+    reply = rules.of_reply(reader.checks.bound, value)
+    return Reading(value=value, reply=reply, view=reader.view, alone=not reader.header.parts and not reader.unpacked)
 
 
 class Orders:
     """The order that was read last in this process, whoever it was for. Any number of threads: it is put as a whole."""
 
     def __init__(self) -> None:
-        self._last: tuple[tuple[type[Record], Digest, Mapping[str, int]], Reading[Record]] | None = None
+        self._last: tuple[tuple[type[Record], Digest, Mapping[str, int], Packing | None], Reading[Record]] | None = None
 
-    def read(self, kind: type[R], digest: Digest, parts: Parts, sizes: Mapping[str, int]) -> tuple[R, Rules]:
+    def read(
+        self, kind: type[R], digest: Digest, parts: Parts, sizes: Mapping[str, int], packing: Packing | None = None
+    ) -> tuple[R, Rules]:
         """As `decode_order`. Tensors of two readers may lie over the same bytes; if one writes to them, the next reads anew."""
-        last, key = self._last, (kind, digest, sizes)
+        last, key = self._last, (kind, digest, sizes, packing)
         if last is None or last[0] != key or bytes(last[1].view) != bytes(parts.view(digest)):
-            last = key, read(kind, digest, parts, Rules(sizes))
+            last = key, read(kind, digest, parts, Rules(sizes, packing=packing))
             self._last = last if last[1].alone and len(last[1].view) <= ORDER_BYTES else None
         return cast(R, again(last[1].value)), last[1].reply
 

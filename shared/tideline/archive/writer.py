@@ -5,6 +5,7 @@ by the record's type, so it needs no tags but one:
 
     tensor in this file    null
     tensor as a part       ["part", digest, dtype, shape, bytes of the part's file]
+    packed tensor          [format, an object of tensors], where the run's wire asks for it (`tideline.archive.wire`)
     weights, dict, record  an object      tuple  an array      scalar  itself      optional  null or an array of the value
 """
 
@@ -26,8 +27,10 @@ from tideline.archive.checks import DTYPE_NAMES, RULES, Checks, Rules, expect, m
 from tideline.archive.digests import Buffer
 from tideline.archive.layout import LIMITS
 from tideline.archive.parts import Parts
+from tideline.archive.wire.formats import Packed
+from tideline.core.asked.forms import Form
 from tideline.core.handle import AnyHandle, Handle
-from tideline.core.record import Kind, Record, Spec, Value, Weights, is_record, specs
+from tideline.core.record import Kind, Record, Spec, Value, Weights, inner_specs, is_record
 from tideline.core.run import Digest
 from tideline.core.settings import Plain
 
@@ -106,19 +109,22 @@ class Writer:
         """One value's structure. JSON has no word for numbers that are not finite: they are written as texts."""
         match kind.what:
             case "tensor":
-                return self.tensor(self.checks.tensor(value, spec.dims, path, spec.low), path)
+                tensor = self.checks.tensor(value, spec.dims, path, spec.low)
+                return self.formed({path: tensor}, self.form(spec, kind), None, spec)[path]
             case "weights":
                 weights = cast(Weights, by_name(value, path))
-                self.checks.weights(weights, spec.dims, path)
-                self.ahead(list(weights.values()))
-                return {n: self.tensor(t, under(path, n)) for n, t in weights.items()}
+                like = self.checks.weights(weights, spec.dims, path)
+                places = {under(path, name): name for name in weights}
+                form, named = self.form(spec, kind), {place: weights[name] for place, name in places.items()}
+                nodes = self.formed(named, form, None if like is None else {p: like[name] for p, name in places.items()}, spec)
+                return {name: nodes[place] for place, name in places.items()}
             case "record":
                 if not is_record(kind.type) or type(value) is not kind.type:
                     raise mistyped(value, kind.type, path)
                 # The name of a field has no slash: it is checked with the path alone.
                 return {
                     s.name: self.value(getattr(value, s.name), s.kind, s, layout.check_name(f"{path}/{s.name}".lstrip("/")))
-                    for s in specs(kind.type)
+                    for s in inner_specs(kind.type, spec)
                 }
             case "handle":
                 return self.handle(expect(value, Handle, path), kind.type, path)
@@ -138,13 +144,35 @@ class Writer:
             what = f"{path} is a handle {'without a value' if maker else 'with its value'}"
             raise errors.WrongType(what, "A site gives values, by Handle.of; everybody else passes on handles as they came")
         if maker is not None and handle.value is not None:
-            rules = replace(self.checks.rules, sizes=self.checks.bound, maker=None)
+            packing = self.checks.rules.packing
+            rules = replace(self.checks.rules, sizes=self.checks.bound, maker=None, packing=packing and packing.within(path))
             handle = handle.named(*encode(handle.value, self.parts, rules, self.memo, kind, whole=True).files[0], maker)
         if (before := self.handles.get(handle)) is not None:  # named twice: it is for all readers of either
             to = None if handle.to is None or before.to is None else tuple(sorted({*handle.to, *before.to}))
             handle = replace(handle, to=to)
         self.handles[handle] = handle
         return layout.handle_node(handle)
+
+    def form(self, spec: Spec, kind: Kind) -> Form | None:
+        packing = self.checks.rules.packing
+        return None if packing is None else packing.form(spec, kind)
+
+    def formed(self, tensors: Weights, form: Form | None, like: Weights | None, spec: Spec) -> dict[str, Plain]:
+        """The structures of tensors by path, each as the form has it. What will be read is held to what was declared, too."""
+        packing, made = self.checks.rules.packing, dict[str, Packed]()
+        if packing is not None and form is not None:
+            for path, tensor in tensors.items():
+                if packed := packing.packed(tensor, form, None if like is None else like[path], path):
+                    made[path] = packed[0]
+                    self.checks.tensor(packed[1], "", path, spec.low)
+        self.ahead([each for path in tensors for each in (made[path].values() if path in made else (tensors[path],))])
+        return {
+            path: self.packed(made[path], form, path) if path in made else self.tensor(t, path) for path, t in tensors.items()
+        }
+
+    def packed(self, packed: Packed, form: Form | None, path: str) -> list[Plain]:
+        assert form is not None
+        return [form.format.value, {name: self.tensor(each, under(path, name)) for name, each in sorted(packed.items())}]
 
     def tensor(self, tensor: Tensor, path: str) -> list[Plain] | None:
         if self.whole or tensor.nbytes < PART_BYTES:

@@ -25,7 +25,7 @@ from tideline.experiments.files import ExperimentText
 from tideline.experiments.yaml_lines import write_yaml
 
 # What `base` may say of every cell's experiment; the rest of an experiment is the grid's own.
-BASE = ("config", "waiting", "sample", "reference", "checkpoint_every", "threads", "augment")
+BASE = ("config", "waiting", "sample", "reference", "checkpoint_every", "threads", "augment", "wire")
 OF_WORLD = ("normalise",)  # what a method may say of the world for itself
 GENERALISE, ADAPT = PROTOCOLS = ("generalise", "adapt")
 TARGET_SHARE = 0.2

@@ -168,6 +168,7 @@ class RunResult(TypedDict):
     prior: NotRequired[str]
     augment: NotRequired[dict[str, Plain] | None]
     computing: NotRequired[dict[str, Plain] | None]
+    wire: NotRequired[dict[str, Plain] | None]
     rounds: int | None
     notes: NotRequired[list[str]]
     status: str

@@ -13,7 +13,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from tideline.core.asked.forms import form_up
 from tideline.core.asked.scoring import NO_MORE, Scores, Scoring, Selection
+from tideline.core.asked.wire import NO_WIRE, Wire
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, NotFound
 from tideline.core.phase import Phase, Plan, Tells, Turn
@@ -240,19 +242,29 @@ def storing(algorithm: Algorithm[C, S, M]) -> Plan[C, S]:
     return (Phase(STORE_BEST, step, ask=ask, floor=0),)
 
 
-def contract(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE) -> Contract:
+def contract(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE, wire: Wire = NO_WIRE) -> Contract:
     """Every field and metric that any phase's replies hold, in the order of the plan, without repeats."""
-    return tuple(dict.fromkeys(itertools.chain.from_iterable(map(clauses, plan_of(algorithm, config, scoring)))))
+    found = (clauses(phase, wire) for phase in plan_of(algorithm, config, scoring))
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(found)))
 
 
-def clauses(phase: Phase[C, S]) -> Iterator[Clause]:
+def clauses(phase: Phase[C, S], wire: Wire) -> Iterator[Clause]:
     step = phase.step
     if step is None:
         return
     place = phase.name, step.name
     for leaf in leaves(step.gives):
         assert leaf.exposure is not None
-        yield Clause(*place, leaf.path, leaf.dims, exposure=leaf.exposure, audience=leaf.audience, doc=leaf.doc)
+        form = form_up(wire, leaf, leaf.kind)
+        yield Clause(
+            *place,
+            leaf.path,
+            leaf.dims,
+            exposure=leaf.exposure,
+            audience=leaf.audience,
+            doc=leaf.doc,
+            wire=form.words if form else "",
+        )
     for name in step.metrics:
         yield Clause(
             *place, f"metrics.{name}", dims="", exposure=Exposure.METRIC, audience=TO_COORDINATOR, doc="one number per reply"

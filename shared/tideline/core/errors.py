@@ -98,6 +98,10 @@ class NetworkDiffers(Malformed):
     """A site's network is not the one that the coordinator has under that name."""
 
 
+class WireUnknown(Malformed):
+    """A site's agent does not speak the format in which the run's weights travel."""
+
+
 class StepFailed(FederationError):
     """A client's step raised. The round may go on without it; the reason is recorded."""
 

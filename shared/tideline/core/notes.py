@@ -18,7 +18,8 @@ LARGEST = 1e15
 ERROR = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")  # the name of an error's class
 DEVICE = re.compile(r"[a-z]{1,16}(:[0-9]{1,3})?")
 WHY = {"error": ERROR}
-OTHERWISE = ("batch_halved", "not_compiled")  # what a step did otherwise than it was asked
+COARSE_SCALE = "coarse_scale"
+OTHERWISE = ("batch_halved", "not_compiled", COARSE_SCALE)  # what a step did otherwise than it was asked
 
 
 class Level(StrEnum):
@@ -68,6 +69,11 @@ KINDS: Mapping[str, Kind] = {
         Level.WARNING,
         "could not compile its network, and runs it as it is",
         when="`computing: {compile: true}`, and torch.compile failed",
+    ),
+    COARSE_SCALE: Kind(
+        Level.WARNING,
+        "sent a tensor in int8 of which one number is so large that next to nothing is left of the others",
+        when="`wire: int8`, and a number of a tensor, or of its row, is some hundred times as large as the others",
     ),
     "disk_low": Kind(
         Level.WARNING,

@@ -40,7 +40,10 @@ TO_BOTH = frozenset({Audience.COORDINATOR, Audience.PEERS})
 
 @dataclass(frozen=True)
 class Clause:
-    """One thing that leaves a site: which field of which reply, its size, its exposure and its audience."""
+    """One thing that leaves a site: which field of which reply, its size, its exposure and its audience.
+
+    wire: in which form its numbers travel, where that is not their own.
+    """
 
     phase: str
     step: str
@@ -49,13 +52,15 @@ class Clause:
     exposure: Exposure
     audience: frozenset[Audience]
     doc: str = ""
+    wire: str = ""
 
     def sentence(self) -> str:
         """The clause in words, for owners of data."""
         size = f" ({self.dims})" if self.dims else ""
         to = " and ".join(sorted(a.value for a in self.audience))
         note = f": {self.doc}" if self.doc else ""
-        return f"{self.phase}/{self.step} sends {self.field}{size} as {self.exposure.value.upper()} to {to}{note}"
+        form = f", in the form {self.wire}" if self.wire else ""
+        return f"{self.phase}/{self.step} sends {self.field}{size} as {self.exposure.value.upper()} to {to}{form}{note}"
 
 
 Contract = tuple[Clause, ...]
@@ -73,7 +78,8 @@ def refused(contract: Contract, policy: Policy) -> Contract:
 
 
 def to_json(contract: Contract) -> list[dict[str, Plain]]:
-    return list(map(plain, contract))
+    """As plain data. A clause without a wire has no such key: contracts of runs that have none stay as they were."""
+    return [{name: value for name, value in plain(each).items() if name != "wire" or value} for each in contract]
 
 
 def from_json(clauses: Iterable[Mapping[str, Any]]) -> Contract:
@@ -85,6 +91,7 @@ def from_json(clauses: Iterable[Mapping[str, Any]]) -> Contract:
                 exposure=Exposure(c["exposure"]),
                 audience=frozenset(Audience(a) for a in c["audience"]),
                 doc=c.get("doc", ""),
+                wire=c.get("wire", ""),
             )
             for c in clauses
         )

@@ -8,7 +8,7 @@ Field types: Tensor, Weights (name -> Tensor), int, float, str, bool, records, H
 T | None. A Handle's record travels sealed to other sites, so its fields declare the audience TO_PEERS, and no other fields do.
 Dims are names bound once per message, an order's for its reply too; a number pins a size, `...` stands for any further axes. On
 Weights, `like model` ties names, shapes and dtypes to the field `model` of the order. On numbers, alone or in a Tensor, `low` is
-the least that is taken.
+the least that is taken. A `difference` is one already, as an update less the model before: a run's wire takes none of it again.
 """
 
 from __future__ import annotations
@@ -62,10 +62,12 @@ def field(
     audience: frozenset[Audience] = TO_COORDINATOR,
     doc: str = "",
     low: float | None = None,
+    difference: bool = False,
     default: Any = dataclasses.MISSING,
 ) -> Any:
     """A record's field: its dims, what it exposes (required in replies), whom it may reach, and a sentence."""
-    meta = {"dims": " ".join(dims.split()), "exposure": exposure, "audience": audience, "doc": doc, "low": low}
+    meta: dict[str, Any] = {"dims": " ".join(dims.split()), "exposure": exposure, "audience": audience, "doc": doc, "low": low}
+    meta |= {"difference": difference} if difference else {}
     return dataclasses.field(default=default, metadata=meta)
 
 
@@ -108,6 +110,7 @@ class Spec:
     audience: frozenset[Audience] = TO_COORDINATOR
     doc: str = ""
     low: float | None = None
+    difference: bool = False
 
 
 def is_record(kind: object) -> TypeGuard[type[Any]]:
@@ -180,7 +183,9 @@ class Leaf:
     exposure: Exposure | None
     audience: frozenset[Audience]
     doc: str
+    kind: Kind
     sealed: bool = False
+    difference: bool = False
 
 
 def leaves(kind: type[Any], prefix: str = "") -> Iterator[Leaf]:
@@ -201,7 +206,21 @@ def leaf(spec: Spec, kind: Kind, path: str) -> Iterator[Leaf]:
     elif kind.what == "record" and spec.exposure is None:
         yield from leaves(kind.type, path + ".")
     else:
-        yield Leaf(path=path, dims=spec.dims, exposure=spec.exposure, audience=spec.audience, doc=spec.doc)
+        yield Leaf(
+            path=path,
+            dims=spec.dims,
+            exposure=spec.exposure,
+            audience=spec.audience,
+            doc=spec.doc,
+            kind=kind,
+            difference=spec.difference,
+        )
+
+
+def inner_specs(kind: type[Any], outer: Spec) -> tuple[Spec, ...]:
+    """The fields of a record within a field, whose exposure covers theirs if it is declared."""
+    known = specs(kind)
+    return known if outer.exposure is None else tuple(dataclasses.replace(each, exposure=None) for each in known)
 
 
 def unsealed(kind: type[Any], path: str) -> Iterator[Leaf]:

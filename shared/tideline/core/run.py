@@ -10,6 +10,7 @@ from typing import NewType
 from tideline.core.asked.computing import Computing
 from tideline.core.asked.sampling import Sampling
 from tideline.core.asked.scoring import NO_MORE, Scoring
+from tideline.core.asked.wire import NO_WIRE, Wire
 from tideline.core.asked.world import World
 from tideline.core.rows import NO_AUGMENT, Augment
 from tideline.core.settings import EMPTY, Plain, setting
@@ -97,11 +98,10 @@ class RunSpec:
     sampling       which part of the sites an exchange asks; None: all that the method names
     network        what the network is at the coordinator, which sites must have alike; None: it is built in
     scoring        what scorings tell, and whether one score finds the best round
-    children       of a rehearsal: the runs that it waits for, and compares
-    rehearses      of such a run: the labelled site that plays the target; none where no site plays
+    children, rehearses  of a rehearsal: the runs that it waits for, and compares; of one of these: the site that plays the target
     by, experiment     who asked for it, and the digest of what was asked for
     shares         how much one site may count in a fold
-    augment        how images are changed at random where sites train on them
+    augment, wire  how images are changed at random where sites train on them; in which numbers weights travel
     computing      how its steps compute; None: as they always did, and sites tell nothing of it
     """
 
@@ -130,3 +130,4 @@ class RunSpec:
     shares: Shares = field(default_factory=Shares)
     augment: Augment = NO_AUGMENT
     computing: Computing | None = None
+    wire: Wire = NO_WIRE

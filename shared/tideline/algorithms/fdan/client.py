@@ -79,7 +79,7 @@ class Lesson(Waves):
 class Change:
     """Up: what local training changed."""
 
-    delta: Weights = field("like model", Exposure.WEIGHTS, doc="w_i - w, of what is trained")
+    delta: Weights = field("like model", Exposure.WEIGHTS, difference=True, doc="w_i - w, of what is trained")
 
 
 @record

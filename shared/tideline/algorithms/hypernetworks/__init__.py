@@ -143,7 +143,9 @@ def learners(c: Hyper, roster: Roster) -> tuple[str, ...]:
 class Update:
     """Up: what local training added to it, Delta_i."""
 
-    delta: Weights = field("like model", Exposure.WEIGHTS, doc="the model after local training less the one before")
+    delta: Weights = field(
+        "like model", Exposure.WEIGHTS, difference=True, doc="the model after local training less the one before"
+    )
 
 
 @record

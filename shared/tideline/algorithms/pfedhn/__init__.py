@@ -59,6 +59,7 @@ class Shared:
         "like model",
         Exposure.WEIGHTS,
         audience=TO_BOTH,
+        difference=True,
         doc="the model after local training less the one before; a share of what is not generated reaches the next site",
     )
 

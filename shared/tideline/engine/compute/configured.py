@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
+from tideline.archive.wire.packing import Packing
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, plan_of, resolve, rounds_of
 from tideline.core.asked.computing import Computing, Precision
 from tideline.core.asked.normalise import Normalise
 from tideline.core.asked.scoring import NO_MORE, Scoring, Selection
+from tideline.core.asked.wire import NO_WIRE, Format, Wire
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import AnyPhase, AnyPlan
-from tideline.core.privacy import Contract
+from tideline.core.privacy import Contract, Exposure
 from tideline.core.recent import Recent
 from tideline.core.rows import Takes, described
 from tideline.core.run import Roster
 from tideline.core.settings import Plain, Settings
 from tideline.core.step import View
+from tideline.engine.model.orders import Purpose, seed_for
 from tideline.learning.in_world import in_world
 
 Fits = Callable[[Settings, World, Roster], None]
@@ -35,6 +38,7 @@ class Configured:
     algorithm: AnyAlgorithm
     config: Settings
     scoring: Scoring = NO_MORE
+    wire: Wire = NO_WIRE
 
     @cached_property
     def plan(self) -> AnyPlan:
@@ -58,7 +62,25 @@ class Configured:
 
     @cached_property
     def contract(self) -> Contract:
-        return contract(self.algorithm, self.config, self.scoring)
+        return contract(self.algorithm, self.config, self.scoring, self.wire)
+
+    @cached_property
+    def packing(self) -> Packing | None:
+        """How orders travel, and what follows for their replies; None where all is as it is."""
+        return Packing(self.wire, up=False) if self.wire.on else None
+
+    def packing_at(self, seed: int, cursor: int) -> Packing | None:
+        """How the coordinator writes the orders of a place in the plan. seed: of the run."""
+        return self.packing and replace(self.packing, seed=seed_for(seed, Purpose.WIRE, cursor))
+
+    @cached_property
+    def wire_notes(self) -> tuple[str, ...]:
+        """What the run's wire does not do that one could expect of it."""
+        if self.wire.format is Format.FLOAT32 or any(clause.wire for clause in self.contract):
+            return ()
+        if any(clause.exposure is Exposure.WEIGHTS for clause in self.contract):
+            return ("wire.format is topk, and no reply has a difference that it could be of: all weights travel as float32",)
+        return (f"wire.format is {self.wire.format}, and no reply of {self.algorithm.name} has any weights",)
 
 
 LATELY: Recent[Configured] = Recent(16)
@@ -71,17 +93,23 @@ def scores(phase: AnyPhase) -> bool:
 
 
 def configured(
-    methods: Methods, method: str, config: Mapping[str, Plain], scoring: Scoring = NO_MORE, world: World = UNSAID
+    methods: Methods,
+    method: str,
+    config: Mapping[str, Plain],
+    scoring: Scoring = NO_MORE,
+    world: World = UNSAID,
+    wire: Wire = NO_WIRE,
 ) -> Configured:
     """A method with the settings of a run, made once for equal ones. Raises NotFound, ConfigRefused."""
-    more = methods, method, scoring, world.scaling, world.fills
+    more = methods, method, (scoring, wire), world.scaling, world.fills
     return LATELY.of(config, lambda: known(json.dumps(config, default=dict), *more), *more)
 
 
 @lru_cache(32)
-def known(config: str, methods: Methods, method: str, scoring: Scoring, scaling: Normalise, fills: bool) -> Configured:
+def known(config: str, methods: Methods, method: str, asked: tuple[Scoring, Wire], scaling: Normalise, fills: bool) -> Configured:
+    scoring, wire = asked
     algorithm = in_world(resolve(methods, method), scaling, scoring.prior, fills)
-    return Configured(algorithm, algorithm.configure(json.loads(config)), scoring)
+    return Configured(algorithm, algorithm.configure(json.loads(config)), scoring, wire)
 
 
 def check_computing(computing: Computing | None, algorithm: AnyAlgorithm) -> None:

@@ -90,7 +90,7 @@ class Drafts:
         notes = (*algorithm.notes(settings, world), *start.notes)
         if start.begins and algorithm.initial_weights:
             notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
-        check_selection(method := Configured(algorithm, settings, asked.scoring))
+        check_selection(method := Configured(algorithm, settings, asked.scoring, asked.wire))
         if asked.sampling:
             check_sampling(asked.sampling, method, roster, self.sampled_methods)
             notes = (*notes, *notes_of(asked.sampling, method.plan))
@@ -102,7 +102,7 @@ class Drafts:
             contract=clauses,
             digest=contract_digest(clauses),
             keeps=algorithm.memory is not Nothing,
-            notes=notes,
+            notes=(*notes, *method.wire_notes),
             kept=tuple(f.name for f in dataclasses.fields(algorithm.config) if f.metadata.get("kept")),
             admins=algorithm.admins,
             initial_weights=Digest(asked.initial_weights) if asked.initial_weights else None,

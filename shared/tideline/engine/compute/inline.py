@@ -91,7 +91,7 @@ class InlineCompute:
     def game(self, spec: RunSpec, roster: Roster) -> Game:
         """Raises Unreachable where the method or network of a run that has begun is not known here."""
         self.known_here(spec)
-        method = configured(self._methods, spec.method, spec.config, spec.scoring, spec.world)
+        method = configured(self._methods, spec.method, spec.config, spec.scoring, spec.world, spec.wire)
         return Game(
             method=method,
             world=seen(self.parts, spec.world, spec.initial_weights or ""),
@@ -156,7 +156,7 @@ class InlineCompute:
         # is remembered is taken and put as a whole.
         known, key = self._asked, (game.method, game.world, cursor, asked)
         if known is None or known[0] != key:
-            ours = Rules(game.sizes, finite=False)  # checked when it was written
+            ours = Rules(game.sizes, finite=False, packing=game.method.packing)  # checked when it was written
             known = self._asked = key, decode_order(step.takes, asked, self.parts, ours)[1]
         return step.gives, known[1]
 
@@ -185,7 +185,7 @@ class InlineCompute:
 
     def messages(self, game: Game, turned: Turned, memo: Memo) -> dict[ClientId, Message]:
         """What is asked, encoded: one object that goes to many is encoded once. Those that are made one by one are let go."""
-        made, rules = {}, Rules(game.sizes)
+        made, rules = {}, Rules(game.sizes, packing=game.method.packing_at(game.seed, turned.cursor))
         if isinstance(turned.orders, Each):
             return {client: encode(order, self.parts, rules, memo) for client, order in turned.orders.items()}
         once: dict[int, Message] = {}

@@ -25,6 +25,7 @@ from tideline.core.asked.scoring import Prior, Selection
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, ContractRefused, DataRefused, FederationError, Malformed, MemoryLost, StepFailed
 from tideline.core.handle import Handle, Maker
+from tideline.core.notes import COARSE_SCALE
 from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
 from tideline.core.record import Nothing, Record, Weights, holds_rows
@@ -40,6 +41,7 @@ from tideline.engine.compute.kept_data import KeptData, bytes_of
 from tideline.engine.compute.limits import check_base, check_rows, clipped, tells
 from tideline.engine.compute.opened import Opened, augmented_site, encoded_site, filled_site, normalised_site, uncached_in
 from tideline.engine.compute.turns.reproducible import reproducible
+from tideline.engine.compute.wire.sending import sending, unsent_after
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN
@@ -114,19 +116,20 @@ class StepRunner:
         with watching(), reading_ahead(self._workers), computing_at(job.brief.computing, self.device) as now:
             done = self.ran(job, tick)
         computed = now.computed if job.brief.computing and job.cursor == JOIN else None
-        return replace(done, computed=computed, events=tuple(now.events)) if computed or now.events else done
+        return replace(done, computed=computed, events=(*done.events, *now.events)) if computed or now.events else done
 
     def ran(self, job: Job, tick: Callable[[float], None]) -> Done:
         """The step."""
         with owners_code():
-            method = configured(self.methods, job.brief.method, job.brief.config, job.brief.scoring, job.brief.world)
+            brief = job.brief
+            method = configured(self.methods, brief.method, brief.config, brief.scoring, brief.world, brief.wire)
         algorithm, config = method.algorithm, method.config
         agree_on_contract(method, job.brief)
         agree_on_memory(algorithm, job.brief)
         world, role, base = self.seen_world(job.brief.world, base_of(job)), job.brief.role, base_of(job)
         phase = None if job.cursor == JOIN else placed(method, job)
         step = phase.step if phase else None
-        asked = None if step is None else self.asked(algorithm, config, world, step, job)
+        asked = None if step is None else self.asked(method, world, step, job)
         # Measured before any encoder, or as they were read.
         raw = step is not None and step.name == NORMALISE and job.brief.world.scaling.at is Place.INPUTS
         by, medians = (None, None) if asked is None else (statistics_in(asked[0]), medians_in(asked[0]))
@@ -142,7 +145,7 @@ class StepRunner:
                 check_rows(job.limits, config, self.rows(opened.site_data, View.TRAIN, role).count)
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
             data, validation = self.seen(opened.site_data, step.view if step else View.TRAIN, job.brief, config)
-            fetch = self.fetching(algorithm, config, world, job)
+            fetch = self.fetching(method, world, job)
             site = Site(
                 config=config,
                 world=world,
@@ -167,7 +170,7 @@ class StepRunner:
                 joined = self.join(algorithm, job, site, method.contract)
                 return replace(joined, uncached=uncached_in(opened.site_data))
             memory = self.memory(algorithm, job, site, opened.site_data)
-            done = self.step(algorithm, step, job, site, asked, memory, Maker(job.client, phase.name, job.round))
+            done = self.step(method, step, job, site, asked, memory, Maker(job.client, phase.name, job.round))
         ends = job.cursor == len(method.plan) - 1
         return replace(self.forget_rows(algorithm, job, done) if ends and holds_rows(algorithm.memory) else done, ends=ends)
 
@@ -178,15 +181,15 @@ class StepRunner:
         kept = encode(memory, self.parts_of(job.run), LAX).files
         return Done((), kept, labelled=site.data.labelled, contract=clauses, network=network)
 
-    def asked(self, algorithm: AnyAlgorithm, config: Settings, world: World, step: AnyStep, job: Job) -> Asked:
+    def asked(self, method: Configured, world: World, step: AnyStep, job: Job) -> Asked:
         """The order's message, and what the reply to it is held to."""
         assert job.message is not None
-        sizes = guarded("sizes", algorithm.dims, config, world)
-        return ORDERS.read(step.takes, job.message, self.parts_of(job.run), sizes)
+        sizes = guarded("sizes", method.algorithm.dims, method.config, world)
+        return ORDERS.read(step.takes, job.message, self.parts_of(job.run), sizes, method.packing)
 
     def step(
         self,
-        algorithm: AnyAlgorithm,
+        method: Configured,
         step: AnyStep,
         job: Job,
         site: Site[Settings],
@@ -195,18 +198,24 @@ class StepRunner:
         maker: Maker,
     ) -> Done:
         (order, rules), parts = asked, self.parts_of(job.run)
+        clips = bool(job.limits.clip and job.brief.intent.weights is not None)
         outcome: Outcome[Record, Record] = guarded(step.name, step.run, order, memory, site)
-        metrics = guarded(step.name, declared, step, outcome, algorithm.memory)
-        if job.limits.clip and job.brief.intent.weights is not None:
+        metrics = guarded(step.name, declared, step, outcome, method.algorithm.memory)
+        if clips:
             outcome = replace(outcome, message=clipped(outcome.message, order, job.limits.clip))
-        message = guarded(step.name, encode, outcome.message, parts, replace(rules, maker=maker))
+        if method.wire.delta:  # the step may have written to its order: differences are to what was sent
+            rules = self.asked(method, site.world, step, job)[1]
+        # What is added of an earlier message would make an update longer than its owner allows.
+        packing = sending(rules.packing, job, step.name, parts, feedback=not clips)
+        message = guarded(step.name, encode, outcome.message, parts, replace(rules, maker=maker, packing=packing))
         if outcome.memory is memory and job.memory is not None:
             kept = self.kept_files(job.memory, parts)
         else:
             kept = guarded(step.name, encode, outcome.memory, parts, LAX).files
         outputs = () if outcome.outputs is None else guarded(step.name, encode, outcome.outputs, parts, LAX).files
         handles = tuple(replace(each.bare(), to=each.to) for each in message.handles)
-        return Done(message.files, kept, metrics, handles=handles, outputs=outputs)
+        unsent, events = unsent_after(packing, parts), (COARSE_SCALE,) if packing and packing.coarse else ()
+        return Done(message.files, kept, metrics, handles=handles, outputs=outputs, unsent=unsent, events=events)
 
     def forget_rows(self, algorithm: AnyAlgorithm, job: Job, done: Done) -> Done:
         """The last step, whose memory, and that of the best scoring, are rid of the site's rows: nothing reads them any more."""
@@ -221,13 +230,14 @@ class StepRunner:
 
         return replace(done, memory=rid(done.memory[0][0]), rowless=True, best=rid(job.best) if job.best else ())
 
-    def fetching(self, algorithm: AnyAlgorithm, config: Settings, world: World, job: Job) -> Fetch:
+    def fetching(self, method: Configured, world: World, job: Job) -> Fetch:
         """What opens the order's handles for a step. The values' files lie here: they were fetched before the step began."""
 
         def fetch(handle: Handle[T], like: Record | None = None) -> T:
             if handle.kind is None:
                 raise StepFailed("The step fetches a handle that is none of its order's", "Fetch what the order names")
-            rules = Rules(algorithm.dims(config, world), () if like is None else (like,), most=MOST)
+            sizes, packing = method.algorithm.dims(method.config, world), method.packing and method.packing.reply
+            rules = Rules(sizes, () if like is None else (like,), most=MOST, packing=packing)
             try:
                 value: T = decode(handle.kind, Digest(handle.digest), self.parts_of(job.run), rules)
             except Malformed as error:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from tideline.core.algorithm import REHEARSAL, candidates_of
 from tideline.core.asked.normalise import NO_SCALING
 from tideline.core.asked.scoring import Prior, Scoring, Selection
+from tideline.core.asked.wire import NO_WIRE, wire_of
 from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import ConfigRefused, Refused, RosterRefused, StepFailed
 from tideline.core.phase import EXPECTED_COLUMNS, MOST_VALUES
@@ -226,6 +227,7 @@ def request_of(experiment: Experiment, roster: Roles, scoring: Scoring | None = 
         scoring=scoring or experiment.scoring,
         augment=experiment.augment,
         computing=experiment.computing,
+        wire=wire_of(experiment.wire),
     )
 
 
@@ -274,6 +276,7 @@ def comparing(experiment: Experiment, of: Rehearsal) -> Experiment:
         config=config,
         world=replace(experiment.world, normalise=NO_SCALING),  # rows are compared as they are
         augment=NO_AUGMENT,  # and it trains on none
+        wire=NO_WIRE,  # nor sends any weights
         waiting=patient,
         selection=Selection.NONE,  # it compares all rows, and has no best round
         prior=Prior.SOURCE,  # what is compared is corrected already

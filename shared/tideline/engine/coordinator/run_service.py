@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tideline.core.asked.scoring import Prior
+from tideline.core.asked.wire import wire_of
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, NotFound, Refused, RosterRefused
 from tideline.core.privacy import Contract
@@ -301,6 +302,7 @@ def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
         shares=experiment.shares,
         augment=experiment.augment,
         computing=experiment.computing,
+        wire=wire_of(experiment.wire),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypedDict, cast
 
 from tideline.core.asked.computing import Computing
 from tideline.core.asked.scoring import NO_MORE, Scoring
+from tideline.core.asked.wire import NO_WIRE, Wire, wire_of
 from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import Malformed, RosterRefused
 from tideline.core.privacy import Contract, from_json, to_json
@@ -48,6 +49,7 @@ class Brief:
     base      the file with the frozen part of the network, which every order brings; None: all of it trains
     intent    who asks for what in the run
     computing how steps compute, if the run says so: then the site tells how it does
+    wire      in which numbers weights travel; where not all are float32 the site tells which formats it speaks
     """
 
     method: str
@@ -67,6 +69,7 @@ class Brief:
     rehearses: ClientId | None = None
     intent: Intent = NO_INTENT
     computing: Computing | None = None
+    wire: Wire = NO_WIRE
 
 
 DISTRUST = "The coordinator is of another version, or is not to be trusted"
@@ -143,6 +146,7 @@ def plain_brief(run: RunRow, role: Role, version: str) -> Mapping[str, Plain]:
         **({"augment": plain(run.spec.augment)} if run.spec.augment.on else {}),
         **({} if run.best is None else {"best": run.best}),
         **({} if run.spec.computing is None else {"computing": plain(run.spec.computing)}),
+        **({"wire": plain(run.spec.wire)} if run.spec.wire.on else {}),
         **({"base": digest} if (digest := base_digest(run.spec)) else {}),
         **({"children": list(run.spec.children)} if run.spec.children else {}),
         **({"rehearses": run.spec.rehearses} if run.spec.rehearses else {}),
@@ -177,6 +181,9 @@ def read_brief(order: Order) -> Brief:
     computing = order.brief.get("computing")
     if computing is not None and not isinstance(computing, dict):
         odd.append("computing")
+    wire = order.brief.get("wire", {})
+    if not isinstance(wire, dict):
+        odd.append("wire")
     if order.cursor < JOIN:
         odd.append("place")
     base = order.brief.get("base")
@@ -214,6 +221,7 @@ def read_brief(order: Order) -> Brief:
         augment=parse(Augment, cast(Mapping[str, Plain], augment), "augment"),
         best=cast("int | None", best),
         computing=None if computing is None else parse(Computing, cast(Mapping[str, Plain], computing), "computing"),
+        wire=wire_of(parse(Wire, cast(Mapping[str, Plain], wire), "wire")),
         base=None if base is None else Digest(str(base)),
         children=tuple(map(RunId, cast("list[str]", children))),
         rehearses=None if rehearses is None else ClientId(str(rehearses)),

@@ -14,6 +14,7 @@ from tideline.archive.digests import PATTERN
 from tideline.core.asked.computing import Computing
 from tideline.core.asked.sampling import Sampling
 from tideline.core.asked.scoring import Prior, Scores, Scoring, Selection
+from tideline.core.asked.wire import Format, Wire, wire_of
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.rows import NO_AUGMENT, Augment
@@ -172,6 +173,7 @@ class Experiment:
     checkpoint_every: int = setting(1, low=1, doc="closed rounds between kept states")
     threads: int = setting(1, low=1, high=MOST_THREADS, doc="torch threads of a step; changes last digits")
     computing: Computing | None = setting(None, doc="how steps compute: precision, compile, accumulate, deterministic")
+    wire: Format | Wire = setting(Format.FLOAT32, doc="in which numbers weights travel: float32, bfloat16, int8, or a mapping")
     weights: str = setting("", doc="begin from these weights: the digest (BLAKE3) of a file that was uploaded")
 
     @property
@@ -207,6 +209,7 @@ def read_experiment(given: Mapping[str, Plain]) -> Experiment:
     if experiment.rehearse is not None and experiment.reference is not None:
         what = "reference stands beside rehearse, whose candidates are compared with no adaptation: method at the top"
         raise ConfigRefused(what, "Leave reference out, or name its method at the top", path="reference")
+    wire_of(experiment.wire)
     if experiment.sampling is not None:
         check_size(experiment.sampling.sites, "sample.sites" if isinstance(experiment.sample, Sampling) else "sample")
     return experiment

@@ -153,6 +153,7 @@ class Purpose(StrEnum):
     STEP = "step"
     FOLD = "tell"
     SAMPLE = "sample"
+    WIRE = "wire"
 
 
 def seed_for(run_seed: int, purpose: Purpose, cursor: int, client: str = "") -> int:

@@ -10,6 +10,7 @@ from tideline.core.algorithm import Unlike
 from tideline.core.asked.computing import Computing
 from tideline.core.asked.sampling import Sampling
 from tideline.core.asked.scoring import NO_MORE, Scoring
+from tideline.core.asked.wire import NO_WIRE, Wire
 from tideline.core.asked.world import World
 from tideline.core.handle import AnyHandle
 from tideline.core.phase import Table
@@ -83,6 +84,7 @@ class DraftRequest:
     scoring: Scoring = NO_MORE
     augment: Augment = NO_AUGMENT
     computing: Computing | None = None
+    wire: Wire = NO_WIRE
 
 
 @dataclass(frozen=True)

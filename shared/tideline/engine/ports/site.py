@@ -42,7 +42,7 @@ NO_LIMITS = Limits()
 @dataclass(frozen=True)
 class Job:
     """One step to run at a site. Files lie in the site's parts. outputs: what other runs keep of their predictions here. best:
-    the memory at the run's best scoring, where there is one.
+    the memory at the run's best scoring, where there is one. unsent: what rounding left out of its last message with weights.
     """
 
     run: RunId
@@ -57,6 +57,7 @@ class Job:
     outputs: Mapping[RunId, Digest] = field(default_factory=lambda: EMPTY)
     best: Digest | None = None
     limits: Limits = NO_LIMITS
+    unsent: Digest | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Done:
     memory was rid of the site's rows, as no exchange comes after this one. best: then the job's best memory, rid of them, too.
     ends: whether no exchange comes after this one. uncached: of the join, rows that there was no room to write down decoded.
     computed: of the join, how this place computes, if the run says how to. events: what the step did otherwise than it was
-    asked, as kinds of notes (core.notes).
+    asked, as kinds of notes (core.notes). unsent: the file of what rounding left out of this message and those before, where one
+    was rounded.
     """
 
     message: Files
@@ -86,6 +88,7 @@ class Done:
     uncached: int = 0
     computed: Computed | None = None
     events: tuple[str, ...] = ()
+    unsent: Files = ()
 
 
 class Pool(Protocol):
@@ -126,7 +129,8 @@ class Head:
     sites that the run showed this one in its first order after the join, where sites of it seal for each other. own: the files of
     the values that it sealed last, which later orders may hand back to it. best: its memory at the run's
     best scoring, if the run selects. outputs: the file of what the run's last scoring predicted here, if that is kept. rowless:
-    whether the memories were rid of the site's rows; files that an earlier memory had are to go.
+    whether the memories were rid of the site's rows; files that an earlier memory had are to go. unsent: the file of what
+    rounding left out of its messages so far.
     """
 
     order: OrderId
@@ -142,11 +146,12 @@ class Head:
     best: Best | None = None
     outputs: Files = ()
     rowless: bool = False
+    unsent: Files = ()
 
     @property
     def stays(self) -> Files:
-        """The files of what no order brings again: memories, and what was predicted."""
-        return (*self.memory, *(self.best.memory if self.best else ()), *self.outputs)
+        """The files of what no order brings again: memories, what was predicted, and what was not sent yet."""
+        return (*self.memory, *(self.best.memory if self.best else ()), *self.outputs, *self.unsent)
 
 
 class Vault(Protocol):

@@ -324,12 +324,12 @@ def cores() -> int:
 
 
 def needed(job: Job, parts: Parts) -> Iterator[Digest]:
-    """The files that a step reads: its message and its memory, the values that the message names, the run's base, and what its
-    children predicted.
+    """The files that a step reads: its message and its memory, the values that the message names, the run's base, what its
+    children predicted, and what its last message left out.
     """
     if job.brief.base is not None:
         yield job.brief.base
-    for root in filter(None, (job.message, job.memory, job.best, *job.outputs.values())):
+    for root in filter(None, (job.message, job.memory, job.best, job.unsent, *job.outputs.values())):
         header = parse(parts.view(root))
         yield root
         yield from (Digest(digest) for digest, _ in header.parts)
@@ -338,7 +338,7 @@ def needed(job: Job, parts: Parts) -> Iterator[Digest]:
 
 def made(done: Done) -> Iterator[tuple[Digest, int]]:
     """The files that a step made, the values for peers among them."""
-    yield from (*done.message, *done.memory, *done.best, *done.outputs)
+    yield from (*done.message, *done.memory, *done.best, *done.outputs, *done.unsent)
     yield from ((Digest(each.digest), each.size) for each in done.handles)
 
 

@@ -91,6 +91,7 @@ def intent_digest(brief: Brief) -> Digest:
             brief.base,
             *([plain(brief.augment)] if brief.augment.on else []),
             *(() if brief.computing is None else (plain(brief.computing),)),
+            *([{"wire": plain(brief.wire)}] if brief.wire.on else []),
         )
     )
 
@@ -100,6 +101,7 @@ def facts_of(brief: Brief) -> dict[str, Plain]:
     rehearses = {"rehearses": brief.rehearses} if brief.rehearses else {}
     augment = {"augment": plain(brief.augment)} if brief.augment.on else {}
     computing = {} if brief.computing is None else {"computing": plain(brief.computing)}
+    wire = {"wire": plain(brief.wire)} if brief.wire.on else {}
     return {
         **brief.intent.plain(),
         "intent": intent_digest(brief),
@@ -110,6 +112,7 @@ def facts_of(brief: Brief) -> dict[str, Plain]:
         **rehearses,
         **augment,
         **computing,
+        **wire,
     }
 
 
@@ -131,11 +134,13 @@ def brief_in_words(brief: Brief) -> Sequence[str]:
     weights = [f"begins from weights that the user brings: {brief.intent.weights}"] if brief.intent.weights else []
     settings = ", ".join(f"{name}: {shown(value)}" for name, value in brief.config.items())
     computing = ", ".join(f"{name}: {value}" for name, value in plain(brief.computing).items()) if brief.computing else ""
+    wire = ", ".join(f"{name}: {value}" for name, value in plain(brief.wire).items()) if brief.wire.on else ""
     return (
         f"asked for by {who}; method {brief.method}; this site is a {brief.role.value}, one of {sites} sites",
         *weights,
         *([f"settings: {settings}"] if settings else []),
         *([f"images are changed at random to train on: {in_words(brief.augment)}"] if brief.augment.on else []),
         *([f"computing: {computing}"] if computing else []),
+        *([f"weights travel: {wire}"] if wire else []),
         *(clause.sentence() for clause in brief.contract),
     )

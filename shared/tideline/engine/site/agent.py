@@ -17,7 +17,7 @@ from tideline.core.run import ClientId, Digest, RunId
 from tideline.core.settings import EMPTY, Plain, plain
 from tideline.core.step import Moved, Transfers, no_tick
 from tideline.engine.model.brief import DISTRUST, Brief, brief_in
-from tideline.engine.model.joins import COMPUTED, LABELLED, NETWORK
+from tideline.engine.model.joins import COMPUTED, LABELLED, NETWORK, spoken
 from tideline.engine.model.orders import Failure, Files, Hold, Order, Receipt, Reply
 from tideline.engine.model.runs import JOIN
 from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, fresh
@@ -125,7 +125,7 @@ class Agent:
         self.log("worked", order, None)
         for event in done.events:
             self.log(event, order, None)
-        facts = self.guard(order, done)
+        facts = self.guard(order, done, brief)
         sealed = seal(order.run, brief.peers, done.handles, self.vault.parts(order.run), self.peer_keys)
         made = Head(
             order=order.id,
@@ -141,6 +141,7 @@ class Agent:
             best=replace(best, memory=done.best) if best and done.best else best,
             outputs=done.outputs or (head.outputs if head else ()),
             rowless=done.rowless,
+            unsent=() if done.ends else done.unsent or (head.unsent if head else ()),
         )
         self.vault.commit(order.run, made)
         return made
@@ -248,16 +249,19 @@ class Agent:
             transfers=transfers,
             outputs={run: files[0][0] for run, files in outputs.items()},
             limits=self.owner.limits(brief),
+            # A reply that is worked out again is made of what it was made of before.
+            unsent=head.unsent[0][0] if head and head.unsent and order.after <= head.cursor < order.cursor else None,
         )
 
-    def guard(self, order: Order, done: Done) -> Mapping[str, Plain]:
+    def guard(self, order: Order, done: Done, brief: Brief) -> Mapping[str, Plain]:
         """At the join: the contract, as this site derives it, against the owner's policy. Gives the facts that may be told."""
         if order.cursor != JOIN:
             return EMPTY
         assert done.contract is not None, "a join gives the contract"
         self.owner.permit(done.contract)
         network = {} if done.network is None else {NETWORK: plain(done.network)}
-        return {LABELLED: bool(done.labelled), **network, **({} if done.computed is None else {COMPUTED: plain(done.computed)})}
+        computed = {} if done.computed is None else {COMPUTED: plain(done.computed)}
+        return {LABELLED: bool(done.labelled), **network, **computed, **spoken(brief.wire)}
 
     def deliver(self, order: Order, reply: Reply) -> Receipt:
         """Report until the agent service lacks nothing; push what it lacks."""

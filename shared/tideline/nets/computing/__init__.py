@@ -19,7 +19,7 @@ from tideline.core.asked.computing import Computed, Computing, Deterministic, Pr
 from tideline.core.notes import OTHERWISE
 
 DTYPES = {Precision.BFLOAT16: torch.bfloat16, Precision.FLOAT16: torch.float16}
-HALVED, NOT_COMPILED = OTHERWISE
+HALVED, NOT_COMPILED = OTHERWISE[:2]
 CPU, CUDA = "cpu", "cuda"
 CUBLAS, WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"  # without it matrices are multiplied in any order
 
