@@ -145,7 +145,7 @@ def test_a_site_that_speaks_no_such_format_is_refused_at_its_join() -> None:
     check_join(spec(NO_WIRE), answer())
     with pytest.raises(WireUnknown, match=r"does not speak int8, which .*; it speaks float32\. Upgrade its agent"):
         check_join(spec(INT8), answer())
-    with pytest.raises(WireUnknown, match="does not speak bfloat16 and int8, .* it speaks float32, topk"):
+    with pytest.raises(WireUnknown, match=r"does not speak bfloat16 and int8, .* it speaks float32, topk"):
         check_join(spec(replace(INT8, down=Format.BFLOAT16)), answer(speaks=["float32", "topk"]))
     with pytest.raises(Undeclared, match="holds more"):
         check_join(spec(NO_WIRE), answer(speaks=["float32"]))
