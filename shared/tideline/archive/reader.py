@@ -119,7 +119,7 @@ class Reader:
         node = layout.packed_node(tree) if form else None
         if form is None or node is None:
             tensor = self.tensor(tree, path)
-            if form is not None and packs(tensor.dtype, tensor.numel()):
+            if form is not None and packs(tensor.dtype, tensor.shape, form):
                 raise errors.BadPacking(f"{path} came as float32; the run's wire is {form.format}")
             return tensor
         name, nodes = node
