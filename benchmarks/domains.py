@@ -15,7 +15,7 @@ from torch import Tensor
 from tideline.algorithms import METHODS
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.rows import MemoryRows
-from tideline.core.run import World
+from tideline.core.run import EMPTY, World
 from tideline.core.step import Data
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.formats.holdings import Holdings
@@ -116,11 +116,12 @@ def played_with(
     weights: bytes = b"",
     policy: Policy = DEFAULT_POLICY,
     device: str = "cpu",
+    more: Mapping[str, Any] = EMPTY,
 ) -> tuple[Federation, str, dict[str, Any]]:
-    """One run through the whole stack with these roles, and with weights if a safetensors file is given."""
+    """One run through the whole stack with these roles, and with weights if a safetensors file is given. more: sections of it."""
     opened = {name: SimSite(lambda w, r, own=sites[name]: own, policy) for name in roster}
     federation = Federation(METHODS, opened, device=device)
-    given = {"method": method, "config": dict(config), "roster": dict(roster), "seed": seed, "world": dict(world)}
+    given = {"method": method, "config": dict(config), "roster": dict(roster), "seed": seed, "world": dict(world), **more}
     run = federation.start(given | ({"weights": federation.bring([weights])} if weights else {}))
     result = federation.run(run)
     if result["status"] != "completed":

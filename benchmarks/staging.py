@@ -98,15 +98,15 @@ class Stage:
 
 
 @contextmanager
-def staged(database: str | None = None, redis: str | None = None) -> Iterator[Stage]:
-    """A coordinator that knows the noise; it and its traces are gone afterwards."""
+def staged(database: str | None = None, redis: str | None = None, methods: str = METHODS) -> Iterator[Stage]:
+    """A coordinator that knows these methods, the noise by default; it and its traces are gone afterwards."""
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     more = () if redis is None else ("--redis", redis)
     with terminable(), tempfile.TemporaryDirectory(prefix="tideline-bench-") as folder, own_schema(database) as url:
         children = Children(Path(folder))
         more = more if url is None else (*more, "--database", url)
         try:
-            stage = opened(children, *more, "--methods", METHODS)
+            stage = opened(children, *more, "--methods", methods)
             with stage.client:
                 yield stage
         finally:

@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.limits import check_keys, emit, limit, table
 from benchmarks.measure import PeakMemory, spread
-from benchmarks.narrow import Line, line_to
+from benchmarks.slow_line import Line, line_to
 from benchmarks.staging import METHODS, Repeated, Stage, staged
 
 SLOW, OTHERS = "slow", ["other-0", "other-1"]
