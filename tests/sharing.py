@@ -17,6 +17,7 @@ SHARED = {
         "test_notes",
         "test_peers",
         "test_refusals",
+        "test_packed_survival",
         "test_rehearsal",
         "test_same_bytes",
         "test_site_commands",

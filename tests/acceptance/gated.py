@@ -18,8 +18,9 @@ from tideline.core.algorithm import Algorithm
 from tideline.core.asked.world import World
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.privacy import Exposure
-from tideline.core.record import field, record
+from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Roster
+from tideline.core.world import World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 
@@ -120,4 +121,45 @@ gated = Algorithm(
     prepare=prepare,
     presets={"tiny": {"rounds": 3}},
 )
-METHODS = (("gated", "tests.acceptance.gated:gated"),)
+
+
+@record
+class Matrix:
+    """What is sent and kept: w (24, 24)."""
+
+    model: Weights = field(doc="a matrix")
+
+
+@record
+class Moved:
+    """What is answered."""
+
+    model: Weights = field("like model", Exposure.WEIGHTS, doc="the matrix, moved")
+
+
+def begin_weights(config: Config, world: World, roster: Roster, rng: Generator) -> Matrix:
+    """Noise."""
+    return Matrix({"w": torch.randn(24, 24, generator=rng)})
+
+
+@step()
+def move(order: Matrix, memory: Nothing, site: Site) -> Outcome[Moved, Nothing]:
+    """Wait at the gate, then add noise; nothing is remembered."""
+    pass_gate(site)
+    return Outcome(Moved({"w": order.model["w"] + torch.randn(24, 24, generator=site.rng)}), memory)
+
+
+def mean_weights(state: Matrix, replies: Replies[Moved], turn: Turn) -> Matrix:
+    """The mean."""
+    return Matrix({"w": sum((r.model["w"] for r in replies.values()), torch.zeros(24, 24)) / len(replies)})
+
+
+def plan_weights(config: Config) -> Plan:
+    """The same exchange, over and over."""
+    return (Phase("move", move, ask=to_all, fold=mean_weights),) * config.rounds
+
+
+gated_weights = Algorithm(
+    "gated_weights", "no paper", "Waits at a gate", Config, Matrix, begin_weights, plan_weights, presets={"tiny": {"rounds": 3}}
+)
+METHODS = (("gated", "tests.acceptance.gated:gated"), ("gated_weights", "tests.acceptance.gated:gated_weights"))

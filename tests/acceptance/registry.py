@@ -8,6 +8,7 @@ from tideline.core.algorithm import Methods
 METHODS: Methods = (
     *SHIPPED,
     ("gated", "tests.acceptance.gated:gated"),
+    ("gated_weights", "tests.acceptance.gated:gated_weights"),
     ("peaks", "tests.engine.peaks:METHOD"),
     ("passing", "tests.engine.passing:METHOD"),
     ("toy", "tests.engine.toys:toy"),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.engine import passing, peaks
+from tests.laws.case import WIRES
 from tests.laws.laws import EVERYTHING
 from tests.synthetic import FEATURES, NAMES, Opener, experiment, sites
 from tideline.algorithms import METHODS
@@ -26,7 +27,7 @@ from tideline.engine.simulation.recording import WRITES
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 ALIKE = ("status", "state_digest", "clients", "phases", "groups", "curve", "generalization", "notes", "selection")
-# Without memories, with memories of sites, and with values that sites seal for each other.
+# Without memories, with memories of sites, with values that sites seal for each other, and with what rounding left out.
 CASES: dict[str, tuple[Methods, Mapping[str, Any], Mapping[str, SimSite]]] = {
     **{name: (METHODS, experiment(name, ROSTER), sites()) for name in ("fedavg", "feddadil")},
     "passing": (
@@ -35,6 +36,7 @@ CASES: dict[str, tuple[Methods, Mapping[str, Any], Mapping[str, SimSite]]] = {
         {name: SimSite(Opener(i, 0), EVERYTHING) for i, name in enumerate(NAMES[:3])},
     ),
     "peaks": (peaks.METHODS, peaks.EXPERIMENT, sites()),
+    "packed": (METHODS, experiment("fedavg", ROSTER, wire=WIRES["topk"]), sites()),
 }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.engine import passing
+from tests.laws.case import WIRES
 from tests.laws.laws import EVERYTHING
 from tests.synthetic import NAMES, Opener, Rows, experiment, sites
 from tideline.algorithms import METHODS
@@ -62,6 +63,14 @@ def test_processes_give_the_bytes_of_this_one(method: str) -> None:
     inline = ended(METHODS, given, sites(), InlinePool)
     assert inline[0] == "completed"
     assert ended(METHODS, given, sites(), partial(processes, large=3000)) == inline
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("large", [1, 1 << 30])
+def test_they_do_so_where_weights_are_packed(large: int) -> None:
+    """What rounding left out of one message goes to the process that makes the next, by a file or a pipe."""
+    given = experiment("fedavg", ROSTER, wire=WIRES["topk"])
+    assert ended(METHODS, given, sites(), partial(processes, large=large)) == ended(METHODS, given, sites(), InlinePool)
 
 
 @pytest.mark.long

@@ -18,6 +18,7 @@ import pytest
 
 from tests.engine import passing
 from tests.engine.test_pools import ROSTER, deadly, ended, federation, refusing
+from tests.laws.case import WIRES
 from tests.laws.laws import EVERYTHING
 from tests.rays import CPUS, running
 from tests.synthetic import NAMES, Opener, Rows, experiment, sites
@@ -46,9 +47,9 @@ def test_ray_gives_the_bytes_of_this_process() -> None:
     same_bytes("feddadil", sites(), LARGE)
 
 
-def same_bytes(method: str, there: dict[str, SimSite], large: int) -> None:
-    """A method's run on Ray ends as in this process."""
-    given = experiment(method, ROSTER)
+def same_bytes(method: str, there: dict[str, SimSite], large: int, **more: Any) -> None:
+    """A method's run on Ray ends as in this process. more: sections of its experiment."""
+    given = experiment(method, ROSTER, **more)
     inline = ended(METHODS, given, sites(), InlinePool)
     pools: list[RayPool] = []
 
@@ -68,6 +69,14 @@ def same_bytes(method: str, there: dict[str, SimSite], large: int) -> None:
 def test_it_does_so_whatever_is_mapped(method: str, large: int) -> None:
     """All parts, or none."""
     same_bytes(method, sites(), large)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("ray")
+@pytest.mark.parametrize("large", [1, 1 << 30])
+def test_it_does_so_where_weights_are_packed(large: int) -> None:
+    """What rounding left out of one message is mapped by the worker that makes the next, or comes with its task."""
+    same_bytes("fedavg", sites(), large, wire=WIRES["topk"])
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ Files are mapped; no tensor is copied. A mapping is private, so a write never re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -31,6 +31,7 @@ NOT_FINITE = ("nan", "inf", "-inf")  # as the writer writes them
 FOREIGN_BYTES: Mapping[str, int] = {**layout.ITEM_BYTES, "I16": 2}
 KNOWN: Mapping[str, torch.dtype] = {**DTYPES, "I16": torch.int16}
 FOREIGN_ALIGN = 8
+REPEATS = 8  # of equal tensors that nobody needs to explain
 
 
 def decode(kind: type[T], digest: Digest, parts: Parts, rules: Rules = RULES) -> T:
@@ -61,6 +62,7 @@ class Reader:
         self.used: set[str] = set()
         self.came = {digest: len(self.view)}  # bytes of each file that was opened
         self.unpacked = 0  # bytes of tensors that do not lie over a file
+        self.named: int | None = None  # bytes of the models that the order names, once somebody asks
 
     def root(self, kind: type[T]) -> T:
         value = self.record(kind, self.header.structure, specs(kind), "")
@@ -117,7 +119,7 @@ class Reader:
         node = layout.packed_node(tree) if form else None
         if form is None or node is None:
             tensor = self.tensor(tree, path)
-            if form is not None and packs(tensor.dtype, tensor.numel()):
+            if form is not None and packs(tensor.dtype, tensor.shape, form):
                 raise errors.BadPacking(f"{path} came as float32; the run's wire is {form.format}")
             return tensor
         name, nodes = node
@@ -125,10 +127,19 @@ class Reader:
             raise errors.BadPacking(f"{path} came as {name[:20]!r} of {len(nodes)} tensors; the run's wire is {form.format}")
         packed = {n: self.tensor(each, under(path, n)) for n, each in nodes.items()}
         self.unpacked += FLOAT_BYTES * (packed[VALUES] if like is None else like).numel()
-        # Of what an order names the size is known. A root may name one part any number of times.
-        if like is None and self.unpacked > FLOAT_BYTES * sum(self.came.values()):
-            raise errors.BadPacking(f"{path} would be unpacked to more than the message's bytes can hold: it names a part again")
+        if self.unpacked > self.most_unpacked:
+            what = f"{path} would make more of the message than {self.most_unpacked} bytes: it names what it has again and again"
+            raise errors.BadPacking(what)
         return unpacked(packed, form, like, path)
+
+    @property
+    def most_unpacked(self) -> int:
+        """Bytes that what came, and what the order names, may be unpacked to. A root may name one part any number of times, and
+        tensors that are alike are one part.
+        """
+        if self.named is None:
+            self.named = sum(t.nbytes for record in self.checks.rules.like for t in tensors_of(record))
+        return REPEATS * (FLOAT_BYTES * sum(self.came.values()) + self.named)
 
     def tensor(self, tree: Plain, path: str) -> Tensor:
         if tree is None:
@@ -149,6 +160,13 @@ class Reader:
         if entry is None or (entry.dtype, entry.shape) != (dtype, shape) or not alone:
             raise errors.PartMismatch(f"{path}: part {digest[:12]} is not the tensor that its root names")
         return tensor_at(view, header.data_start, entry)
+
+
+def tensors_of(record: Record) -> Iterator[Tensor]:
+    """Those of a record's models."""
+    for spec in specs(type(record)):
+        if spec.kind.what == "weights":
+            yield from getattr(record, spec.name).values()
 
 
 def tensors_in(view: memoryview, limits: Limits = LIMITS) -> dict[str, Tensor]:

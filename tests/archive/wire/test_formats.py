@@ -15,7 +15,7 @@ from tideline.archive.wire import formats
 from tideline.archive.wire.formats import INDICES, SCALE, VALUES, check, pack, unpack
 from tideline.archive.wire.packing import rng_of
 from tideline.core.asked.forms import Form
-from tideline.core.asked.wire import LEAST_NUMBERS, Format, Scale
+from tideline.core.asked.wire import LEAST_NUMBERS, LONGEST_VECTOR, Format, Scale
 
 floats = st.floats(-(2.0**49), 2.0**49, width=32, allow_subnormal=False) | st.sampled_from([0.0, -0.0, 1e-45, 1.2e-38, 1e15])
 BFLOAT16 = Form(Format.BFLOAT16, Scale.TENSOR, 0.01, delta=False)
@@ -119,7 +119,11 @@ def test_vectors_of_bytes() -> None:
 GOLDEN = [0, -1, 127, 3, 0, -1, 127, 3, 1, -1, 127, 4, 1, -1, 127, 3]
 
 
-def test_small_tensors_and_other_types_are_not_packed() -> None:
-    """They travel as they are."""
-    assert formats.packs(torch.float32, LEAST_NUMBERS) and not formats.packs(torch.float32, LEAST_NUMBERS - 1)
-    assert not formats.packs(torch.int64, 1000) and not formats.packs(torch.float64, 1000)
+@FORMS
+def test_small_tensors_and_other_types_are_not_packed(form: Form) -> None:
+    """They travel as they are; so do vectors where numbers of unlike sizes would share a scale, or most be left out."""
+    square, row = torch.Size((8, LEAST_NUMBERS // 8)), torch.Size((1, LEAST_NUMBERS - 1))
+    assert formats.packs(torch.float32, square, form) and not formats.packs(torch.float32, row, form)
+    assert not formats.packs(torch.int64, square, form) and not formats.packs(torch.float64, square, form)
+    assert formats.packs(torch.float32, torch.Size((LONGEST_VECTOR,)), form) == (form is BFLOAT16)
+    assert formats.packs(torch.float32, torch.Size((LONGEST_VECTOR + 1,)), form)

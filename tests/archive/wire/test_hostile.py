@@ -157,17 +157,32 @@ def test_small_tensors_may_not_come_packed() -> None:
         came(lie, order=torch.ones(3))
 
 
-def test_no_memory_is_taken_for_what_an_order_does_not_name() -> None:
+@record
+class Many:
+    """Models that an order names once, and a reply any number of times."""
+
+    models: tuple[Weights, ...] = field("like model", Exposure.WEIGHTS)
+
+
+def test_no_memory_is_taken_for_what_is_named_again_and_again() -> None:
     """A part of few bytes, named a thousand times as another tensor, would be gigabytes."""
     big = values(shape=(1 << 21,))
     head, _ = layout.build({PART_NAME: ("I8", (1 << 21,))}, {})
     part = head + big.numpy().tobytes()
-    digest = stored(part)[1]
-    node = ["part", digest, "I8", [1 << 21], len(part)]
-    tree = {"model": {f"w{i}": ["int8", {"values": node, "scale": None}] for i in range(1000)}}
-    parts, top = stored(root(tree, {f"model/w{i}/scale": scale(0.5) for i in range(1000)}), part)
-    with pytest.raises(errors.BadPacking, match=r"^model/w1 .* names a part again"):
-        decode(Free, top, parts, Rules(packing=Packing(INT8, up=True)))
-    one = {"model": {"w0": ["int8", {"values": node, "scale": None}]}}
-    parts, top = stored(root(one, {"model/w0/scale": scale(0.5)}), part)
-    assert decode(Free, top, parts, Rules(packing=Packing(INT8, up=True))).model["w0"].shape == (1 << 21,)
+    node = ["part", stored(part)[1], "I8", [1 << 21], len(part)]
+    packing = Packing(INT8, up=True)
+
+    def named(times: int) -> tuple[Any, Any]:
+        tree = {"model": {f"w{i:03}": ["int8", {"values": node, "scale": None}] for i in range(times)}}
+        return stored(root(tree, {f"model/w{i:03}/scale": scale(0.5) for i in range(times)}), part)
+
+    parts, top = named(1000)
+    with pytest.raises(errors.BadPacking, match=r"^model/w00\d .* again and again"):
+        decode(Free, top, parts, Rules(packing=packing))
+    parts, top = named(8)  # layers that are all zero are one part
+    assert len(decode(Free, top, parts, Rules(packing=packing)).model) == 8
+    base = {"w": torch.zeros(1 << 21)}
+    tree = {"models": [{"w": ["int8", {"values": node, "scale": None}]} for _ in range(100)]}
+    parts, top = stored(root(tree, {f"models/{i}/w/scale": scale(0.5) for i in range(100)}), part)
+    with pytest.raises(errors.BadPacking, match=r"^models/1\d/w .* again and again"):
+        decode(Many, top, parts, Rules({}, (Model(base),), most=MOST, packing=packing))

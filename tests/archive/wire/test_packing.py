@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -15,6 +17,17 @@ from tideline.archive.reader import decode, decode_order, files_of
 from tideline.archive.readings import Checked, Orders
 from tideline.archive.wire.packing import Packing
 from tideline.archive.writer import PART_BYTES, encode
+from tideline.core.asked.wire import Format, Wire
+from tideline.core.privacy import Exposure
+from tideline.core.record import Weights, field, record
+
+
+@record
+class Statistics:
+    """A reply with what batch norm measured."""
+
+    model: Weights = field("like model", Exposure.WEIGHTS)
+
 
 WIRES = {
     "bfloat16": wire(format="bfloat16"),
@@ -23,19 +36,18 @@ WIRES = {
     "topk": wire(format="topk", share=0.1, delta=True),
 }
 every = pytest.mark.parametrize("how", WIRES.values(), ids=WIRES.keys())
-PACKED = {"bfloat16": 2.0, "int8": 4.0, "topk": 5.0}
 
 
 @every
-def test_the_same_seed_gives_the_same_bytes(how: object) -> None:
+def test_the_same_seed_gives_the_same_bytes(how: Wire) -> None:
     """And another seed other ones, where numbers are rounded at random."""
     (_, first), (_, again), (_, other) = written(how), written(how), written(how, seed=8)
     assert first == again
-    assert (first == other) == (how.format != "int8")
+    assert (first == other) == (how.format is not Format.INT8)
 
 
 @every
-def test_it_is_read_as_float32_in_the_order_s_shapes(how: object) -> None:
+def test_it_is_read_as_float32_in_the_order_s_shapes(how: Wire) -> None:
     """What is no weight, what is small and what is no float32 comes as it was sent."""
     made, value = read(how, *written(how)), trained()
     assert {name: (t.shape, t.dtype) for name, t in made.model.items()} == {
@@ -74,7 +86,27 @@ def test_topk_leaves_what_has_no_difference_as_it_is() -> None:
 
 
 @every
-def test_what_was_left_out_comes_with_the_next_message(how: object) -> None:
+def test_no_variance_becomes_negative(how: Wire) -> None:
+    """Of a layer of batch norm some variances are a thousandth of others: in their scale nothing would be left of them."""
+    spread = torch.logspace(-4, 3, 512)
+    order, value = Sent({"bn.running_var": spread.clone()}), Sent({"bn.running_var": spread * 1.01})
+    parts, down = MemoryParts(), Packing(replace(how, down=Format.INT8), up=False)
+    for message in (order, value):
+        digest = encode(message, parts, Rules(packing=replace(down, seed=3))).digest
+        assert torch.equal(
+            decode(Sent, digest, parts, Rules(packing=down)).model["bn.running_var"], message.model["bn.running_var"]
+        )
+    up, left = Packing(how, up=True), dict[str, Tensor]()
+    reply = Rules(
+        {}, (order,), packing=replace(up, seed=3, at="train", left=left, before={"train/model/bn.running_var": -spread / 500})
+    )
+    digest = encode(Statistics(value.model), parts, reply).digest
+    came = decode(Statistics, digest, parts, replace(reply, packing=up)).model["bn.running_var"]
+    assert bool((came > 0).all()) and torch.allclose(came, value.model["bn.running_var"], rtol=0.01)
+
+
+@every
+def test_what_was_left_out_comes_with_the_next_message(how: Wire) -> None:
     """Feedback: what two messages bring is what two were to bring, less what the second leaves out."""
     left: dict[str, Tensor] = {}
     value = trained()
@@ -121,7 +153,7 @@ def test_a_coarse_scale_is_noticed() -> None:
 
 @pytest.mark.parametrize("fill", [float("nan"), float("inf")])
 @every
-def test_a_tensor_without_finite_numbers_is_refused_where_it_is_made(how: object, fill: float) -> None:
+def test_a_tensor_without_finite_numbers_is_refused_where_it_is_made(how: Wire, fill: float) -> None:
     """By its name, before it is packed: topk would find no largest number in it."""
     value = trained()
     spoilt = Trained({**value.model, "large": torch.full((40, 6), fill)}, value.change, value.vector, value.sums)

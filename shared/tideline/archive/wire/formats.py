@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from tideline.archive.errors import BadPacking
 from tideline.core.asked.forms import Form
-from tideline.core.asked.wire import LEAST_NUMBERS, Format, Scale
+from tideline.core.asked.wire import LEAST_NUMBERS, LONGEST_VECTOR, Format, Scale
 
 Packed = Mapping[str, Tensor]
 VALUES, SCALE, INDICES = "values", "scale", "indices"
@@ -28,9 +28,11 @@ STEPS = 127  # of int8, either way from 0
 SMALL = 1 << 31  # numbers of a tensor whose places fit 32 bits
 
 
-def packs(dtype: torch.dtype, numbers: int) -> bool:
+def packs(dtype: torch.dtype, shape: torch.Size, form: Form) -> bool:
     """Whether a tensor is packed; others travel as they are."""
-    return dtype is torch.float32 and numbers >= LEAST_NUMBERS
+    if dtype is not torch.float32 or shape.numel() < LEAST_NUMBERS:
+        return False
+    return form.format is Format.BFLOAT16 or len(shape) > 1 or shape.numel() > LONGEST_VECTOR
 
 
 def pack(t: Tensor, form: Form, rng: Generator) -> Packed:
@@ -90,7 +92,7 @@ def check(packed: Packed, form: Form, shape: torch.Size, path: str) -> None:
 def trouble(packed: Packed, form: Form, shape: torch.Size) -> str:
     """What of a packed tensor is wrong; nothing of most."""
     values = packed[VALUES]
-    if not packs(torch.float32, shape.numel()):
+    if not packs(torch.float32, shape, form):
         return "so small a tensor travels as it is"
     match form.format:
         case Format.BFLOAT16:

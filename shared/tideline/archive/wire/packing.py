@@ -64,7 +64,7 @@ class Packing:
 
         like: what differences are taken to.
         """
-        if not formats.packs(t.dtype, t.numel()):
+        if not formats.packs(t.dtype, t.shape, form):
             return None
         place, base = self.place(path), like if form.delta else None
         wanted = t.detach().cpu() if base is None else t.detach().cpu() - base

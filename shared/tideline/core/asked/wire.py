@@ -15,6 +15,9 @@ from tideline.core.settings import setting
 
 LEAST_SHARE = 1e-4  # of a tensor's numbers that topk sends: what is read may be so much larger than what came
 LEAST_NUMBERS = 64  # of a tensor that is packed: smaller ones would take as many bytes for what names them
+# Numbers of a vector that travels as it is where int8 would give it one scale, and topk a share: biases, and batch norm's
+# statistics. A variance that is a hundredth of another would become 0, or less.
+LONGEST_VECTOR = 4096
 
 
 class Format(StrEnum):

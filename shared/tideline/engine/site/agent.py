@@ -249,7 +249,7 @@ class Agent:
             transfers=transfers,
             outputs={run: files[0][0] for run, files in outputs.items()},
             limits=self.owner.limits(brief),
-            # A reply that is worked out again is made of what it was made of before.
+            # Not what the reply itself left out, where it is worked out again; nor what an old copy of the home says.
             unsent=head.unsent[0][0] if head and head.unsent and order.after <= head.cursor < order.cursor else None,
         )
 
