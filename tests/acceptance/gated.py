@@ -20,7 +20,6 @@ from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Roster
-from tideline.core.world import World
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 

@@ -59,7 +59,7 @@ class Classifier(nn.Module):
 
     >>> import torch, tideline
     >>> from tideline import nets
-    >>> from tideline.core.run import World
+    >>> from tideline.core.asked.world import World
     >>> from tideline.learning.model_file import Model
     >>> world = World(inputs=(4,), classes=2, model="mlp")
     >>> model = Model(world, nets.weights_of(nets.build(world)))
@@ -193,7 +193,7 @@ def load(
 
     >>> import pathlib, tideline
     >>> from tideline import nets
-    >>> from tideline.core.run import World
+    >>> from tideline.core.asked.world import World
     >>> from tideline.learning.model_file import Model, packed
     >>> world = World(inputs=(4,), classes=2, model="mlp")
     >>> model = Model(world, nets.weights_of(nets.build(world)))
