@@ -30,12 +30,25 @@ from tideline.core.errors import (
 from tideline.core.notes import Note
 from tideline.core.run import EMPTY, OrderId
 from tideline.core.signing import PROTOCOL
+from tideline.engine.audit.log import Tip
+from tideline.engine.model.accounts import ShownLedger
 from tideline.engine.model.orders import Arrivals, Files, Hold, Order, Receipt, Reply
 from tideline.engine.process.pipe import from_plain
 from tideline_agent.home.identity import Keys
 from tideline_agent.home.seen import SeenFile
 from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Endpoints, Greeting, Line, Lines, Transfers, Watchdog
-from tideline_agent.link.wire import notes_out, order_in, push_chunks, push_head, receipt_in, reply_out, seen_in, seen_out
+from tideline_agent.link.wire import (
+    entry_out,
+    notes_out,
+    order_in,
+    push_chunks,
+    push_head,
+    receipt_in,
+    reply_out,
+    seen_in,
+    seen_out,
+    told_in,
+)
 from tideline_protos.v1 import federation_pb2 as pb
 
 T = TypeVar("T")
@@ -106,6 +119,8 @@ class GrpcLink:
         self._away: Away = lambda error: None if stop.is_set() else away(error)
         self._keys, self._seen, self.session = keys, seen, session
         self._turning = threading.RLock()  # held while keys are rotated
+        self.told = Tip()  # the last entry of this site's ledger that the coordinator has been told, as it said at enrolment
+        self.ledger: Callable[[Tip], ShownLedger] | None = None  # how the ledger is shown to it
 
     def enrol(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
         """Enrol, or come back. One try. Raises Unreachable, IdentityRefused, VersionRefused."""
@@ -121,7 +136,16 @@ class GrpcLink:
         request.seen.CopyFrom(self._shown())
         reply: pb.EnrolReply = self._ask(call, request, CALL_SECONDS)
         self._remember(reply.seen)
+        self.told = told_in(reply.ledger)
         return reply
+
+    def _asking(self) -> pb.OrdersRequest:
+        request = pb.OrdersRequest(seen=self._shown())
+        if self.ledger is not None:
+            shown = self.ledger(self.told)
+            request.ledger.CopyFrom(entry_out(shown.last))
+            request.told.CopyFrom(entry_out(shown.told, shown.accepted))
+        return request
 
     def _shown(self) -> pb.Seen:
         """What this agent remembers of the coordinators' witness."""
@@ -207,7 +231,7 @@ class GrpcLink:
         for attempt in self._retrying():
             with attempt:
                 line = self._lines.now
-                stream, first = self._stream(line, "Orders", pb.OrdersRequest(seen=self._shown()))
+                stream, first = self._stream(line, "Orders", self._asking())
                 if first is not None:
                     return line, stream, first
                 self._lines.leave(line)

@@ -10,7 +10,7 @@ from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.phase import WEIGHT_OF
 from tideline.core.run import EMPTY, Digest
 from tideline.core.settings import Plain, plain
-from tideline.engine.model.accounts import Client, Handover, Keys, Session, Standing, session_in
+from tideline.engine.model.accounts import Client, Handover, Keys, Session, ShownLedger, Standing, session_in
 from tideline.engine.model.orders import Failure, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, Lease, RunRow
 from tideline.engine.ports.journal import Advance
@@ -97,6 +97,18 @@ def let_on(known: Client, session: Session, now: float) -> Client:
         shut=(*known.shut, *others)[-MOST_DOUBLES:],
         rotate=True,
     )
+
+
+def ledger_shown(known: Client, shown: ShownLedger) -> Client:
+    """A client's row once its agent has shown its ledger, which must have the entry that it told last.
+
+    Where another entry was told since the agent asked for that one, there is nothing to compare.
+    """
+    if shown.told.seq != known.told.seq or not shown.last.seq:
+        return known
+    if known.told.seq and shown.told.hash != known.told.hash and not shown.accepted:
+        return replace(known, ledger_now=shown.last.seq)
+    return replace(known, ledger_entries=shown.last.seq, ledger_hash=shown.last.hash, ledger_now=None)
 
 
 def day(seconds: float) -> str:
