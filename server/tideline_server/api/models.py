@@ -327,6 +327,7 @@ class PartsVerified(BaseModel):
     damaged: list[str] = Field(description="parts that this look found to be damaged; they were put aside")
     aside: list[str] = Field(description="damaged parts that are not here again, of this look and of earlier ones")
     mended: list[str] = Field(description="parts that were made again, with `repair`")
+    cleared: list[str] = Field(description="damaged parts that no run needs, and whose files were deleted, with `repair`")
     lost: list[str] = Field(description="of parts that are not here again: what each is to which run, and what to do")
     after: str = Field(description="where the next look goes on; empty: all parts were read")
 
