@@ -79,14 +79,14 @@ def test_a_sealed_file_at_the_coordinator(tmp_path: Path, undisturbed: dict[str,
 def test_a_value_that_waits_in_a_state(tmp_path: Path) -> None:
     """It is handed out at the end alone, and nobody is asked for it by then: nothing calls it unneeded, or deletes it."""
     there = Flipping.over(tmp_path, passing.METHODS, sites())
-    run = there.federation.start(given(rounds=5))
+    run = there.federation.start(given(rounds=6) | {"checkpoint_every": 1})
     journal, kept = there.federation.journal, list[str]()
 
     def spoilt() -> None:
         row = journal.run(run)
         assert row is not None
         values = [each for _, each in journal._sealed.get(run, {}).values() if each.handle.holder == ANNA]
-        if kept or row.cursor < 3 or len(values) < 2 or there.federation.agent_service.orders(ANNA) == ():
+        if kept or row.cursor < 4 or len(values) < 2 or there.federation.agent_service.orders(ANNA) == ():
             return
         kept.append(values[0].cipher)
         [path] = (there.folder / "coordinator").glob(f"??/{kept[0]}")
