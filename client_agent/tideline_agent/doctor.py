@@ -15,7 +15,6 @@ from enum import StrEnum
 from functools import partial
 
 from tideline import __version__
-from tideline.client.output import counted
 from tideline.core.errors import FederationError, IdentityRefused, TooMany
 from tideline.core.signing import PROTOCOL
 from tideline.core.tokens import read_token, split_address
@@ -26,7 +25,7 @@ from tideline.learning.sites.named import place_in
 from tideline_agent.discovery import Found, find
 from tideline_agent.home import identity
 from tideline_agent.home.identity import Keys
-from tideline_agent.home.ledger import FILE, TOLD_WORDS, fits, look
+from tideline_agent.home.ledger import FILE, REPORTED_WORDS, fits, read_shown
 from tideline_agent.home.ledger_head import HEAD, Cut, remembered
 from tideline_agent.home.rows import taken_by_rows
 from tideline_agent.link import Endpoints, GrpcLink, NotSpoken, check_certificate, end_of
@@ -98,7 +97,7 @@ class Patient:
     roots: bytes | None = None
     standing: str = ""
     keys: Keys | None = None  # with which the agent would be let in
-    told: Tip = field(default_factory=Tip)  # the last entry of the ledger that the coordinator was told
+    reported: Tip = field(default_factory=Tip)  # the last entry of the ledger that was reported to the coordinator
 
     def link(self, keys: Keys | None = None) -> contextlib.closing[GrpcLink]:
         endpoints = replace(self.found.endpoints, addresses=self.reached, roots=self.roots or self.found.endpoints.roots)
@@ -239,7 +238,7 @@ def standing(patient: Patient, own: list[Keys]) -> tuple[Keys, str, str]:
         with patient.link(keys) as link:
             try:
                 reply = link.check(secret, roles)
-                patient.told = link.told
+                patient.reported = link.reported
                 return keys, str(reply.standing), str(reply.warning)[:1000]
             except NotSpoken:
                 what = "The coordinator is too old to say whom it would let in"
@@ -250,17 +249,17 @@ def standing(patient: Patient, own: list[Keys]) -> tuple[Keys, str, str]:
 
 
 def ledger(patient: Patient) -> Iterator[Finding]:
-    """The home's ledger is whole, and has the entry that the coordinator was told last."""
+    """The home's ledger is whole, and has the entry that was last reported to the coordinator."""
     home = patient.settings.folder
-    if not patient.told.seq and not (home / FILE).is_file() and not (home / HEAD).is_file():
+    if not patient.reported.seq and not (home / FILE).is_file() and not (home / HEAD).is_file():
         yield Finding("ledger", State.OK, "it begins when the agent starts")
         return
     before = remembered(home)
-    own, there = look(home, before), look(home, patient.told)
-    for shown, tip, whose in ((own, before, ""), (there, patient.told, TOLD_WORDS)):
+    own, there = read_shown(home, before), read_shown(home, patient.reported)
+    for shown, tip, whose in ((own, before, ""), (there, patient.reported, REPORTED_WORDS)):
         if not fits(shown, tip):
             raise Cut(home / FILE, shown.last, tip, whose).error()
-    yield Finding("ledger", State.OK, f"{counted(own.last.seq, 'entry', 'entries')}, all as they were written")
+    yield Finding("ledger", State.OK, f"all is as it was written; the last entry is number {own.last.seq}")
 
 
 def parts(patient: Patient) -> Iterator[Finding]:

@@ -62,8 +62,8 @@ DOUBLED = (
     "operator of the coordinator lets this session go on: tideline clients approve NAME --session SESSION"
 )
 LEDGER_DIFFERS = (
-    "The coordinator was told of an entry that the ledger does not have: look who has had access to this home, and bring the "
-    "ledger back; or go on without it: tideline site ledger accept --home DIR, then start the agent again"
+    "The ledger does not have the entry that was last reported to the coordinator: look who has had access to this home, and "
+    "bring the ledger back; or go on without it: tideline site ledger accept --home DIR, then start the agent again"
 )
 TURN_SECONDS = 5.0  # between tries to enrol where many do
 
@@ -169,11 +169,11 @@ def away(error: BaseException | None) -> None:
     log.warning("coordinator_away", reason=str(error))
 
 
-def shown(folder: Path, told: Tip) -> ShownLedger:
-    """The ledger as it is shown to the coordinator, beside what that was told; where it does not fit, the log says so."""
-    found = show(folder, told)
-    if not fits(found, told):
-        log.warning("ledger_differs", told=told.seq, hash=told.hash, entries=found.last.seq, reason=LEDGER_DIFFERS)
+def shown(folder: Path, reported: Tip) -> ShownLedger:
+    """The ledger as it is shown to the coordinator, beside what was reported to that; where it does not fit, the log says so."""
+    found = show(folder, reported)
+    if not fits(found, reported):
+        log.warning("ledger_differs", reported=reported.seq, hash=reported.hash, entries=found.last.seq, reason=LEDGER_DIFFERS)
     return found
 
 

@@ -71,11 +71,11 @@ def doubles(servicer: Servicer) -> tuple[str, ...]:
 
 
 def ledgers(servicer: Servicer) -> tuple[str, ...]:
-    """Of clients whose ledgers are not as they told them, in words without names."""
+    """Of clients whose ledgers are not as they reported them, in words without names."""
     with contextlib.suppress(FederationError):
         if count := servicer.run_service.enrolment.differ():
             whose = "agent's ledger was" if count == 1 else "agents' ledgers were"
-            return (f"{count} {whose} cut or changed since it was told here; see `tideline clients list`",)
+            return (f"{count} {whose} cut or changed since it was reported here; see `tideline clients list`",)
     return ()
 
 

@@ -11,7 +11,7 @@ from tests.acceptance.conftest import WORLD
 from tests.acceptance.harness import Net, net
 from tests.cli.world import tide_process
 from tideline_agent.home.ledger import FILE, entries
-from tideline_agent.home.ledger_head import HEAD, KNOWN, TOLD
+from tideline_agent.home.ledger_head import HEAD, KNOWN, REPORTED
 
 pytestmark = pytest.mark.processes
 RUN = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {"a": "source"}, "reference": None}
@@ -53,15 +53,15 @@ def cut(home: Path, left: int) -> None:
 
 
 def test_a_ledger_that_was_cut_with_its_head(federation: Net) -> None:
-    """Users and owner are told, the agent works on, and the owner's word ends it."""
+    """Users and owner are reported, the agent works on, and the owner's word ends it."""
     home = federation.home / "home-a"
     replies = [each for each in entries(home) if each.kind == "reply"]
-    federation.until(lambda: row(federation)["ledger_entries"] == replies[-1].seq, "the end to be told")
+    federation.until(lambda: row(federation)["ledger_entries"] == replies[-1].seq, "the end to be reported")
     assert row(federation)["ledger_hash"] == replies[-1].hash
     restarted(federation)
-    federation.until(lambda: row(federation)["ledger_entries"] == len(list(entries(home))), "the next end to be told")
+    federation.until(lambda: row(federation)["ledger_entries"] == len(list(entries(home))), "the next end to be reported")
     assert row(federation)["ledger_now"] is None and kinds(federation) == []
-    told = row(federation)["ledger_entries"]
+    reported = row(federation)["ledger_entries"]
 
     federation.kill("a")
     cut(home, 3)
@@ -71,16 +71,16 @@ def test_a_ledger_that_was_cut_with_its_head(federation: Net) -> None:
     assert "1 agent's ledger was cut" in federation.client().get("/ready")["warnings"][0]
     assert "ledger_differs" in federation.log("coordinator") and kinds(federation) == ["ledger_differs"]
     shown = tide_process("clients", "list", "--home", str(federation.folder)).stdout
-    assert f"has 4 entries, and had {told}" in " ".join(shown.split())
+    assert f"has 4 entries, and had {reported}" in " ".join(shown.split())
     assert federation.ended(federation.run(RUN))["status"] == "completed"
-    assert row(federation)["ledger_entries"] == told and (home / TOLD).exists()
+    assert row(federation)["ledger_entries"] == reported and (home / REPORTED).exists()
     verified = tide_process("site", "ledger", "verify", "--home", str(home))
-    assert verified.returncode and "as the coordinator was told" in " ".join(verified.stderr.split())
+    assert verified.returncode and "as it was reported to the coordinator" in " ".join(verified.stderr.split())
 
     accepted = tide_process("site", "ledger", "accept", "--yes", "--home", str(home))
     assert accepted.returncode == 0, accepted.stderr
     restarted(federation)
     federation.until(lambda: row(federation)["ledger_now"] is None, "the coordinator to go on")
-    assert kinds(federation) == ["ledger_differs", "ledger_accepted"] and not (home / TOLD).exists()
+    assert kinds(federation) == ["ledger_differs", "ledger_accepted"] and not (home / REPORTED).exists()
     assert federation.client().get("/ready")["warnings"] == []
     assert tide_process("site", "ledger", "verify", "--home", str(home)).returncode == 0

@@ -3,7 +3,7 @@
 ledger.jsonl   entries, each flushed to the disk before what it tells of goes on
 ledger.known   what the entries up to a place come to, so that a start does not read years of them
 ledger.head    where it ended when it was last written, so that a cut shows
-ledger.told    an entry that the coordinator was told, where the ledger does not have it
+ledger.reported    an entry that was reported to the coordinator, where the ledger does not have it
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tideline.core.settings import Plain
 from tideline.engine.audit.log import START, AuditEvent, Entry, Tip, chained, follow
 from tideline.engine.model.accounts import ShownLedger
 from tideline.engine.ports.ledger import Spent
-from tideline_agent.home.ledger_head import KNOWN, TOLD, Cut, read, remember, remembered
+from tideline_agent.home.ledger_head import KNOWN, REPORTED, Cut, read, remember, remembered
 
 FILE = "ledger.jsonl"
 APPROVED, DECLINED, RUN, REPLY, ORDER = "approved", "declined", "run", "reply", "order"
 ACCEPTED = "cut_accepted"
-TOLD_WORDS = "as the coordinator was told"
+REPORTED_WORDS = "as it was reported to the coordinator"
 DAY_SECONDS = 86400.0
 TODO = (
     "Keep a copy of the file as it is, and ask who has had access to the agent's home. To begin another, move it away: "
@@ -248,34 +248,34 @@ def accept(home: Path, owner: str) -> Cut:
 
 
 def lacking(home: Path) -> Cut | None:
-    """What the ledger lacks of what its coordinator was told, as the agent found when it connected; None if nothing."""
-    told = read(home / TOLD)
-    found = look(home, told) if told.seq else None
-    return None if found is None or fits(found, told) else Cut(home / FILE, found.last, told, TOLD_WORDS)
+    """What the ledger lacks of what was reported to its coordinator, as the agent found when it connected; None if nothing."""
+    reported = read(home / REPORTED)
+    found = read_shown(home, reported) if reported.seq else None
+    return None if found is None or fits(found, reported) else Cut(home / FILE, found.last, reported, REPORTED_WORDS)
 
 
-def look(home: Path, told: Tip) -> ShownLedger:
-    """The ledger as a coordinator is shown it: its end, its entry of a number, and whether its owner goes on without `told`."""
-    last, mine, accepted = Tip(), Tip(told.seq, ""), False
+def read_shown(home: Path, reported: Tip) -> ShownLedger:
+    """The ledger as it is shown to a coordinator: its end, its entry of a number, whether its owner goes on without `reported`."""
+    last, mine, accepted = Tip(), Tip(reported.seq, ""), False
     for each in entries(home):
         last = Tip(each.seq, each.hash)
-        mine = last if each.seq == told.seq else mine
+        mine = last if each.seq == reported.seq else mine
         named = each.details.get("entries"), each.details.get("hash")
-        accepted = accepted or (each.kind == ACCEPTED and named == (told.seq, told.hash))
-    return ShownLedger(last, mine if told.seq else Tip(), accepted)
+        accepted = accepted or (each.kind == ACCEPTED and named == (reported.seq, reported.hash))
+    return ShownLedger(last, mine if reported.seq else Tip(), accepted)
 
 
-def fits(shown: ShownLedger, told: Tip) -> bool:
-    return not told.seq or shown.told.hash == told.hash or shown.accepted
+def fits(shown: ShownLedger, reported: Tip) -> bool:
+    return not reported.seq or shown.reported.hash == reported.hash or shown.accepted
 
 
-def show(home: Path, told: Tip) -> ShownLedger:
-    """The ledger as it is shown to a coordinator, beside what that was told. The home notes where it does not fit."""
-    shown = look(home, told)
-    if fits(shown, told):
-        (home / TOLD).unlink(missing_ok=True)
+def show(home: Path, reported: Tip) -> ShownLedger:
+    """The ledger as it is shown to a coordinator, beside what was reported to that. The home notes where it does not fit."""
+    shown = read_shown(home, reported)
+    if fits(shown, reported):
+        (home / REPORTED).unlink(missing_ok=True)
     else:
-        remember(home, told, TOLD)
+        remember(home, reported, REPORTED)
     return shown
 
 

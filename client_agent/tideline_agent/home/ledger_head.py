@@ -14,7 +14,7 @@ from pathlib import Path
 from tideline.core.errors import ChainBroken
 from tideline.engine.audit.log import Tip
 
-HEAD, KNOWN, TOLD = "ledger.head", "ledger.known", "ledger.told"
+HEAD, KNOWN, REPORTED = "ledger.head", "ledger.known", "ledger.reported"
 TODO = (
     "Look who has had access to the agent's home, and bring the ledger back as it was. If it is lost, go on without it: "
     "tideline site ledger accept --home DIR"

@@ -45,9 +45,9 @@ from tideline_agent.link.wire import (
     push_head,
     receipt_in,
     reply_out,
+    reported_in,
     seen_in,
     seen_out,
-    told_in,
 )
 from tideline_protos.v1 import federation_pb2 as pb
 
@@ -119,7 +119,7 @@ class GrpcLink:
         self._away: Away = lambda error: None if stop.is_set() else away(error)
         self._keys, self._seen, self.session = keys, seen, session
         self._turning = threading.RLock()  # held while keys are rotated
-        self.told = Tip()  # the last entry of this site's ledger that the coordinator has been told, as it said at enrolment
+        self.reported = Tip()  # the last entry of this site's ledger that was reported to the coordinator, by its own word
         self.ledger: Callable[[Tip], ShownLedger] | None = None  # how the ledger is shown to it
 
     def enrol(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
@@ -136,15 +136,15 @@ class GrpcLink:
         request.seen.CopyFrom(self._shown())
         reply: pb.EnrolReply = self._ask(call, request, CALL_SECONDS)
         self._remember(reply.seen)
-        self.told = told_in(reply.ledger)
+        self.reported = reported_in(reply.ledger)
         return reply
 
     def _asking(self) -> pb.OrdersRequest:
         request = pb.OrdersRequest(seen=self._shown())
         if self.ledger is not None:
-            shown = self.ledger(self.told)
+            shown = self.ledger(self.reported)
             request.ledger.CopyFrom(entry_out(shown.last))
-            request.told.CopyFrom(entry_out(shown.told, shown.accepted))
+            request.reported.CopyFrom(entry_out(shown.reported, shown.accepted))
         return request
 
     def _shown(self) -> pb.Seen:

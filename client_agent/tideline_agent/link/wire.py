@@ -28,8 +28,8 @@ def seen_out(seen: Seen) -> pb.Seen:
     return pb.Seen(seq=seen.seq, hash=seen.hash, proof=seen.proof)
 
 
-def told_in(raw: pb.LedgerEntry) -> Tip:
-    """The entry of the own ledger that a coordinator was told; the beginning where it names none."""
+def reported_in(raw: pb.LedgerEntry) -> Tip:
+    """The entry of the own ledger that was reported to a coordinator; the beginning where it names none."""
     return Tip(raw.number, raw.hash[:MOST_HASH]) if raw.number and raw.hash else Tip()
 
 

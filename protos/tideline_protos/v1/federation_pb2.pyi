@@ -104,14 +104,14 @@ class RotateReply(_message.Message):
     def __init__(self) -> None: ...
 
 class OrdersRequest(_message.Message):
-    __slots__ = ("seen", "ledger", "told")
+    __slots__ = ("seen", "ledger", "reported")
     SEEN_FIELD_NUMBER: _ClassVar[int]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
-    TOLD_FIELD_NUMBER: _ClassVar[int]
+    REPORTED_FIELD_NUMBER: _ClassVar[int]
     seen: Seen
     ledger: LedgerEntry
-    told: LedgerEntry
-    def __init__(self, seen: _Optional[_Union[Seen, _Mapping]] = ..., ledger: _Optional[_Union[LedgerEntry, _Mapping]] = ..., told: _Optional[_Union[LedgerEntry, _Mapping]] = ...) -> None: ...
+    reported: LedgerEntry
+    def __init__(self, seen: _Optional[_Union[Seen, _Mapping]] = ..., ledger: _Optional[_Union[LedgerEntry, _Mapping]] = ..., reported: _Optional[_Union[LedgerEntry, _Mapping]] = ...) -> None: ...
 
 class OrderOrTick(_message.Message):
     __slots__ = ("order", "tick")

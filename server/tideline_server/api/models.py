@@ -236,7 +236,7 @@ class ClientLine(BaseModel):
     seen: float = Field(description="when it was last heard")
     standing: str = Field(description="pending, approved, revoked or doubled")
     doubles: list[str] = Field(default=[], description="of a doubled one: the sessions that showed up, of which one may go on")
-    ledger_entries: int | None = Field(default=None, description="how many entries its ledger had when it told it last")
+    ledger_entries: int | None = Field(default=None, description="how many entries its ledger had when it reported it last")
     ledger_hash: str | None = Field(default=None, description="the hash of the last of them")
     ledger_now: int | None = Field(
         default=None, description="if that entry is not in the ledger any more: how many entries the ledger has"

@@ -237,9 +237,9 @@ class Servicer:
         if enrolment.witness.closed:
             reply.standing = Standing.PENDING
         reply.seen.CopyFrom(seen_out(enrolment.witness.seen))
-        if self.agent_service.untold:  # what this agent told before it was stopped may be among it
+        if self.agent_service.unwritten:  # what this agent reported before it was stopped may be among it
             await self.run(self.agent_service.write_living)
-        reply.ledger.CopyFrom(entry_out(await self.run(enrolment.told, request.name)))
+        reply.ledger.CopyFrom(entry_out(await self.run(enrolment.reported, request.name)))
         return reply
 
     async def rotate(self, raw: bytes, context: Context) -> pb.RotateReply:
@@ -373,7 +373,7 @@ class Servicer:
             reply = await self.run_report(reply_in, raw) if len(raw) > SMALL_REPORT else reply_in(raw)
             structlog.contextvars.bind_contextvars(order=reply.order)
             receipt = await self.run_report(self.agent_service.report, client.name, reply)
-        if self.agent_service.untold:
+        if self.agent_service.unwritten:
             self.living.write()
         sizes = dict((*reply.files, *ciphers(reply.sealed)))
         lacking = sum(sizes[digest] - offset for digest, offset in receipt.missing)
@@ -458,7 +458,7 @@ def note_double(client: Client) -> None:
 
 
 def note_ledger(client: Client) -> None:
-    log.warning("ledger_differs", client=client.name, told=client.ledger_entries, entries=client.ledger_now)
+    log.warning("ledger_differs", client=client.name, reported=client.ledger_entries, entries=client.ledger_now)
 
 
 def taken(chunks: Iterator[memoryview]) -> Taken:

@@ -112,7 +112,7 @@ def entry_out(tip: Tip) -> pb.LedgerEntry:
 
 
 def shown_in(request: pb.OrdersRequest) -> ShownLedger:
-    return ShownLedger(entry_in(request.ledger), entry_in(request.told), request.told.accepted)
+    return ShownLedger(entry_in(request.ledger), entry_in(request.reported), request.reported.accepted)
 
 
 def order_out(order: Order) -> pb.Order:

@@ -19,7 +19,7 @@ from tideline_server.store.schema import GOOD, api_keys, clients, invites
 LAST_SEEN = select(clients.c.name, clients.c.seen).where(clients.c.name.in_(bindparam("names", expanding=True)))
 SEEN = update(clients).where(clients.c.name == bindparam("who")).values(seen=bindparam("at"))
 
-TELL = (
+NOTE_LEDGER = (
     update(clients)
     .where(
         clients.c.name == bindparam("who"),
@@ -123,9 +123,11 @@ def begin_session(connection: Connection, name: ClientId, session: Session, now:
     return after if after.standing is not before.standing else None
 
 
-def tell_ledgers(connection: Connection, told: Mapping[ClientId, Tip]) -> None:
+def note_ledgers(connection: Connection, reported: Mapping[ClientId, Tip]) -> None:
     """Note the last entries of ledgers. Sorted by name, so that two writers never deadlock."""
-    connection.execute(TELL, [{"who": name, "entries": tip.seq, "hash": tip.hash} for name, tip in sorted(told.items())])
+    connection.execute(
+        NOTE_LEDGER, [{"who": name, "entries": tip.seq, "hash": tip.hash} for name, tip in sorted(reported.items())]
+    )
 
 
 def show_ledger(connection: Connection, name: ClientId, shown: ShownLedger) -> tuple[Client, Client] | None:

@@ -136,9 +136,9 @@ class SqlJournal:
 
         return self._write(work)
 
-    def tell_ledgers(self, told: Mapping[ClientId, Tip]) -> None:
-        if told:
-            self._store.write(lambda connection: accounts.tell_ledgers(connection, told))
+    def note_ledgers(self, reported: Mapping[ClientId, Tip]) -> None:
+        if reported:
+            self._store.write(lambda connection: accounts.note_ledgers(connection, reported))
 
     def show_ledger(self, name: ClientId, shown: ShownLedger, now: float) -> bool:
         def work(connection: Connection, done: list[AuditEvent]) -> bool:

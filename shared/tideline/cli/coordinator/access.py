@@ -106,8 +106,8 @@ def doubled(row: ClientLine) -> str:
 
 def ledger_differs(row: ClientLine) -> str:
     """What is wrong with an agent's ledger, and who ends it."""
-    now, told = row["ledger_now"] or 0, row["ledger_entries"] or 0
-    what = f"has {now} entries, and had {told}" if now < told else f"has another entry {told} than it had"
+    now, reported = row["ledger_now"] or 0, row["ledger_entries"] or 0
+    what = f"has {now} entries, and had {reported}" if now < reported else f"has another entry {reported} than it had"
     return (
         f"{row['name']}: its ledger {what}, with the hash {row['ledger_hash']}. Ask the site's owner, who brings it back, or "
         "goes on without what is gone: tideline site ledger accept"

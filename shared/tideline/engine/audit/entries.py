@@ -77,12 +77,12 @@ def doubled(client: Client, now: float) -> AuditEvent:
 
 
 def ledger_shown(before: Client, after: Client, accepted: bool, now: float) -> list[AuditEvent]:
-    """A client's ledger has no longer the entry that it told, or has it again, or its owner goes on without it."""
+    """A client's ledger has no longer the entry that it reported, or has it again, or its owner goes on without it."""
     if (before.ledger_now is None) == (after.ledger_now is None):
         return []
     kind = "ledger_differs" if before.ledger_now is None else "ledger_accepted" if accepted else "ledger_fits"
     shown = after.ledger_entries if after.ledger_now is None else after.ledger_now
-    details = {"told": before.ledger_entries, "hash": before.ledger_hash, "entries": shown}
+    details = {"reported": before.ledger_entries, "hash": before.ledger_hash, "entries": shown}
     return [AuditEvent(kind, now, client=after.name, details=details)]
 
 

@@ -65,7 +65,7 @@ class AgentService:
         self._up: Counter[OrderId] = Counter()
         self._seen: dict[ClientId, float] = {}
         self._living: set[ClientId] = set()  # of whom that is not written yet
-        self._told: dict[ClientId, Tip] = {}  # ends of ledgers, of which that is not written either
+        self._reported: dict[ClientId, Tip] = {}  # ends of ledgers, of which that is not written either
         self._facts: dict[RunId, RunRow] = {}
         self._whose: dict[OrderId, tuple[ClientId, RunId]] = {}
         self.mender = Mender(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock)
@@ -183,7 +183,7 @@ class AgentService:
         """Accept a reply or a failure; or say which parts are missing first, or why it is refused."""
         row = self.own(client, reply.order)
         receipt = self.judge(row, reply)
-        self.tell(client, reply.ledger)
+        self.note_ledger(client, reply.ledger)
         verdict = "failed" if receipt.verdict == "accepted" and reply.failure else receipt.verdict
         self.meter.replied(self.facts(row), row.cursor, verdict)
         return receipt
@@ -302,16 +302,16 @@ class AgentService:
                 self._living.add(client)
             return bool(self._living)
 
-    def tell(self, client: ClientId, ledger: Tip) -> None:
+    def note_ledger(self, client: ClientId, ledger: Tip) -> None:
         """Remember the last entry of a client's ledger, until it is written down with who lives."""
         with self._lock:
-            if ledger.seq > self._told.get(client, Tip()).seq:
-                self._told[client] = ledger
+            if ledger.seq > self._reported.get(client, Tip()).seq:
+                self._reported[client] = ledger
 
     @property
-    def untold(self) -> bool:
+    def unwritten(self) -> bool:
         """Whether an end of a ledger is not written yet. Asks nobody."""
-        return bool(self._told)
+        return bool(self._reported)
 
     def write_living(self) -> None:
         """Write down who lives, and how far ledgers go: many in one transaction, as each one costs as much as a round's.
@@ -319,14 +319,14 @@ class AgentService:
         What fails comes again.
         """
         with self._lock:
-            (living, self._living), (told, self._told) = (self._living, set()), (self._told, {})
+            (living, self._living), (reported, self._reported) = (self._living, set()), (self._reported, {})
         try:
             self.journal.saw_all(living, self.clock.now())
-            self.journal.tell_ledgers(told)
+            self.journal.note_ledgers(reported)
         except Exception:
             with self._lock:
                 self._living |= living
-                self._told = told | self._told
+                self._reported = reported | self._reported
             raise
 
     def own(self, client: ClientId, order: OrderId) -> OrderRow:

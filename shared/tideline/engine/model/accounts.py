@@ -86,12 +86,12 @@ def session_in(text: str) -> Session | None:
 class ShownLedger:
     """What an agent shows of its ledger when it connects.
 
-    last: its last entry. told: its entry of the number that it was said to have told, with an empty hash where it has none.
-    accepted: whether its owner goes on without the one that was told.
+    last: its last entry. reported: its entry of the number that it is said to have reported; without a hash if it has none.
+    accepted: whether its owner goes on without the one that was reported.
     """
 
     last: Tip = field(default_factory=Tip)
-    told: Tip = field(default_factory=Tip)
+    reported: Tip = field(default_factory=Tip)
     accepted: bool = False
 
 
@@ -104,7 +104,7 @@ class Client:
     session, session_id, session_began   the start of the agent that is served
     doubles    of a doubled one: the sessions that showed up, as texts
     shut       the ids of sessions that were not let go on
-    ledger_entries, ledger_hash   the last entry of its ledger that it told; None: none
+    ledger_entries, ledger_hash   the last entry of its ledger that it reported; None: none
     ledger_now   how many entries it showed when that one was not among them; None: it was
     """
 
@@ -131,7 +131,7 @@ class Client:
     ledger_now: int | None = None
 
     @property
-    def told(self) -> Tip:
+    def reported(self) -> Tip:
         return Tip(self.ledger_entries or 0, self.ledger_hash or START)
 
     @property

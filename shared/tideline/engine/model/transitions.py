@@ -100,13 +100,13 @@ def let_on(known: Client, session: Session, now: float) -> Client:
 
 
 def ledger_shown(known: Client, shown: ShownLedger) -> Client:
-    """A client's row once its agent has shown its ledger, which must have the entry that it told last.
+    """A client's row once its agent has shown its ledger, which must have the entry that it reported last.
 
-    Where another entry was told since the agent asked for that one, there is nothing to compare.
+    Where another entry was reported since the agent asked for that one, there is nothing to compare.
     """
-    if shown.told.seq != known.told.seq or not shown.last.seq:
+    if shown.reported.seq != known.reported.seq or not shown.last.seq:
         return known
-    if known.told.seq and shown.told.hash != known.told.hash and not shown.accepted:
+    if known.reported.seq and shown.reported.hash != known.reported.hash and not shown.accepted:
         return replace(known, ledger_now=shown.last.seq)
     return replace(known, ledger_entries=shown.last.seq, ledger_hash=shown.last.hash, ledger_now=None)
 

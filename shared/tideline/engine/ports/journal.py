@@ -258,8 +258,8 @@ class Accounts(Protocol):
     def let_on(self, name: ClientId, session: Session, by: str, now: float) -> bool:
         """Let one session of a doubled client go on, and ask it for new keys. False if it is not doubled, or not by this one."""
 
-    def tell_ledgers(self, told: Mapping[ClientId, Tip]) -> None:
-        """Note the last entries of clients' ledgers, where they are newer, unless a ledger does not fit what was told before."""
+    def note_ledgers(self, reported: Mapping[ClientId, Tip]) -> None:
+        """Note the last entries of clients' ledgers, where they are newer, unless a ledger does not fit an earlier one."""
 
     def show_ledger(self, name: ClientId, shown: ShownLedger, now: float) -> bool:
         """Compare a client's ledger (`transitions.ledger_shown`). Whether it does not fit from now on."""

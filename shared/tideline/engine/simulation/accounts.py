@@ -138,11 +138,11 @@ class MemoryAccounts:
             self.record([entries.about_client("approved", name, now, by, session=str(session))])
             return True
 
-    def tell_ledgers(self, told: Mapping[ClientId, Tip]) -> None:
+    def note_ledgers(self, reported: Mapping[ClientId, Tip]) -> None:
         with self._lock:
-            for name, tip in told.items():
+            for name, tip in reported.items():
                 known = self._clients.get(name)
-                if known is not None and known.ledger_now is None and tip.seq > known.told.seq:
+                if known is not None and known.ledger_now is None and tip.seq > known.reported.seq:
                     self._clients[name] = replace(known, ledger_entries=tip.seq, ledger_hash=tip.hash)
 
     def show_ledger(self, name: ClientId, shown: ShownLedger, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""What clients told of their ledgers: the last entry, and how many there were when it was missing."""
+"""What clients reported of their ledgers: the last entry, and how many there were when it was missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Add the columns. None: nothing was told yet."""
+    """Add the columns. None: nothing was reported yet."""
     op.add_column("clients", whole("ledger_entries", null=True))
     op.add_column("clients", text("ledger_hash", null=True))
     op.add_column("clients", whole("ledger_now", null=True))
