@@ -255,7 +255,7 @@ def lacking(home: Path) -> Cut | None:
 
 
 def read_shown(home: Path, reported: Tip) -> ShownLedger:
-    """The ledger as it is shown to a coordinator: its end, its entry of a number, whether its owner goes on without `reported`."""
+    """The ledger as it is shown to a coordinator: its end, its entry of a number, if its owner goes on without `reported`."""
     last, mine, accepted = Tip(), Tip(reported.seq, ""), False
     for each in entries(home):
         last = Tip(each.seq, each.hash)

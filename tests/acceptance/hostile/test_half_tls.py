@@ -50,6 +50,18 @@ def trickle(lines: list[socket.socket], content: bytes, until: float) -> int:
     return gone
 
 
+def invited(federation: Net, authority: Path, name: str) -> str:
+    """The secret of a token."""
+    key = (federation.folder / "admin.key").read_text().strip()
+    answer = httpx.post(
+        f"https://127.0.0.1:{federation.http}/invites",
+        json={"name": name, "ttl_seconds": 600},
+        headers={"Authorization": f"Bearer {key}"},
+        verify=ssl.create_default_context(cafile=str(authority)),
+    )
+    return str(answer.raise_for_status().json()["token"]).rpartition(".")[2]
+
+
 @pytest.mark.parametrize("door", ["http", "grpc"])
 def test_a_handshake_that_trickles(besieged: tuple[Net, Path], door: str) -> None:
     """It has the same seconds in all, however it goes on; an honest agent's beats are answered, and memory is bounded."""
@@ -58,8 +70,7 @@ def test_a_handshake_that_trickles(besieged: tuple[Net, Path], door: str) -> Non
     trusted = grpc.ssl_channel_credentials(authority.read_bytes())
     with grpc.secure_channel(f"127.0.0.1:{federation.grpc}", trusted) as channel:
         agent = Raw(channel, f"honest-{door}")
-        given = federation.client().post("/invites", {"name": agent.name, "ttl_seconds": 600})
-        agent.enrol(given["token"].rpartition(".")[2])
+        agent.enrol(invited(federation, authority, agent.name))
         memory, files, began = process.memory_info().rss, process.num_fds(), time.monotonic()
         lines = stopped(port, CROWD, b"")
         agent.beat()
