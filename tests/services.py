@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pwd
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +18,7 @@ from pathlib import Path
 import psycopg
 
 PATIENCE_SECONDS = 60.0
+LENT = "postgres"  # as whom the server runs where the tests are root
 
 
 class Postgres:
@@ -23,10 +26,11 @@ class Postgres:
 
     def __init__(self, folder: Path) -> None:
         self.port, self.folder = free_port(), folder / "postgres"
-        self.user = "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
-        self.folder.mkdir(mode=0o700)
+        self.user = LENT if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
         if os.getuid() == 0:
-            shutil.chown(self.folder, "postgres")
+            self.folder = lent()
+        else:
+            self.folder.mkdir(mode=0o700)
         self.do("initdb", "--pgdata", "data", "--username", "postgres", "--auth", "trust", "--encoding", "UTF8", "--locale", "C")
         self.process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -77,16 +81,40 @@ class Postgres:
         assert done.returncode == 0, done.stderr
 
     def who(self) -> dict[str, str]:
-        """As whom its programs run. The way there is opened each time: each pytest that starts closes a folder above."""
+        """As whom its programs run. The way there is opened each time, should TMPDIR be one that is closed to others."""
         if os.getuid() != 0:
             return {}
         reachable(self.folder)
         return {"user": self.user}
 
 
+def lent() -> Path:
+    """A folder of the lent user's until this process ends: not in pytest's, which each pytest that starts closes to others, so
+    that a server under way fails.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="tideline-postgres-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    shutil.chown(folder, LENT)
+    return folder
+
+
 def why_no_postgres() -> str:
     """Why no Postgres of our own can be started; nothing if it can."""
-    return "" if programs() else "NOT TESTED: no Postgres server is installed (initdb was looked for)"
+    if not programs():
+        return "NOT TESTED: no Postgres server is installed (initdb was looked for)"
+    return why_not_lent() if os.getuid() == 0 else ""
+
+
+def why_not_lent() -> str:
+    """Why root cannot lend the server a user of its own, in a folder such as tests get; nothing if it can."""
+    try:
+        folder = lent()
+        reachable(folder)
+        for command in ((program("initdb"), "--version"), ("touch", "written")):
+            subprocess.run(command, cwd=folder, user=LENT, capture_output=True, check=True)
+    except (OSError, LookupError, subprocess.CalledProcessError) as error:
+        return f"NOT TESTED: Postgres refuses to be root, and nothing runs here as the user {LENT}: {error}"
+    return ""
 
 
 def program(name: str) -> str:

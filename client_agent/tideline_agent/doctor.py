@@ -18,12 +18,15 @@ from tideline import __version__
 from tideline.core.errors import FederationError, IdentityRefused, TooMany
 from tideline.core.signing import PROTOCOL
 from tideline.core.tokens import read_token, split_address
+from tideline.engine.audit.log import Tip
 from tideline.engine.coordinator.scheduler import duration
 from tideline.engine.model.validity import SKEW_SECONDS, ending
 from tideline.learning.sites.named import place_in
 from tideline_agent.discovery import Found, find
 from tideline_agent.home import identity
 from tideline_agent.home.identity import Keys
+from tideline_agent.home.ledger import FILE, REPORTED_WORDS, fits, read_shown
+from tideline_agent.home.ledger_head import HEAD, Cut, remembered
 from tideline_agent.home.rows import taken_by_rows
 from tideline_agent.link import Endpoints, GrpcLink, NotSpoken, check_certificate, end_of
 from tideline_agent.notes import LOW_DISK_BYTES
@@ -94,6 +97,7 @@ class Patient:
     roots: bytes | None = None
     standing: str = ""
     keys: Keys | None = None  # with which the agent would be let in
+    reported: Tip = field(default_factory=Tip)  # the last entry of the ledger that was reported to the coordinator
 
     def link(self, keys: Keys | None = None) -> contextlib.closing[GrpcLink]:
         endpoints = replace(self.found.endpoints, addresses=self.reached, roots=self.roots or self.found.endpoints.roots)
@@ -234,6 +238,7 @@ def standing(patient: Patient, own: list[Keys]) -> tuple[Keys, str, str]:
         with patient.link(keys) as link:
             try:
                 reply = link.check(secret, roles)
+                patient.reported = link.reported
                 return keys, str(reply.standing), str(reply.warning)[:1000]
             except NotSpoken:
                 what = "The coordinator is too old to say whom it would let in"
@@ -241,6 +246,20 @@ def standing(patient: Patient, own: list[Keys]) -> tuple[Keys, str, str]:
             except IdentityRefused as error:
                 refusals.append(error)
     raise refusals[0]
+
+
+def ledger(patient: Patient) -> Iterator[Finding]:
+    """The home's ledger is whole, and has the entry that was last reported to the coordinator."""
+    home = patient.settings.folder
+    if not patient.reported.seq and not (home / FILE).is_file() and not (home / HEAD).is_file():
+        yield Finding("ledger", State.OK, "it begins when the agent starts")
+        return
+    before = remembered(home)
+    own, there = read_shown(home, before), read_shown(home, patient.reported)
+    for shown, tip, whose in ((own, before, ""), (there, patient.reported, REPORTED_WORDS)):
+        if not fits(shown, tip):
+            raise Cut(home / FILE, shown.last, tip, whose).error()
+    yield Finding("ledger", State.OK, f"all is as it was written; the last entry is number {own.last.seq}")
 
 
 def parts(patient: Patient) -> Iterator[Finding]:
@@ -340,6 +359,7 @@ CHECKS: tuple[tuple[str, Callable[[Patient], Iterator[Finding]], tuple[str, ...]
     ("version", version, ("settings", "name", "line", "tls")),
     ("clock", clock, ("settings", "name", "line", "tls", "version")),
     ("sign-in", sign_in, ("settings", "name", "line", "tls", "version")),
+    ("ledger", ledger, ()),
     ("parts", parts, ("settings", "name", "line", "tls", "version", "sign-in")),
     ("data", data, ()),
     ("code", code, ()),

@@ -21,6 +21,8 @@ from tideline.core.errors import FederationError, IdentityRefused, TooMany, Unre
 from tideline.core.notes import OTHERWISE
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.core.tokens import read_token
+from tideline.engine.audit.log import Tip
+from tideline.engine.model.accounts import ShownLedger
 from tideline.engine.model.orders import Order
 from tideline.engine.peers.peer_keys import PeerKeys
 from tideline.engine.peers.sealing import ciphers, plaintexts
@@ -34,7 +36,7 @@ from tideline_agent.discovery import find, introduced, note
 from tideline_agent.home import identity
 from tideline_agent.home.held import HeldOrders
 from tideline_agent.home.identity import Keys, only_one
-from tideline_agent.home.ledger import FileLedger
+from tideline_agent.home.ledger import FileLedger, fits, show
 from tideline_agent.home.obeyed import obey
 from tideline_agent.home.pins import FolderPins
 from tideline_agent.home.retention import retain
@@ -58,6 +60,10 @@ MOST_OPEN, MOST_NAMED = 64, 1 << 20
 DOUBLED = (
     "Another agent shows the keys of this home, or this home is older than it was. If there is another one, stop it. Then an "
     "operator of the coordinator lets this session go on: tideline clients approve NAME --session SESSION"
+)
+LEDGER_DIFFERS = (
+    "The ledger does not have the entry that was last reported to the coordinator: look who has had access to this home, and "
+    "bring the ledger back; or go on without it: tideline site ledger accept --home DIR, then start the agent again"
 )
 TURN_SECONDS = 5.0  # between tries to enrol where many do
 
@@ -121,6 +127,7 @@ def run_agent(settings: AgentSettings) -> None:
         validity.start()
         metrics, ledger = AgentMetrics(__version__), FileLedger(settings.folder)
         ledger.record("started", version=__version__, policy=policy_digest(obey(settings.folder, settings.policy, text)))
+        link.ledger = partial(shown, settings.folder)
         agent = Agent(
             name=ClientId(settings.name),
             link=CountedLink(link, metrics),
@@ -160,6 +167,14 @@ def checked(pool: TrainerPool) -> None:
 
 def away(error: BaseException | None) -> None:
     log.warning("coordinator_away", reason=str(error))
+
+
+def shown(folder: Path, reported: Tip) -> ShownLedger:
+    """The ledger as it is shown to the coordinator, beside what was reported to that; where it does not fit, the log says so."""
+    found = show(folder, reported)
+    if not fits(found, reported):
+        log.warning("ledger_differs", reported=reported.seq, hash=reported.hash, entries=found.last.seq, reason=LEDGER_DIFFERS)
+    return found
 
 
 def met(name: str, fingerprint: str, before: str) -> None:

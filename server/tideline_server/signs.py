@@ -58,7 +58,7 @@ def warnings_of(servicer: Servicer, witness: Witness, tls: Tls | None, clock: Cl
     """What is not in the way yet."""
     ends = "" if tls is None else ending(not_after(tls.chain), clock.now())
     own = (f"the coordinator's certificate {ends}",) if ends else ()
-    return (*witness.warnings(), *own, *doubles(servicer), *servicer.clocks.warnings())
+    return (*witness.warnings(), *own, *doubles(servicer), *ledgers(servicer), *servicer.clocks.warnings())
 
 
 def doubles(servicer: Servicer) -> tuple[str, ...]:
@@ -67,6 +67,15 @@ def doubles(servicer: Servicer) -> tuple[str, ...]:
         if count := servicer.run_service.enrolment.doubled():
             are = "agent is" if count == 1 else "agents are"
             return (f"{count} {are} held: two showed the same keys, or a home is older than it was; see `tideline clients list`",)
+    return ()
+
+
+def ledgers(servicer: Servicer) -> tuple[str, ...]:
+    """Of clients whose ledgers are not as they reported them, in words without names."""
+    with contextlib.suppress(FederationError):
+        if count := servicer.run_service.enrolment.differ():
+            whose = "agent's ledger was" if count == 1 else "agents' ledgers were"
+            return (f"{count} {whose} cut or changed since it was reported here; see `tideline clients list`",)
     return ()
 
 

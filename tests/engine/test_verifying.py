@@ -139,12 +139,18 @@ def test_a_completed_run_of_which_all_is_kept_is_mended(there: tuple[Flipping, R
     assert on.play(again)["state_digest"] == final
 
 
-def test_what_no_run_needs_is_said_to_be_that(there: tuple[Flipping, RunId]) -> None:
-    """A part that nobody collected yet."""
-    on, _ = there
+def test_what_no_run_needs_is_cleared(there: tuple[Flipping, RunId]) -> None:
+    """A part that nobody collected yet: once that is asked, nothing is damaged any more. What a run needs stays where it lies."""
+    on, run = there
     spoil(on, digest := on.federation.parts.put([b"left by a process that was killed" * 9]))
+    assert verifier(on).verify().aside == verifier(on).verify().aside == (digest,)
+    [needed] = {o.reply[0][0] for o in on.federation.journal.orders(run, 0) if o.client == "anna"}
+    spoil(on, needed)
     found = verifier(on).verify(repair=True)
-    assert found.aside == (digest,) and found.lost[0].startswith(f"No run needs part {digest}")
+    assert (found.cleared, found.aside, len(found.lost)) == ((digest,), (needed,), 1)
+    assert list(on.federation.parts.damaged()) == [needed] and not on.federation.parts.has(digest)
+    again = verifier(on).verify(repair=True)
+    assert (again.cleared, again.aside) == ((), (needed,))
 
 
 def test_one_look_reads_for_some_seconds(there: tuple[Flipping, RunId]) -> None:

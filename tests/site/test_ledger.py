@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from tests.site.test_admission import BRIEF, ORDER
 from tideline.core.errors import ChainBroken, Refused, StorageFull
 from tideline.core.run import Digest, RunId
+from tideline.engine.model.orders import Hold
 from tideline.engine.ports.ledger import Spent
+from tideline.engine.site.owner import Owner
+from tideline.engine.site.rules import Quotas, SiteRules
 from tideline_agent.home.ledger import FILE, FileLedger, accept, entries
 from tideline_agent.home.ledger_head import HEAD, KNOWN
 
@@ -187,3 +193,25 @@ def test_what_a_power_cut_leaves_of_a_head_says_nothing(tmp_path: Path, left: by
         (tmp_path / HEAD).write_bytes(content)
         FileLedger(tmp_path).record("reply", run=ONE, bytes=2)
     assert [each.seq for each in entries(tmp_path)] == [1, 2, 3, 4]
+
+
+def test_quotas_of_a_day_outlive_a_restart(tmp_path: Path) -> None:
+    """They are counted from the entries: of every process that has the home open, with the summary of a start and without."""
+    noon = datetime(2026, 5, 4, 12, 0)
+    rules = SiteRules(quotas=Quotas(runs=1, replies=3, bytes_out="1 kB"))
+
+    def held(run: RunId, at: datetime, made: FileLedger | None = None) -> Hold | None:
+        known = made or FileLedger(tmp_path, at.timestamp)
+        return Owner(rules=rules, ledger=known, now=lambda: at).holds(replace(ORDER, run=run), BRIEF)
+
+    first, second = FileLedger(tmp_path, noon.timestamp), FileLedger(tmp_path, noon.timestamp)
+    assert held(ONE, noon, first) is None
+    first.record("run", run=ONE)
+    assert held(TWO, noon, second) is held(TWO, noon) is Hold.QUOTA and held(ONE, noon) is None
+    second.record("reply", run=ONE, bytes=999)
+    assert held(ONE, noon, first) is held(ONE, noon) is None
+    first.record("reply", run=ONE, bytes=1)
+    (tmp_path / KNOWN).unlink()
+    later = noon + timedelta(hours=11)
+    assert held(ONE, later, second) is held(ONE, later) is Hold.QUOTA
+    assert held(ONE, noon + timedelta(days=1)) is held(TWO, noon + timedelta(days=1)) is None

@@ -3,6 +3,7 @@
 ledger.jsonl   entries, each flushed to the disk before what it tells of goes on
 ledger.known   what the entries up to a place come to, so that a start does not read years of them
 ledger.head    where it ended when it was last written, so that a cut shows
+ledger.reported    an entry that was reported to the coordinator, where the ledger does not have it
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from tideline.core.errors import ChainBroken, Refused, StorageFull
 from tideline.core.run import Digest, RunId
 from tideline.core.settings import Plain
 from tideline.engine.audit.log import START, AuditEvent, Entry, Tip, chained, follow
+from tideline.engine.model.accounts import ShownLedger
 from tideline.engine.ports.ledger import Spent
-from tideline_agent.home.ledger_head import KNOWN, Cut, remember, remembered
+from tideline_agent.home.ledger_head import KNOWN, REPORTED, Cut, read, remember, remembered
 
 FILE = "ledger.jsonl"
 APPROVED, DECLINED, RUN, REPLY, ORDER = "approved", "declined", "run", "reply", "order"
+ACCEPTED = "cut_accepted"
+REPORTED_WORDS = "as it was reported to the coordinator"
 DAY_SECONDS = 86400.0
 TODO = (
     "Keep a copy of the file as it is, and ask who has had access to the agent's home. To begin another, move it away: "
@@ -93,6 +97,9 @@ class FileLedger:
         with self._lock, self._open() as file:
             self._catch_up(file)
             self._append(file, AuditEvent(kind, self._now(), run=run, details=facts))
+
+    def tip(self) -> Tip:
+        return self._known.tip
 
     def word(self, run: RunId) -> bool | None:
         return self._seen().words.get(run)
@@ -233,11 +240,43 @@ def accept(home: Path, owner: str) -> Cut:
     Raises Refused where nothing is missing, ChainBroken where what is left is not as it was written.
     """
     ledger = FileLedger(home, accepted=True)
-    if ledger.cut is None:
+    cut = ledger.cut or lacking(home)
+    if cut is None:
         raise Refused(f"Nothing is missing from {ledger.path}", "Start the agent")
-    before = ledger.cut.before
-    ledger.record("cut_accepted", owner=owner, entries=before.seq, hash=before.hash)
-    return ledger.cut
+    ledger.record(ACCEPTED, owner=owner, entries=cut.before.seq, hash=cut.before.hash)
+    return cut
+
+
+def lacking(home: Path) -> Cut | None:
+    """What the ledger lacks of what was reported to its coordinator, as the agent found when it connected; None if nothing."""
+    reported = read(home / REPORTED)
+    found = read_shown(home, reported) if reported.seq else None
+    return None if found is None or fits(found, reported) else Cut(home / FILE, found.last, reported, REPORTED_WORDS)
+
+
+def read_shown(home: Path, reported: Tip) -> ShownLedger:
+    """The ledger as it is shown to a coordinator: its end, its entry of a number, if its owner goes on without `reported`."""
+    last, mine, accepted = Tip(), Tip(reported.seq, ""), False
+    for each in entries(home):
+        last = Tip(each.seq, each.hash)
+        mine = last if each.seq == reported.seq else mine
+        named = each.details.get("entries"), each.details.get("hash")
+        accepted = accepted or (each.kind == ACCEPTED and named == (reported.seq, reported.hash))
+    return ShownLedger(last, mine if reported.seq else Tip(), accepted)
+
+
+def fits(shown: ShownLedger, reported: Tip) -> bool:
+    return not reported.seq or shown.reported.hash == reported.hash or shown.accepted
+
+
+def show(home: Path, reported: Tip) -> ShownLedger:
+    """The ledger as it is shown to a coordinator, beside what was reported to that. The home notes where it does not fit."""
+    shown = read_shown(home, reported)
+    if fits(shown, reported):
+        (home / REPORTED).unlink(missing_ok=True)
+    else:
+        remember(home, reported, REPORTED)
+    return shown
 
 
 def check_whole(home: Path, last: Tip, before: Tip, seen: str) -> None:
@@ -247,6 +286,8 @@ def check_whole(home: Path, last: Tip, before: Tip, seen: str) -> None:
     """
     if last.seq < before.seq or (before.seq and seen != before.hash):
         raise Cut(home / FILE, last, before).error()
+    if cut := lacking(home):
+        raise cut.error()
 
 
 def entries(home: Path) -> Iterator[Entry]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tideline.core.errors import ChainBroken
 from tideline.engine.audit.log import Tip
 
-HEAD, KNOWN = "ledger.head", "ledger.known"
+HEAD, KNOWN, REPORTED = "ledger.head", "ledger.known", "ledger.reported"
 TODO = (
     "Look who has had access to the agent's home, and bring the ledger back as it was. If it is lost, go on without it: "
     "tideline site ledger accept --home DIR"
@@ -28,6 +28,7 @@ class Cut:
     path: Path
     now: Tip
     before: Tip
+    whose: str = ""  # who remembers it, beside the home itself
 
     def error(self) -> ChainBroken:
         """What an owner is told."""
@@ -35,6 +36,7 @@ class Cut:
             what = f"{self.path} was cut: it ends with entry {self.now.seq}, and it had {self.before.seq}"
         else:
             what = f"{self.path} is not the one that was written here: its entry {self.before.seq} is another"
+        what += f", {self.whose}" if self.whose else ""
         return ChainBroken(what, TODO, entry=self.before.seq, expected=self.before.hash)
 
 
@@ -53,10 +55,10 @@ def read(path: Path, name: str = "") -> Tip:
         return Tip()
 
 
-def remember(home: Path, tip: Tip) -> None:
+def remember(home: Path, tip: Tip, name: str = HEAD) -> None:
     """Note an end that is on the disk. Not flushed: after a power cut the head may be an older one, which fits as well."""
-    temporary = home / f"{HEAD}.tmp"
+    temporary = home / f"{name}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(json.dumps(asdict(tip)).encode())
-    temporary.replace(home / HEAD)
+    temporary.replace(home / name)

@@ -31,12 +31,25 @@ from tideline.core.notes import Note
 from tideline.core.run import OrderId
 from tideline.core.settings import EMPTY
 from tideline.core.signing import PROTOCOL
+from tideline.engine.audit.log import Tip
+from tideline.engine.model.accounts import ShownLedger
 from tideline.engine.model.orders import Arrivals, Files, Hold, Order, Receipt, Reply
 from tideline.engine.process.pipe import from_plain
 from tideline_agent.home.identity import Keys
 from tideline_agent.home.seen import SeenFile
 from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Endpoints, Greeting, Line, Lines, Transfers, Watchdog
-from tideline_agent.link.wire import notes_out, order_in, push_chunks, push_head, receipt_in, reply_out, seen_in, seen_out
+from tideline_agent.link.wire import (
+    entry_out,
+    notes_out,
+    order_in,
+    push_chunks,
+    push_head,
+    receipt_in,
+    reply_out,
+    reported_in,
+    seen_in,
+    seen_out,
+)
 from tideline_protos.v1 import federation_pb2 as pb
 
 T = TypeVar("T")
@@ -107,6 +120,8 @@ class GrpcLink:
         self._away: Away = lambda error: None if stop.is_set() else away(error)
         self._keys, self._seen, self.session = keys, seen, session
         self._turning = threading.RLock()  # held while keys are rotated
+        self.reported = Tip()  # the last entry of this site's ledger that was reported to the coordinator, by its own word
+        self.ledger: Callable[[Tip], ShownLedger] | None = None  # how the ledger is shown to it
 
     def enrol(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
         """Enrol, or come back. One try. Raises Unreachable, IdentityRefused, VersionRefused."""
@@ -122,7 +137,16 @@ class GrpcLink:
         request.seen.CopyFrom(self._shown())
         reply: pb.EnrolReply = self._ask(call, request, CALL_SECONDS)
         self._remember(reply.seen)
+        self.reported = reported_in(reply.ledger)
         return reply
+
+    def _asking(self) -> pb.OrdersRequest:
+        request = pb.OrdersRequest(seen=self._shown())
+        if self.ledger is not None:
+            shown = self.ledger(self.reported)
+            request.ledger.CopyFrom(entry_out(shown.last))
+            request.reported.CopyFrom(entry_out(shown.reported, shown.accepted))
+        return request
 
     def _shown(self) -> pb.Seen:
         """What this agent remembers of the coordinators' witness."""
@@ -208,7 +232,7 @@ class GrpcLink:
         for attempt in self._retrying():
             with attempt:
                 line = self._lines.now
-                stream, first = self._stream(line, "Orders", pb.OrdersRequest(seen=self._shown()))
+                stream, first = self._stream(line, "Orders", self._asking())
                 if first is not None:
                     return line, stream, first
                 self._lines.leave(line)

@@ -9,6 +9,7 @@ from typing import Any
 from tideline.archive.parts import Parts, chunk_size, chunks
 from tideline.core.notes import Note
 from tideline.core.run import Digest, OrderId, RunId
+from tideline.engine.audit.log import START, Tip
 from tideline.engine.audit.witness import Seen
 from tideline.engine.model.brief import MOST_BRIEF
 from tideline.engine.model.orders import Arrivals, Failure, Order, Receipt, Reply
@@ -16,6 +17,7 @@ from tideline.engine.peers.sealing import sealed_in, sealed_out
 from tideline_protos.v1 import federation_pb2 as pb
 
 MAX_WORDS = 10_000
+MOST_HASH = 64
 
 
 def seen_in(raw: pb.Seen) -> Seen:
@@ -24,6 +26,15 @@ def seen_in(raw: pb.Seen) -> Seen:
 
 def seen_out(seen: Seen) -> pb.Seen:
     return pb.Seen(seq=seen.seq, hash=seen.hash, proof=seen.proof)
+
+
+def reported_in(raw: pb.LedgerEntry) -> Tip:
+    """The entry of the own ledger that was reported to a coordinator; the beginning where it names none."""
+    return Tip(raw.number, raw.hash[:MOST_HASH]) if raw.number and raw.hash else Tip()
+
+
+def entry_out(tip: Tip, accepted: bool = False) -> pb.LedgerEntry:
+    return pb.LedgerEntry(number=tip.seq, hash="" if tip.hash == START else tip.hash, accepted=accepted)
 
 
 def order_in(raw: pb.Order) -> Order:
@@ -60,6 +71,8 @@ def reply_out(reply: Reply) -> pb.ReportRequest:
     made = pb.ReportRequest(order=reply.order, metrics=dict(reply.metrics), facts=json.dumps(dict(reply.facts)))
     made.files.extend(pb.File(digest=d, size=n) for d, n in reply.files)
     made.sealed.extend(sealed_out(each, pb.Sealed()) for each in reply.sealed)
+    if reply.ledger.seq:
+        made.ledger.CopyFrom(entry_out(reply.ledger))
     if reply.failure:
         made.failure.CopyFrom(pb.Failure(kind=reply.failure.kind, what=sendable(reply.failure.what)))
     return made

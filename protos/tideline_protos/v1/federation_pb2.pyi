@@ -56,7 +56,7 @@ class Seen(_message.Message):
     def __init__(self, seq: _Optional[int] = ..., hash: _Optional[str] = ..., proof: _Optional[str] = ...) -> None: ...
 
 class EnrolReply(_message.Message):
-    __slots__ = ("name", "protocol", "version", "oldest", "time_ms", "standing", "seen", "warning")
+    __slots__ = ("name", "protocol", "version", "oldest", "time_ms", "standing", "seen", "warning", "ledger")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,7 @@ class EnrolReply(_message.Message):
     STANDING_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
     WARNING_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
     name: str
     protocol: int
     version: str
@@ -73,7 +74,18 @@ class EnrolReply(_message.Message):
     standing: str
     seen: Seen
     warning: str
-    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[int] = ..., version: _Optional[str] = ..., oldest: _Optional[int] = ..., time_ms: _Optional[int] = ..., standing: _Optional[str] = ..., seen: _Optional[_Union[Seen, _Mapping]] = ..., warning: _Optional[str] = ...) -> None: ...
+    ledger: LedgerEntry
+    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[int] = ..., version: _Optional[str] = ..., oldest: _Optional[int] = ..., time_ms: _Optional[int] = ..., standing: _Optional[str] = ..., seen: _Optional[_Union[Seen, _Mapping]] = ..., warning: _Optional[str] = ..., ledger: _Optional[_Union[LedgerEntry, _Mapping]] = ...) -> None: ...
+
+class LedgerEntry(_message.Message):
+    __slots__ = ("number", "hash", "accepted")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    hash: str
+    accepted: bool
+    def __init__(self, number: _Optional[int] = ..., hash: _Optional[str] = ..., accepted: bool = ...) -> None: ...
 
 class RotateRequest(_message.Message):
     __slots__ = ("sign_key", "receive_key", "signature", "handover")
@@ -92,10 +104,14 @@ class RotateReply(_message.Message):
     def __init__(self) -> None: ...
 
 class OrdersRequest(_message.Message):
-    __slots__ = ("seen",)
+    __slots__ = ("seen", "ledger", "reported")
     SEEN_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    REPORTED_FIELD_NUMBER: _ClassVar[int]
     seen: Seen
-    def __init__(self, seen: _Optional[_Union[Seen, _Mapping]] = ...) -> None: ...
+    ledger: LedgerEntry
+    reported: LedgerEntry
+    def __init__(self, seen: _Optional[_Union[Seen, _Mapping]] = ..., ledger: _Optional[_Union[LedgerEntry, _Mapping]] = ..., reported: _Optional[_Union[LedgerEntry, _Mapping]] = ...) -> None: ...
 
 class OrderOrTick(_message.Message):
     __slots__ = ("order", "tick")
@@ -224,7 +240,7 @@ class PushReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("order", "files", "metrics", "facts", "failure", "sealed")
+    __slots__ = ("order", "files", "metrics", "facts", "failure", "sealed", "ledger")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -238,13 +254,15 @@ class ReportRequest(_message.Message):
     FACTS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
     order: str
     files: _containers.RepeatedCompositeFieldContainer[File]
     metrics: _containers.ScalarMap[str, float]
     facts: str
     failure: Failure
     sealed: _containers.RepeatedCompositeFieldContainer[Sealed]
-    def __init__(self, order: _Optional[str] = ..., files: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., facts: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Sealed, _Mapping]]] = ...) -> None: ...
+    ledger: LedgerEntry
+    def __init__(self, order: _Optional[str] = ..., files: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., facts: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Sealed, _Mapping]]] = ..., ledger: _Optional[_Union[LedgerEntry, _Mapping]] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("kind", "what")

@@ -237,6 +237,11 @@ class ClientLine(BaseModel):
     seen: float = Field(description="when it was last heard")
     standing: str = Field(description="pending, approved, revoked or doubled")
     doubles: list[str] = Field(default=[], description="of a doubled one: the sessions that showed up, of which one may go on")
+    ledger_entries: int | None = Field(default=None, description="how many entries its ledger had when it reported it last")
+    ledger_hash: str | None = Field(default=None, description="the hash of the last of them")
+    ledger_now: int | None = Field(
+        default=None, description="if that entry is not in the ledger any more: how many entries the ledger has"
+    )
     revoked: float | None = Field(description="when it was revoked")
     reason: str = Field(description="why it was revoked")
     fingerprint: str = Field(description="of its public keys, for you to compare")
@@ -323,6 +328,7 @@ class PartsVerified(BaseModel):
     damaged: list[str] = Field(description="parts that this look found to be damaged; they were put aside")
     aside: list[str] = Field(description="damaged parts that are not here again, of this look and of earlier ones")
     mended: list[str] = Field(description="parts that were made again, with `repair`")
+    cleared: list[str] = Field(description="damaged parts that no run needs, and whose files were deleted, with `repair`")
     lost: list[str] = Field(description="of parts that are not here again: what each is to which run, and what to do")
     after: str = Field(description="where the next look goes on; empty: all parts were read")
 

@@ -190,6 +190,12 @@ class BucketParts:
     def damaged(self) -> Sequence[Digest]:
         return (*(digest for digest, _, _ in laid(self.bucket, DAMAGED)), *self.cache.damaged())
 
+    def clear_damaged(self, digest: Digest) -> None:
+        for each, name, _ in tuple(laid(self.bucket, DAMAGED)):
+            if each == digest:
+                self.bucket.drop(name)
+        self.cache.clear_damaged(digest)
+
     def digests(self) -> Iterable[Digest]:
         return tuple(self.inventory())
 

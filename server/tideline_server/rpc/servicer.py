@@ -38,12 +38,14 @@ from tideline_server.rpc.wire import (
     Context,
     announced,
     applicant_in,
+    entry_out,
     notes_in,
     order_out,
     parsed,
     reply_in,
     seen_in,
     seen_out,
+    shown_in,
     wanted_in,
 )
 
@@ -168,7 +170,7 @@ class Servicer:
         self.notebook = Notebook(agent_service)
         self.clocks = Clocks(run_service.clock)
         self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "grpc"), self.run)
-        run_service.enrolment.noticed = note_double
+        run_service.enrolment.noticed, run_service.enrolment.differing = note_double, note_ledger
         self.closing = asyncio.Event()
         self.living = Heartbeats(agent_service.write_living, self.run, self.closing)
         self.beats = Beats(self.agent_service.beat_all, self.run)
@@ -235,6 +237,9 @@ class Servicer:
         if enrolment.witness.closed:
             reply.standing = Standing.PENDING
         reply.seen.CopyFrom(seen_out(enrolment.witness.seen))
+        if self.agent_service.unwritten:  # what this agent reported before it was stopped may be among it
+            await self.run(self.agent_service.write_living)
+        reply.ledger.CopyFrom(entry_out(await self.run(enrolment.reported, request.name)))
         return reply
 
     async def rotate(self, raw: bytes, context: Context) -> pb.RotateReply:
@@ -253,7 +258,10 @@ class Servicer:
 
     async def orders(self, raw: bytes, context: Context) -> AsyncGenerator[pb.OrderOrTick, None]:
         client = await self.caller("Orders", raw, context)
-        await self.run(self.run_service.enrolment.witness.shown, seen_in(parsed(pb.OrdersRequest, raw).seen))
+        request = parsed(pb.OrdersRequest, raw)
+        await self.run(self.run_service.enrolment.witness.shown, seen_in(request.seen))
+        if request.HasField("ledger"):
+            await self.run(self.run_service.enrolment.show_ledger, client.name, shown_in(request))
         self._listening += 1
         try:
             with self.shares.listening(client.name) as over:
@@ -365,6 +373,8 @@ class Servicer:
             reply = await self.run_report(reply_in, raw) if len(raw) > SMALL_REPORT else reply_in(raw)
             structlog.contextvars.bind_contextvars(order=reply.order)
             receipt = await self.run_report(self.agent_service.report, client.name, reply)
+        if self.agent_service.unwritten:
+            self.living.write()
         sizes = dict((*reply.files, *ciphers(reply.sealed)))
         lacking = sum(sizes[digest] - offset for digest, offset in receipt.missing)
         reply_message = pb.Receipt(verdict=receipt.verdict, chunk=chunk_size(lacking, self._listening))
@@ -445,6 +455,10 @@ class Servicer:
 
 def note_double(client: Client) -> None:
     log.warning("client_doubled", client=client.name, sessions=", ".join(client.doubles))
+
+
+def note_ledger(client: Client) -> None:
+    log.warning("ledger_differs", client=client.name, reported=client.ledger_entries, entries=client.ledger_now)
 
 
 def taken(chunks: Iterator[memoryview]) -> Taken:

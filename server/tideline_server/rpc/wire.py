@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -14,9 +15,10 @@ from tideline.archive.layout import LIMITS
 from tideline.core.errors import Malformed
 from tideline.core.notes import Note
 from tideline.core.run import Digest, OrderId, Role
+from tideline.engine.audit.log import START, Tip
 from tideline.engine.audit.witness import Seen
 from tideline.engine.coordinator.enrolment import Applicant
-from tideline.engine.model.accounts import Keys, Session
+from tideline.engine.model.accounts import Keys, Session, ShownLedger
 from tideline.engine.model.orders import Arrivals, Failure, Order, Reply
 from tideline.engine.peers.sealing import sealed_in, sealed_out
 from tideline_protos.v1 import federation_pb2 as pb
@@ -30,6 +32,8 @@ MOST_METRICS = 1000  # of a reply
 MOST_FILES = LIMITS.parts + 1  # of a reply: its root, and the parts that a root may name
 MOST_KEYS = 5000  # sealed keys of a reply, of each value one for each of its readers; with their signatures about a megabyte
 MOST_FACTS = 1 << 20  # characters: a truth value and its name, and a network's tensors in words
+MOST_ENTRIES = (1 << 31) - 1  # of a ledger that are counted
+HASH = re.compile(r"[0-9a-f]{64}")
 MOST_PROBED = 256 << 10  # bytes of a part that is only tried
 # Of a message, looked at before it is parsed: what is parsed takes many times its bytes. One that names MOST_FILES has 700 KB.
 MOST_BYTES: Mapping[type[Any], int] = {
@@ -97,6 +101,20 @@ def seen_out(seen: Seen) -> pb.Seen:
     return pb.Seen(seq=seen.seq, hash=seen.hash, proof=seen.proof)
 
 
+def entry_in(message: pb.LedgerEntry) -> Tip:
+    """An entry of a ledger; the beginning for what cannot be one. Without a hash: there is none of that number."""
+    odd = not 0 < message.number <= MOST_ENTRIES or not (not message.hash or HASH.fullmatch(message.hash))
+    return Tip() if odd else Tip(message.number, message.hash)
+
+
+def entry_out(tip: Tip) -> pb.LedgerEntry:
+    return pb.LedgerEntry(number=tip.seq, hash="" if tip.hash == START else tip.hash)
+
+
+def shown_in(request: pb.OrdersRequest) -> ShownLedger:
+    return ShownLedger(entry_in(request.ledger), entry_in(request.reported), request.reported.accepted)
+
+
 def order_out(order: Order) -> pb.Order:
     return pb.Order(
         id=order.id,
@@ -132,7 +150,13 @@ def reply_in(raw: bytes) -> Reply:
     few(sum(max(len(each.keys), len(each.signatures)) for each in request.sealed), MOST_KEYS, "sealed keys")
     sealed = tuple(map(sealed_in, request.sealed))
     return Reply(
-        order=OrderId(request.order), files=files, metrics=dict(request.metrics), facts=facts, failure=failure, sealed=sealed
+        order=OrderId(request.order),
+        files=files,
+        metrics=dict(request.metrics),
+        facts=facts,
+        failure=failure,
+        sealed=sealed,
+        ledger=entry_in(request.ledger),
     )
 
 

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, or_, select, update
 
 from tideline.core.run import ClientId
-from tideline.engine.model.accounts import ApiKey, Client, Handover, Invite, KeyRole, Keys, Session, Standing
-from tideline.engine.model.transitions import let_on, rekeyed, sessioned
+from tideline.engine.audit.log import Tip
+from tideline.engine.model.accounts import ApiKey, Client, Handover, Invite, KeyRole, Keys, Session, ShownLedger, Standing
+from tideline.engine.model.transitions import ledger_shown, let_on, rekeyed, sessioned
 from tideline_server.store.database.dialect import INSERTS, added
 from tideline_server.store.listings import in_batches
 from tideline_server.store.schema import GOOD, api_keys, clients, invites
 
 LAST_SEEN = select(clients.c.name, clients.c.seen).where(clients.c.name.in_(bindparam("names", expanding=True)))
 SEEN = update(clients).where(clients.c.name == bindparam("who")).values(seen=bindparam("at"))
+
+NOTE_LEDGER = (
+    update(clients)
+    .where(
+        clients.c.name == bindparam("who"),
+        clients.c.ledger_now.is_(None),
+        or_(clients.c.ledger_entries.is_(None), clients.c.ledger_entries < bindparam("entries")),
+    )
+    .values(ledger_entries=bindparam("entries"), ledger_hash=bindparam("hash"))
+)
 
 
 def spend(connection: Connection, invite: str, used_by: str) -> None:
@@ -110,6 +121,23 @@ def begin_session(connection: Connection, name: ClientId, session: Session, now:
         return None
     connection.execute(update(clients).where(clients.c.name == name).values(asdict(after)))
     return after if after.standing is not before.standing else None
+
+
+def note_ledgers(connection: Connection, reported: Mapping[ClientId, Tip]) -> None:
+    """Note the last entries of ledgers. Sorted by name, so that two writers never deadlock."""
+    connection.execute(
+        NOTE_LEDGER, [{"who": name, "entries": tip.seq, "hash": tip.hash} for name, tip in sorted(reported.items())]
+    )
+
+
+def show_ledger(connection: Connection, name: ClientId, shown: ShownLedger) -> tuple[Client, Client] | None:
+    """Compare a ledger. Gives the client before and after, if this changed it."""
+    before = locked(connection, name)
+    after = before and ledger_shown(before, shown)
+    if before is None or after is None or after == before:
+        return None
+    connection.execute(update(clients).where(clients.c.name == name).values(asdict(after)))
+    return before, after
 
 
 def go_on(connection: Connection, name: ClientId, session: Session, now: float) -> bool:

@@ -16,7 +16,7 @@ from tideline.engine.audit import entries
 from tideline.engine.audit.log import AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import confirmed, keys_in
 from tideline.engine.coordinator.idempotency import free
-from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
 from tideline.engine.model.orders import Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import OPEN, Lease, RoundRow, RunRow, Status
 from tideline.engine.model.transitions import answered, present, with_author
@@ -133,6 +133,18 @@ class SqlJournal:
             doubled = accounts.begin_session(connection, name, session, now)
             done += [entries.doubled(doubled, now)] if doubled is not None else []
             return doubled is not None
+
+        return self._write(work)
+
+    def note_ledgers(self, reported: Mapping[ClientId, Tip]) -> None:
+        if reported:
+            self._store.write(lambda connection: accounts.note_ledgers(connection, reported))
+
+    def show_ledger(self, name: ClientId, shown: ShownLedger, now: float) -> bool:
+        def work(connection: Connection, done: list[AuditEvent]) -> bool:
+            changed = accounts.show_ledger(connection, name, shown)
+            done += [] if changed is None else entries.ledger_shown(*changed, shown.accepted, now)
+            return bool(done) and done[-1].kind == "ledger_differs"
 
         return self._write(work)
 

@@ -68,6 +68,9 @@ clients = Table(
     text("session_id"),
     seconds("session_began"),
     *map(plain, ("doubles", "shut")),
+    whole("ledger_entries", null=True),
+    text("ledger_hash", null=True),
+    whole("ledger_now", null=True),
     Index("clients_by_standing", "standing", "name"),
 )
 

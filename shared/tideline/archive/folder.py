@@ -115,6 +115,10 @@ class FolderParts:
     def damaged(self) -> Sequence[Digest]:
         return tuple(Digest(path.name.partition(".")[0]) for path in self._laid(within=DAMAGED))
 
+    def clear_damaged(self, digest: Digest) -> None:
+        for path in self._laid(digest, DAMAGED):
+            path.unlink(missing_ok=True)
+
     def digests(self) -> Iterable[Digest]:
         return tuple(Digest(f.name) for f in self.folder.glob("??/*") if NAME.fullmatch(f.name))
 

@@ -105,6 +105,9 @@ class Parts(Protocol):
     def damaged(self) -> Sequence[Digest]:
         """The damaged parts that were set aside and that nobody has cleared away, once for each time."""
 
+    def clear_damaged(self, digest: Digest) -> None:
+        """Destroy what lies of a damaged part; its bytes are not those of its name, and nobody can use them."""
+
     def upload(self, digest: Digest, size: int, sender: str = "") -> Upload:
         """Begin, or go on with, receiving a part. Two senders of one part do not meet until it is whole.
 
@@ -203,6 +206,9 @@ class MemoryParts:
 
     def damaged(self) -> Sequence[Digest]:
         return tuple(self._damaged)
+
+    def clear_damaged(self, digest: Digest) -> None:
+        self._damaged = [each for each in self._damaged if each != digest]
 
     def digests(self) -> Iterable[Digest]:
         return tuple(self._held)

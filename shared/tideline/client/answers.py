@@ -252,6 +252,9 @@ class ClientLine(TypedDict):
     fingerprint: str
     rotate: bool
     doubles: list[str]
+    ledger_entries: int | None
+    ledger_hash: str | None
+    ledger_now: int | None
 
 
 class RestoredLine(TypedDict):

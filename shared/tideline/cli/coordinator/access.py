@@ -44,6 +44,8 @@ def list_clients(connect: Connect, as_json: Json = False) -> None:
                 typer.echo(f"{row['name']}: revoked on {utc(row['revoked'])}{': ' if row['reason'] else ''}{row['reason']}")
             if row["standing"] == "doubled":
                 typer.echo(clean(doubled(row)))
+            if row["ledger_now"] is not None:
+                typer.echo(clean(ledger_differs(row)))
     else:
         typer.echo("No agent is enrolled. Invite one: tideline invite --name NAME")
 
@@ -99,6 +101,16 @@ def doubled(row: ClientLine) -> str:
     return (
         f"{row['name']}: two agents showed its keys, or one whose home is older than it was: sessions {', '.join(sessions)}. "
         f"Stop the copy; the log of the right agent names its session, then: {command}"
+    )
+
+
+def ledger_differs(row: ClientLine) -> str:
+    """What is wrong with an agent's ledger, and who ends it."""
+    now, reported = row["ledger_now"] or 0, row["ledger_entries"] or 0
+    what = f"has {now} entries, and had {reported}" if now < reported else f"has another entry {reported} than it had"
+    return (
+        f"{row['name']}: its ledger {what}, with the hash {row['ledger_hash']}. Ask the site's owner, who brings it back, or "
+        "goes on without what is gone: tideline site ledger accept"
     )
 
 

@@ -180,16 +180,20 @@ def collect(connect: Connect, as_json: Json = False) -> None:
 @remote
 def verify_parts(
     connect: Connect,
-    repair: Annotated[bool, typer.Option("--repair", help="Make again what runs need, and say what cannot be.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Make again what runs need, delete what none does, and say what is lost.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Read every part, and put aside those that are damaged. Runs go on meanwhile."""
-    seen: dict[str, Any] = {"checked": 0, "bytes": 0, "damaged": [], "aside": [], "mended": [], "lost": []}
+    seen: dict[str, Any] = {"checked": 0, "bytes": 0, "damaged": [], "aside": [], "mended": [], "cleared": [], "lost": []}
     with connect() as client:
         after = ""
         while True:
             found = client.post(f"/parts/verify?{urlencode({'after': after, 'repair': str(repair).lower()})}")
-            seen = {name: found[name] if name in ("aside", "mended", "lost") else seen[name] + found[name] for name in seen}
+            seen = {
+                name: found[name] if name in ("aside", "mended", "cleared", "lost") else seen[name] + found[name] for name in seen
+            }
             if not (after := found["after"]):
                 break
     output(seen, as_json, words_of(seen))
@@ -201,5 +205,6 @@ def words_of(seen: Mapping[str, Any]) -> str:
     """What a look at all parts found."""
     lines = [f"Read {counted(seen['checked'], 'part')}, {size(seen['bytes'])}: {len(seen['damaged']) or 'none'} damaged."]
     lines += [f"{digest} was made again." for digest in seen["mended"]]
+    lines += [f"{digest} was damaged, and no run needs it: what lay of it was deleted." for digest in seen["cleared"]]
     lines += [f"{digest} is damaged, and was put aside." for digest in seen["aside"]]
     return "\n".join([*lines, *seen["lost"]])

@@ -35,7 +35,7 @@ KINDS = (
     *(f"run_{Status.CANCELLED.value}", "round_closed", "asked_again"),
     *("reply_accepted", "reply_late", "reply_failed", "reply_refused", "sign_in_refused", "parts_swept"),
     *(PART_MENDED, "parts_verified"),
-    *(RESTORED, CONFIRMED, "doubled"),
+    *(RESTORED, CONFIRMED, "doubled", "ledger_differs", "ledger_fits", "ledger_accepted"),
 )
 
 
@@ -75,6 +75,16 @@ def shown(keys: Keys) -> str:
 def doubled(client: Client, now: float) -> AuditEvent:
     """Two agents had a client's keys at once, or one whose home is older than it was."""
     return AuditEvent("doubled", now, client=client.name, details={"sessions": list(client.doubles)})
+
+
+def ledger_shown(before: Client, after: Client, accepted: bool, now: float) -> list[AuditEvent]:
+    """A client's ledger has no longer the entry that it reported, or has it again, or its owner goes on without it."""
+    if (before.ledger_now is None) == (after.ledger_now is None):
+        return []
+    kind = "ledger_differs" if before.ledger_now is None else "ledger_accepted" if accepted else "ledger_fits"
+    shown = after.ledger_entries if after.ledger_now is None else after.ledger_now
+    details = {"reported": before.ledger_entries, "hash": before.ledger_hash, "entries": shown}
+    return [AuditEvent(kind, now, client=after.name, details=details)]
 
 
 def about_client(kind: str, name: ClientId, now: float, by: str, **details: Plain) -> AuditEvent:

@@ -241,9 +241,9 @@ class StepRunner:
             try:
                 value: T = decode(handle.kind, Digest(handle.digest), self.parts_of(job.run), rules)
             except Malformed as error:
-                raise type(error)(
-                    f"The value that {handle.holder} sealed: {error.what}", error.todo, holder=handle.holder
-                ) from error
+                # Its context, too: by its digest a value that was damaged here is fetched once more.
+                context = {**error.context, "holder": handle.holder}
+                raise type(error)(f"The value that {handle.holder} sealed: {error.what}", error.todo, **context) from error
             return value
 
         return fetch

@@ -18,6 +18,7 @@ from tideline.core.errors import FederationError, IdentityRefused, Malformed, No
 from tideline.core.notes import Level, Note
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
+from tideline.engine.audit.log import Tip
 from tideline.engine.coordinator.integrity.mending import MendedParts, Mender, mended_or_stalled
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.unreported import Allowance, Unreported
@@ -64,6 +65,7 @@ class AgentService:
         self._up: Counter[OrderId] = Counter()
         self._seen: dict[ClientId, float] = {}
         self._living: set[ClientId] = set()  # of whom that is not written yet
+        self._reported: dict[ClientId, Tip] = {}  # ends of ledgers, of which that is not written either
         self._facts: dict[RunId, RunRow] = {}
         self._whose: dict[OrderId, tuple[ClientId, RunId]] = {}
         self.mender = Mender(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock)
@@ -181,6 +183,7 @@ class AgentService:
         """Accept a reply or a failure; or say which parts are missing first, or why it is refused."""
         row = self.own(client, reply.order)
         receipt = self.judge(row, reply)
+        self.note_ledger(client, reply.ledger)
         verdict = "failed" if receipt.verdict == "accepted" and reply.failure else receipt.verdict
         self.meter.replied(self.facts(row), row.cursor, verdict)
         return receipt
@@ -299,15 +302,31 @@ class AgentService:
                 self._living.add(client)
             return bool(self._living)
 
-    def write_living(self) -> None:
-        """Write down who lives: many in one transaction, as each one costs as much as a round's. What fails comes again."""
+    def note_ledger(self, client: ClientId, ledger: Tip) -> None:
+        """Remember the last entry of a client's ledger, until it is written down with who lives."""
         with self._lock:
-            living, self._living = self._living, set()
+            if ledger.seq > self._reported.get(client, Tip()).seq:
+                self._reported[client] = ledger
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether an end of a ledger is not written yet. Asks nobody."""
+        return bool(self._reported)
+
+    def write_living(self) -> None:
+        """Write down who lives, and how far ledgers go: many in one transaction, as each one costs as much as a round's.
+
+        What fails comes again.
+        """
+        with self._lock:
+            (living, self._living), (reported, self._reported) = (self._living, set()), (self._reported, {})
         try:
             self.journal.saw_all(living, self.clock.now())
+            self.journal.note_ledgers(reported)
         except Exception:
             with self._lock:
                 self._living |= living
+                self._reported = reported | self._reported
             raise
 
     def own(self, client: ClientId, order: OrderId) -> OrderRow:

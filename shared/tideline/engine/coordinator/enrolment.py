@@ -15,9 +15,20 @@ from tideline.core.errors import ConfigRefused, IdentityRefused, Malformed, NotF
 from tideline.core.run import ClientId, Role
 from tideline.core.settings import nearest
 from tideline.core.tokens import secret_of
+from tideline.engine.audit.log import Tip
 from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.coordinator.witness import Witness
-from tideline.engine.model.accounts import NAME, NO_SESSION, Client, Invite, Keys, Session, Standing, session_in
+from tideline.engine.model.accounts import (
+    NAME,
+    NO_SESSION,
+    Client,
+    Invite,
+    Keys,
+    Session,
+    ShownLedger,
+    Standing,
+    session_in,
+)
 from tideline.engine.model.transitions import revocation
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
@@ -51,6 +62,7 @@ class Enrolment:
         self.journal, self.clock = journal, clock
         self.witness = witness or Witness(journal, clock)
         self.noticed: Callable[[Client], object] = lambda client: None  # hears of each client that is doubled from now on
+        self.differing: Callable[[Client], object] = lambda client: None  # and of each whose ledger is not as it reported it
         self._turn = threading.Lock()  # never held while the journal is asked
         self._reading = threading.Lock()  # one reads everybody's rows for all who want them
         self._known: dict[ClientId, Client | None] = {}  # None: changed here since it was read
@@ -160,6 +172,23 @@ class Enrolment:
         """How many clients are doubled, as it was a short while ago."""
         self._refresh()
         return sum(each is not None and each.standing is Standing.DOUBLED for each in tuple(self._known.values()))
+
+    def reported(self, name: str) -> Tip:
+        """The last entry of its ledger that a client reported; the beginning of one that is none, or is revoked."""
+        known = self.journal.client(name)
+        return Tip() if known is None or known.standing is Standing.REVOKED else known.reported
+
+    def show_ledger(self, name: ClientId, shown: ShownLedger) -> None:
+        """Compare a client's ledger with what it reported."""
+        with self._changing(name):
+            differs = self.journal.show_ledger(name, shown, self.clock.now())
+        if differs:
+            self.differing(self.read(name))
+
+    def differ(self) -> int:
+        """How many clients' ledgers are not as they were reported, as it was a short while ago."""
+        self._refresh()
+        return sum(each is not None and each.ledger_now is not None for each in tuple(self._known.values()))
 
     def same(self, known: Client, who: Applicant) -> None:
         """Raises IdentityRefused for an agent that is not the one that enrolled, or that was revoked."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tideline.core.run import ClientId
+from tideline.engine.audit.log import START, Tip
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a client, of an API key
 
@@ -82,6 +83,19 @@ def session_in(text: str) -> Session | None:
 
 
 @dataclass(frozen=True)
+class ShownLedger:
+    """What an agent shows of its ledger when it connects.
+
+    last: its last entry. reported: its entry of the number that it is said to have reported; without a hash if it has none.
+    accepted: whether its owner goes on without the one that was reported.
+    """
+
+    last: Tip = field(default_factory=Tip)
+    reported: Tip = field(default_factory=Tip)
+    accepted: bool = False
+
+
+@dataclass(frozen=True)
 class Client:
     """An enrolled agent. `roles` are those that its owner allows.
 
@@ -90,6 +104,8 @@ class Client:
     session, session_id, session_began   the start of the agent that is served
     doubles    of a doubled one: the sessions that showed up, as texts
     shut       the ids of sessions that were not let go on
+    ledger_entries, ledger_hash   the last entry of its ledger that it reported; None: none
+    ledger_now   how many entries it showed when that one was not among them; None: it was
     """
 
     name: ClientId
@@ -110,6 +126,13 @@ class Client:
     session_began: float = 0.0
     doubles: tuple[str, ...] = ()
     shut: tuple[str, ...] = ()
+    ledger_entries: int | None = None
+    ledger_hash: str | None = None
+    ledger_now: int | None = None
+
+    @property
+    def reported(self) -> Tip:
+        return Tip(self.ledger_entries or 0, self.ledger_hash or START)
 
     @property
     def current(self) -> Session:

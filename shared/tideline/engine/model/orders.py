@@ -11,6 +11,7 @@ from enum import StrEnum
 from tideline.core.handle import AnyHandle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import EMPTY, Plain
+from tideline.engine.audit.log import Tip
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Order:
 class Reply:
     """What an agent answers: files of the message, or a failure. refused: the agent service found the failure, in what was sent.
 
-    sealed: the values for peers whose handles the message names.
+    sealed: the values for peers whose handles the message names. ledger: the last entry of the site's ledger as it is sent.
     """
 
     order: OrderId
@@ -125,6 +126,7 @@ class Reply:
     failure: Failure | None = None
     refused: bool = False
     sealed: tuple[Envelope, ...] = ()
+    ledger: Tip = field(default_factory=Tip)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.phase import WEIGHT_OF
 from tideline.core.run import Digest
 from tideline.core.settings import EMPTY, Plain, plain
-from tideline.engine.model.accounts import Client, Handover, Keys, Session, Standing, session_in
+from tideline.engine.model.accounts import Client, Handover, Keys, Session, ShownLedger, Standing, session_in
 from tideline.engine.model.orders import Failure, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, Lease, RunRow
 from tideline.engine.ports.journal import Advance
@@ -97,6 +97,18 @@ def let_on(known: Client, session: Session, now: float) -> Client:
         shut=(*known.shut, *others)[-MOST_DOUBLES:],
         rotate=True,
     )
+
+
+def ledger_shown(known: Client, shown: ShownLedger) -> Client:
+    """A client's row once its agent has shown its ledger, which must have the entry that it reported last.
+
+    Where another entry was reported since the agent asked for that one, there is nothing to compare.
+    """
+    if shown.reported.seq != known.reported.seq or not shown.last.seq:
+        return known
+    if known.reported.seq and shown.reported.hash != known.reported.hash and not shown.accepted:
+        return replace(known, ledger_now=shown.last.seq)
+    return replace(known, ledger_entries=shown.last.seq, ledger_hash=shown.last.hash, ledger_now=None)
 
 
 def day(seconds: float) -> str:

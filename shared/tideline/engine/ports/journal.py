@@ -11,7 +11,7 @@ from tideline.core.run import ClientId, Digest, OrderId, Roster, RunId
 from tideline.core.settings import EMPTY, Plain
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import Mark
-from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
 from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import Event, Headline, Lease, RoundRow, RunRow, Status, Tally
 from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
@@ -257,6 +257,12 @@ class Accounts(Protocol):
 
     def let_on(self, name: ClientId, session: Session, by: str, now: float) -> bool:
         """Let one session of a doubled client go on, and ask it for new keys. False if it is not doubled, or not by this one."""
+
+    def note_ledgers(self, reported: Mapping[ClientId, Tip]) -> None:
+        """Note the last entries of clients' ledgers, where they are newer, unless a ledger does not fit an earlier one."""
+
+    def show_ledger(self, name: ClientId, shown: ShownLedger, now: float) -> bool:
+        """Compare a client's ledger (`transitions.ledger_shown`). Whether it does not fit from now on."""
 
     def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
         """Note that a client is asked for new keys."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from tideline.core.run import Digest, RunId
 from tideline.core.settings import Plain
+from tideline.engine.audit.log import Tip
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,9 @@ class Ledger(Protocol):
     """Append-only. What `record` was given is on the disk when it returns."""
 
     def record(self, kind: str, **facts: Plain) -> None: ...
+
+    def tip(self) -> Tip:
+        """The last entry; the beginning of what has none."""
 
     def word(self, run: RunId) -> bool | None:
         """What the owner has said of a run: it may run, it may not; None: nothing yet."""
@@ -40,6 +44,9 @@ class NoLedger:
     """Of a site whose owner asks for none, such as one that is simulated: nobody is asked, and nothing is counted."""
 
     def record(self, kind: str, **facts: Plain) -> None: ...
+
+    def tip(self) -> Tip:
+        return Tip()
 
     def word(self, run: RunId) -> bool | None:
         return True

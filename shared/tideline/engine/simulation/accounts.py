@@ -13,8 +13,8 @@ from tideline.core.settings import Plain
 from tideline.engine.audit import entries
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip, chained
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS, free, overtaken
-from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, Standing
-from tideline.engine.model.transitions import let_on, rekeyed, sessioned
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger, Standing
+from tideline.engine.model.transitions import ledger_shown, let_on, rekeyed, sessioned
 from tideline.engine.ports.journal import Answer, IdempotencyRecord
 from tideline.engine.simulation.history import History
 
@@ -137,6 +137,22 @@ class MemoryAccounts:
             self._clients[name] = let_on(known, session, now)
             self.record([entries.about_client("approved", name, now, by, session=str(session))])
             return True
+
+    def note_ledgers(self, reported: Mapping[ClientId, Tip]) -> None:
+        with self._lock:
+            for name, tip in reported.items():
+                known = self._clients.get(name)
+                if known is not None and known.ledger_now is None and tip.seq > known.reported.seq:
+                    self._clients[name] = replace(known, ledger_entries=tip.seq, ledger_hash=tip.hash)
+
+    def show_ledger(self, name: ClientId, shown: ShownLedger, now: float) -> bool:
+        with self._lock:
+            known = self._clients.get(name)
+            if known is None:
+                return False
+            after = self._clients[name] = ledger_shown(known, shown)
+            self.record(events := entries.ledger_shown(known, after, shown.accepted, now))
+            return bool(events) and after.ledger_now is not None
 
     def ask_rotation(self, name: ClientId, by: str = "", now: float = 0.0) -> None:
         with self._lock:

@@ -98,7 +98,7 @@ class Agent:
             self.vault.collect(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
         reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed)
         self.owner.replies(order, (*reply.files, *ciphers(reply.sealed)))
-        return self.deliver(order, reply)
+        return self.deliver(order, replace(reply, ledger=self.owner.ledger.tip()))
 
     def ready(self, order: Order, again: bool = False) -> Work[Head]:
         """The vault's head with the reply to an order that the owner allows: remembered, or worked out now.
@@ -299,7 +299,8 @@ class Agent:
     def fail(self, order: Order, error: errors.FederationError) -> Receipt:
         self.log("failed", order, error)
         self.owner.refuses(order, error)
-        return self.link.report(order, Reply(order.id, failure=Failure(error.kind, str(error))))
+        failure = Failure(error.kind, str(error))
+        return self.link.report(order, Reply(order.id, failure=failure, ledger=self.owner.ledger.tip()))
 
 
 def driven(work: Work[T], run: Callable[[Job], Done]) -> T:

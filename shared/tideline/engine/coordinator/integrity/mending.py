@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tideline.archive.errors import PartDamaged, PartMissing
@@ -206,7 +207,19 @@ class Mender:
         for order in reversed(self.journal.orders(run.id)):
             if order.cursor >= least and (role := self._role_in(run, order, digest)):
                 return role
-        return self._role_at_the_end(run, digest)
+        return self._role_in_states(run, rounds, digest) or self._role_at_the_end(run, digest)
+
+    def _role_in_states(self, run: RunRow, rounds: Sequence[RoundRow], digest: Digest) -> str:
+        """Of a sealed value that a state names, to be handed out later."""
+        for closed in reversed(rounds):
+            if closed.state and self.part_store.parts.has(closed.state[0][0]):
+                with suppress(PartMissing):
+                    handles = parse(self.part_store.parts.view(closed.state[0][0])).handles
+                    found = self.journal.envelopes(run.id, handles) if handles else ()
+                    if holder := next((each.handle.holder for each in found if each.cipher == digest), ""):
+                        state = f"the state after {round_of(run, closed.cursor)}"
+                        return f"a value that {holder} sealed for other sites, which {state} names"
+        return ""
 
     def _role_at_the_end(self, run: RunRow, digest: Digest) -> str:
         """Of what a run leaves: its last state, and that of its best round."""
@@ -220,6 +233,8 @@ class Mender:
         when = round_of(run, order.cursor)
         if digest in named(answered(order)):
             return f"the reply of {order.client} to {when}{', which has closed' if order.cursor < run.cursor else ''}"
+        if digest in self._came_with(order):
+            return f"a value that {order.client} sealed for other sites in {when}"
         if digest in named([order.files]):
             return f"what {order.client} is sent in {when}"
         envelopes = self.journal.envelopes(run.id, order.sealed) if order.sealed else ()

@@ -21,7 +21,6 @@ from tideline.engine.ports.clock import Clock
 
 CALL_SECONDS = 5.0  # that one look reads for
 DAY = 86400.0
-UNNEEDED = "No run needs part {part}: delete what lies of it in the folder for damaged parts"
 COUNT_SECONDS = 300.0  # between two counts of what was put aside, each of which reads a folder or lists a bucket
 
 
@@ -29,7 +28,8 @@ COUNT_SECONDS = 300.0  # between two counts of what was put aside, each of which
 class Verified:
     """What a look at some parts found. aside: the damaged parts that are not here now, those of earlier looks among them.
 
-    after: the last that was read; empty: all were. lost: what nobody here makes again, with words on what to do.
+    after: the last that was read; empty: all were. cleared: parts that no run needs, of which what lay aside was destroyed.
+    lost: what nobody here makes again, with words on what to do.
     """
 
     checked: int
@@ -37,6 +37,7 @@ class Verified:
     damaged: tuple[Digest, ...]
     aside: tuple[Digest, ...]
     mended: tuple[Digest, ...]
+    cleared: tuple[Digest, ...]
     lost: tuple[str, ...]
     after: str
 
@@ -61,12 +62,14 @@ class Verifier:
         self.note(found, by)
         aside = self.aside()
         mended, lost = self.repaired(aside) if repair and not last else ((), ())
+        cleared = self.clear_unneeded(aside) if repair and not last else ()
         return Verified(
             checked=checked,
             bytes=nbytes,
             damaged=tuple(found),
-            aside=tuple(digest for digest in aside if digest not in mended),
+            aside=tuple(digest for digest in aside if digest not in (*mended, *cleared)),
             mended=mended,
+            cleared=cleared,
             lost=lost,
             after=last,
         )
@@ -99,7 +102,6 @@ class Verifier:
         runs = self.needing() if aside else []
         for digest in aside:
             whose = [run for run in runs if self.mender.role(run, digest)]
-            lost[digest] = "" if whose else UNNEEDED.format(part=digest)
             for run in whose:
                 try:
                     self.mender.mend(run, damaged(digest))
@@ -107,7 +109,16 @@ class Verifier:
                 except PartLost as error:
                     lost[digest] = str(error)
         here = tuple(digest for digest in aside if self.part_store.parts.has(digest))
-        return here, tuple(words for digest, words in lost.items() if words and digest not in here)
+        return here, tuple(words for digest, words in lost.items() if digest not in here)
+
+    def clear_unneeded(self, aside: tuple[Digest, ...]) -> tuple[Digest, ...]:
+        """Destroy what lies of damaged parts that no run needs, and that are not here again: nothing is lost with them."""
+        runs = self.needing() if aside else []
+        gone = [digest for digest in aside if not self.part_store.parts.has(digest)]
+        unneeded = tuple(digest for digest in gone if not any(self.mender.role(run, digest) for run in runs))
+        for digest in unneeded:
+            self.part_store.parts.clear_damaged(digest)
+        return unneeded
 
     def needing(self) -> list[RunId]:
         """The runs that parts may be needed for: those that can still go on come first."""
