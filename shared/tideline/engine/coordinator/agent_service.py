@@ -231,7 +231,7 @@ class AgentService:
         """The reply names exactly the files of its root, its root keeps the contract, and nothing else comes with it."""
         self.check_metrics(row, reply)
         if row.cursor == JOIN:
-            check_join(self.run(row).spec, reply)
+            check_join(self.run(row).spec, reply, self.journal.client(row.client).version)
             return
         if reply.facts:
             raise Undeclared("The reply to a step holds facts; they belong to the join")
