@@ -408,11 +408,12 @@ class AgentLoop:
             if idle % IDLE_BEATS:
                 continue
             try:
-                beaten = self.link.beat(progress, held)
+                beaten = self.link.beat(progress, held, self.pool.quiet())
                 self.heard()
                 self.rotation.turn(beaten.rotate)
             except Unreachable:
                 continue  # the stream of orders tells of the outage
+            self.pool.end(beaten.over)
             self.held.drop(beaten.gone)
             with self._lock:
                 for order in beaten.gone:

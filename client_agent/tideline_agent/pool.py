@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import structlog
@@ -30,7 +30,7 @@ AUTO = "auto"  # for the number of workers: the trainer finds it
 NOBODYS = RunId("")
 SPAWN_AFTER_SECONDS = 10.0  # how long a run waits for another's trainer before it gets one of its own
 TRIES = 3  # a step whose trainer died is run again, at most twice
-# A run of which nothing was heard for so long counts as over: nobody says so to a site that has nothing to do for it.
+# A run of which nothing was heard for so long counts as over, where the coordinator cannot be asked, or is too old to tell.
 OPEN_SECONDS = 6 * 3600.0
 SILENT = -1.0  # a tick that says: what ticked so far is over, and what comes may be silent
 PATIENCE_SECONDS = 1800.0  # a step that has ticked and then is silent for so long is hung
@@ -148,6 +148,22 @@ class TrainerPool:
             for trainer in self._trainers:
                 if trainer.run == run:
                     trainer.child.kill()
+
+    def quiet(self) -> tuple[RunId, ...]:
+        """Runs that idle trainers wait for, and of which nothing was heard as long as an idle one waits; the quietest first."""
+        now = time.monotonic()
+        with self._freed:
+            working = {t.run for t in self._trainers}
+            heard = [(at, run) for run, at in self._open.items() if now - at > self._idle and run not in working]
+        return tuple(run for _, run in sorted(heard))
+
+    def end(self, runs: Iterable[RunId]) -> None:
+        """These runs are over: the next `sweep` ends idle trainers that wait for no other. A step that came meanwhile stays."""
+        with self._freed:
+            working = {t.run for t in self._trainers}
+            for run in runs:
+                if run not in working:
+                    self._open.pop(run, None)
 
     def sweep(self) -> None:
         """End trainers that were idle for long and have no open run, and those whose step ticked once and then fell silent."""

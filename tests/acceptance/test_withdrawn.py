@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,7 +18,7 @@ from tests.acceptance.hostile.false_coordinator import FalseCoordinator
 from tests.acceptance.test_stalls import CONTENT, DIGEST, FILES, HALF, ORDER, Mute
 from tideline.archive.parts import MemoryParts
 from tideline.core.errors import Cancelled
-from tideline.core.run import ClientId
+from tideline.core.run import ClientId, RunId
 from tideline.engine.model.orders import Hold
 from tideline.engine.simulation.adapters import MemoryVault
 from tideline.engine.site.agent import Agent
@@ -90,12 +91,14 @@ def test_a_transfer_ends_with_its_order(way: str) -> None:
 
 
 @contextlib.contextmanager
-def working(home: Path, coordinator: FalseCoordinator, held: HeldOrders | None = None) -> Iterator[list[Entry]]:
+def working(
+    home: Path, coordinator: FalseCoordinator, held: HeldOrders | None = None, pool: TrainerPool | None = None
+) -> Iterator[list[Entry]]:
     """An agent's loop beside a coordinator, and the notes that it makes of its work."""
     told: list[Entry] = []
     witness = Witness(lambda order, note: told.append((order, note)), home)
     link, vault = calling(coordinator.port), MemoryVault(lambda run: MemoryParts())
-    pool = TrainerPool(home, home, "tideline.algorithms:METHODS", "cpu")
+    pool = pool or TrainerPool(home, home, "tideline.algorithms:METHODS", "cpu")
     agent = Agent(ClientId("ann"), link, vault, pool, log=order_log(witness, AgentMetrics("test")))
     loop = AgentLoop(agent, link, pool, link.stop, 2, Rotation(link, home), witness, held=held or HeldOrders())
     thread = threading.Thread(target=loop.run)
@@ -155,6 +158,30 @@ def test_a_withdrawn_order_lets_go(tmp_path: Path, coordinator: FalseCoordinator
         assert report is not None and report.failure.kind == "Malformed"
     assert [o for o, note in told if note.kind == "order_withdrawn"] == ["first"]
     assert [line["run"] for line in said if line["event"] == "order_withdrawn"] == ["run"]
+
+
+def test_trainers_of_a_run_that_is_over_end(tmp_path: Path, coordinator: FalseCoordinator) -> None:
+    """A site that has nothing to do for a run hears at a sign of life that it has ended, and that of others it has not."""
+    pool = TrainerPool(tmp_path, tmp_path, "none:NONE", "cpu", idle=0.0)
+    pool._command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with working(tmp_path, coordinator, pool=pool):
+        trainers = [pool._take(RunId(name)) for name in ("ended", "open", "working")]
+        for trainer in trainers:
+            trainer.child.start()
+        pids = [trainer.child.pid for trainer in trainers]
+        for trainer in trainers[:2]:
+            trainer.run = None
+        while list(coordinator.beats.get(timeout=PATIENCE).quiet) != ["ended", "open"]:
+            continue
+        coordinator.over = ["ended", "working"]
+        while list(coordinator.beats.get(timeout=PATIENCE).quiet) != ["open"]:
+            continue
+        while trainers[0] in pool._trainers or trainers[0].child.pid is not None:
+            coordinator.beats.get(timeout=PATIENCE)
+        assert pool._trainers == trainers[1:]
+        assert [trainer.child.pid for trainer in trainers[1:]] == pids[1:], "a step that came meanwhile is not ended"
+        trainers[2].run = None
+    pool.close()
 
 
 def test_a_newer_order_takes_the_place_of_one_that_is_still_coming(tmp_path: Path, coordinator: FalseCoordinator) -> None:

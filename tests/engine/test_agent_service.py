@@ -22,7 +22,7 @@ from tideline.archive.writer import encode
 from tideline.core.errors import IdentityRefused, NotFound, Stale, Unreachable
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
-from tideline.core.run import ClientId, Digest, OrderId
+from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.coordinator.agent_service import MOST_ORDERS, SEEN_SECONDS
 from tideline.engine.coordinator.part_store import GRACE_SECONDS
 from tideline.engine.model.orders import Failure, Files, Order, OrderStatus, Receipt, Reply
@@ -424,6 +424,16 @@ def test_a_beat_notes_progress_and_names_what_is_over(on: Stage) -> None:
     assert on.journal.order(order.id).progress == 0.5  # type: ignore[union-attr]
     on.run_service.cancel(run)
     assert on.agent_service.beat(BERT, {order.id: 0.6}) == (order.id,)
+
+
+def test_a_client_hears_which_runs_ask_it_for_nothing_more(on: Stage) -> None:
+    """Those that have ended, are unknown, or another's; an open one may still ask."""
+    run, _ = opened(on)
+    odd = RunId("unknown"), RunId("\0")
+    assert on.agent_service.over(BERT, (run, *odd)) == (RunId("unknown"),)
+    assert on.agent_service.over(ClientId("nobody"), (run,)) == (run,)
+    on.run_service.cancel(run)
+    assert on.agent_service.over(BERT, (run,)) == (run,)
 
 
 def test_a_sign_of_life_is_written_now_and_then(on: Stage) -> None:

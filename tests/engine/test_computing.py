@@ -124,12 +124,12 @@ def answer(**facts: Any) -> Reply:
 
 def test_a_site_tells_how_it_computes_where_it_is_asked() -> None:
     """A run that says nothing of it takes no answer with more in it, as from before."""
-    check_join(spec(Computing()), answer(computed=COMPUTED))
+    check_join(spec(Computing()), answer(computed=COMPUTED, abilities=["computing"]))
     check_join(spec(None), answer())
     with pytest.raises(Undeclared, match="holds more"):
         check_join(spec(None), answer(computed=COMPUTED))
     with pytest.raises(Undeclared, match="upgrade its agent"):
-        check_join(spec(Computing()), answer())
+        check_join(spec(Computing()), answer(abilities=["computing"]))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_site_tells_how_it_computes_where_it_is_asked() -> None:
 def test_what_else_a_site_may_say_is_refused(given: Any) -> None:
     """A closed form, so that nothing else passes."""
     with pytest.raises(Undeclared):
-        check_join(spec(Computing()), answer(computed=given))
+        check_join(spec(Computing()), answer(computed=given, abilities=["computing"]))
 
 
 def test_the_section_is_read_with_the_place_of_a_mistake() -> None:

@@ -61,6 +61,14 @@ def test_a_signed_call_is_answered(there: tuple[Federation, Raw]) -> None:
     assert (again.name, again.protocol, again.standing) == (raw.name, 2, "approved")
 
 
+def test_a_sign_of_life_asks_which_runs_are_over(there: tuple[Federation, Raw]) -> None:
+    """Of so many at a time; an older agent asks for none."""
+    _, raw = there
+    asked = pb.BeatRequest(quiet=[f"run-{i}" for i in range(99)])
+    assert list(raw.ask("Beat", asked, pb.BeatReply).over) == [f"run-{i}" for i in range(64)]
+    assert list(raw.beat().over) == []
+
+
 def test_a_call_without_a_proof(there: tuple[Federation, Raw]) -> None:
     """Nothing at all, half of it, or garbage."""
     _, raw = there

@@ -28,12 +28,13 @@ from tideline.core.errors import (
     VersionRefused,
 )
 from tideline.core.notes import Note
-from tideline.core.run import OrderId
+from tideline.core.run import OrderId, RunId
 from tideline.core.settings import EMPTY
 from tideline.core.signing import PROTOCOL
 from tideline.engine.audit.log import Tip
 from tideline.engine.model.accounts import ShownLedger
 from tideline.engine.model.orders import Arrivals, Files, Hold, Order, Receipt, Reply
+from tideline.engine.model.runs import MOST_QUIET
 from tideline.engine.process.pipe import from_plain
 from tideline_agent.home.identity import Keys
 from tideline_agent.home.seen import SeenFile
@@ -70,10 +71,11 @@ AWAY = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN", "INTERNAL") 
 
 @dataclass(frozen=True)
 class Beaten:
-    """What a sign of life is answered with: orders to give up, and whether the agent is to make new keys."""
+    """What a sign of life is answered with: orders to give up, whether the agent is to make new keys, and runs that are over."""
 
     gone: tuple[OrderId, ...] = ()
     rotate: bool = False
+    over: tuple[RunId, ...] = ()
 
 
 class NotSpoken(IdentityRefused):
@@ -285,19 +287,22 @@ class GrpcLink:
                 return receipt_in(raw)
         raise Cancelled("The agent is stopping")
 
-    def beat(self, progress: Mapping[OrderId, float], held: Mapping[OrderId, Hold] = EMPTY) -> Beaten:
+    def beat(
+        self, progress: Mapping[OrderId, float], held: Mapping[OrderId, Hold] = EMPTY, quiet: Sequence[RunId] = ()
+    ) -> Beaten:
         """One sign of life, one try. Gives the orders to give up, and whether new keys are asked for.
 
-        held: orders that wait at this site, and why.
+        held: orders that wait at this site, and why. quiet: runs, the first of which are told to be over where they are.
         """
         request = pb.BeatRequest(
             progress={str(k): v for k, v in progress.items()},
             held={k: v.value for k, v in held.items()},
             clock_ms=int(time.time() * 1000),
+            quiet=quiet[:MOST_QUIET],
         )
         reply = self._ask("Beat", request, CALL_SECONDS)
         self._remember(reply.seen)
-        return Beaten(tuple(OrderId(gone) for gone in reply.gone), bool(reply.rotate))
+        return Beaten(tuple(OrderId(gone) for gone in reply.gone), bool(reply.rotate), tuple(map(RunId, reply.over)))
 
     def close(self) -> None:
         self.stop.set()

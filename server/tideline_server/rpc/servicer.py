@@ -16,13 +16,14 @@ from google.protobuf.message import Message
 from tideline.archive.errors import TooLarge
 from tideline.archive.parts import Intake, chunk_size
 from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, TooMany, Unreachable
-from tideline.core.run import ClientId, Digest, OrderId
+from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.signing import OLDEST, PROTOCOL, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.audit.entries import Refusals
 from tideline.engine.coordinator.agent_service import AgentService, Notebook
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.model.accounts import Client, Standing
 from tideline.engine.model.orders import Arrivals, Hold
+from tideline.engine.model.runs import MOST_QUIET
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
@@ -396,13 +397,15 @@ class Servicer:
         if self.agent_service.lives(client.name):
             self.living.write()
         held = {OrderId(order): Hold(why) for order, why in request.held.items() if why in tuple(Hold)}
-        if not progress and not held:
+        quiet = [RunId(run) for run in request.quiet[:MOST_QUIET]]
+        if not progress and not held and not quiet:
             return pb.BeatReply(
                 rotate=client.rotate, seen=self.seen()
             )  # the most frequent call: no thread is asked, and no database
+        over = await self.run(self.agent_service.over, client.name, quiet) if quiet else ()
         gone = list(await self.run(self.agent_service.hold, client.name, held) if held else ())
         gone += await self.beats.report(client.name, progress) if progress else ()
-        return pb.BeatReply(gone=gone, rotate=client.rotate, seen=self.seen())
+        return pb.BeatReply(gone=gone, rotate=client.rotate, seen=self.seen(), over=over)
 
     def seen(self) -> pb.Seen:
         """What the agent is to remember."""

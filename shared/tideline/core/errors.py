@@ -98,8 +98,8 @@ class NetworkDiffers(Malformed):
     """A site's network is not the one that the coordinator has under that name."""
 
 
-class WireUnknown(Malformed):
-    """A site's agent does not speak the format in which the run's weights travel."""
+class AgentTooOld(Malformed):
+    """A site's agent lacks an ability that the run asks for."""
 
 
 class StepFailed(FederationError):

@@ -28,6 +28,7 @@ class FalseCoordinator:
         self.receipts: queue.SimpleQueue[pb.Receipt] = queue.SimpleQueue()
         self.parts: Iterable[bytes] = []
         self.gone: list[str] = []
+        self.over: list[str] = []
         self.deaf, self._over = False, threading.Event()
         self.beats: queue.SimpleQueue[pb.BeatRequest] = queue.SimpleQueue()
         self._server = grpc.server(ThreadPoolExecutor(8))
@@ -68,9 +69,9 @@ class FalseCoordinator:
             return bytes(pb.Receipt(verdict="accepted").SerializeToString())
 
     def beat(self, raw: bytes, context: Any) -> bytes:
-        """Note a sign of life; `gone` is what is to be given up."""
+        """Note a sign of life; `gone` is what is to be given up, `over` the runs that have ended."""
         self.beats.put(pb.BeatRequest.FromString(raw))
-        return bytes(pb.BeatReply(gone=self.gone).SerializeToString())
+        return bytes(pb.BeatReply(gone=self.gone, over=self.over).SerializeToString())
 
     def noted(self, raw: bytes, context: Any) -> bytes:
         """Take notes; one that is deaf never says so."""

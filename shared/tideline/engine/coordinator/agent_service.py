@@ -234,7 +234,8 @@ class AgentService:
         """The reply names exactly the files of its root, its root keeps the contract, and nothing else comes with it."""
         self.check_metrics(row, reply)
         if row.cursor == JOIN:
-            check_join(self.run(row).spec, reply)
+            client = self.journal.client(row.client)
+            check_join(self.run(row).spec, reply, client.version if client else "")
             return
         if reply.facts:
             raise Undeclared("The reply to a step holds facts; they belong to the join")
@@ -292,6 +293,13 @@ class AgentService:
     def hold(self, client: ClientId, held: Mapping[OrderId, Hold]) -> tuple[OrderId, ...]:
         """Note why a client's owner lets orders wait; gives those that it should give up."""
         return self.journal.hold(client, held, self.clock.now())
+
+    def over(self, client: ClientId, runs: Iterable[RunId]) -> tuple[RunId, ...]:
+        """Of these runs those that ask a client for nothing more: they have ended, or are none of its own. One that stalled may
+        go on.
+        """
+        known = {run: self.journal.run(run) for run in runs if run.isprintable()}
+        return tuple(run for run, row in known.items() if row is None or row.status in FINAL or client not in row.roster)
 
     def lives(self, client: ClientId) -> bool:
         """Remember that a client lives. Asks nobody; gives whether it should be written down now, with the others'."""

@@ -49,7 +49,7 @@ class Brief:
     base      the file with the frozen part of the network, which every order brings; None: all of it trains
     intent    who asks for what in the run
     computing how steps compute, if the run says so: then the site tells how it does
-    wire      in which numbers weights travel; where not all are float32 the site tells which formats it speaks
+    wire      in which numbers weights travel; where not all are float32 the site tells what its agent can do
     """
 
     method: str

@@ -1,61 +1,63 @@
-"""What a site answers to a join: whether it has labels, of a network that is not built in what it is there; and, if the run says
-how to compute or in which numbers weights travel, how the site computes and which formats it speaks.
+"""What a site answers to a join: whether it has labels; of a network that is not built in what it is there; if the run says how
+to compute, how the site does; and, if the run asks for more than every agent can do, what this one can.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
 from tideline.archive.errors import Undeclared
+from tideline.core.asked.abilities import ABILITIES, Asking, abilities_for
 from tideline.core.asked.computing import Computed
-from tideline.core.asked.wire import Format, Wire
-from tideline.core.errors import ConfigRefused, NetworkDiffers, WireUnknown
+from tideline.core.errors import AgentTooOld, ConfigRefused, NetworkDiffers
 from tideline.core.run import NetworkPrint, RunSpec
 from tideline.core.settings import Plain, parse
 from tideline.engine.model.orders import Reply
 
-LABELLED, NETWORK, COMPUTED, SPEAKS = "labelled", "network", "computed", "speaks"
+LABELLED, NETWORK, COMPUTED, CAN = "labelled", "network", "computed", "abilities"
 DEVICE = re.compile(r"[a-z]{1,16}")  # a kind of device
-MOST_FORMATS = 64  # that a site may name
+MOST_ABILITIES = 256  # that a site may name
 SHOWN = 200  # characters of a site's line
 TOLERANCE = 1e-3  # of the largest output: other processors round otherwise
 
 
-def check_join(spec: RunSpec, reply: Reply) -> None:
-    """Raises Undeclared for more than a join tells, NetworkDiffers where the site's network is not the coordinator's, WireUnknown
-    where it does not speak the run's wire.
+def check_join(spec: RunSpec, reply: Reply, version: str = "") -> None:
+    """Raises Undeclared for more than a join tells, NetworkDiffers where the site's network is not the coordinator's, AgentTooOld
+    where its agent lacks what the run asks for. version: of the agent.
     """
     facts = dict(reply.facts)
     given = facts.pop(NETWORK, None) if spec.network else None
     computed = facts.pop(COMPUTED, None) if spec.computing else None
-    speaks = facts.pop(SPEAKS, None) if spec.wire.on else None
+    asked = abilities_for(spec)
+    can = facts.pop(CAN, None) if asked else None
     if reply.files or reply.sealed or set(facts) != {LABELLED} or not isinstance(facts[LABELLED], bool):
         raise Undeclared("The answer to a join holds more than whether the site has labels")
+    if asked:
+        check_abilities(asked, can, version)
     if spec.network:
         check_network(spec, spec.network, given)
     if spec.computing:
         check_computed(computed)
-    if spec.wire.on:
-        check_speaks(spec.wire, speaks)
 
 
-def check_speaks(wire: Wire, given: Plain) -> None:
-    """Raises WireUnknown for a site that lacks a format of the run's wire. One from before there was a choice has float32."""
-    given = [Format.FLOAT32] if given is None else given
-    if not isinstance(given, (list, tuple)) or len(given) > MOST_FORMATS or not all(isinstance(each, str) for each in given):
-        raise Undeclared("The answer to a join names no formats")
-    if lacking := [each.value for each in wire.asks if each not in given]:
-        speaks = ", ".join(shown(str(each)) for each in given) or "nothing"
-        what = f"The site does not speak {' and '.join(lacking)}, which the run's wire asks for; it speaks {speaks}"
-        raise WireUnknown(what, "Upgrade its agent, or write a wire that all sites speak")
+def check_abilities(asked: Sequence[str], given: Plain, version: str) -> None:
+    """Raises AgentTooOld for an agent that lacks what a run asks for. One that names nothing has none of it."""
+    given = [] if given is None else given
+    if not isinstance(given, (list, tuple)) or len(given) > MOST_ABILITIES or not all(isinstance(each, str) for each in given):
+        raise Undeclared("The answer to a join names no abilities")
+    if lacking := ", ".join(name for name in asked if name not in given):
+        agent = f"The site's agent (tideline {shown(version)})" if version else "The site's agent"
+        can = shown(", ".join(map(str, given))) or "none of the abilities that runs may ask for"
+        what = f"{agent} lacks what the run asks for: {lacking}; it has {can}"
+        raise AgentTooOld(what, f"Upgrade the agent to the coordinator's version, or take out of the experiment: {lacking}")
 
 
-def spoken(wire: Wire) -> dict[str, Plain]:
-    """What a site adds to its answer to a join, if the run asks for it: the formats that it speaks."""
-    return {SPEAKS: [each.value for each in Format]} if wire.on else {}
+def own_abilities(run: Asking) -> dict[str, Plain]:
+    """What a site adds to its answer to a join, if the run asks for any: all abilities of its agent."""
+    return {CAN: list(ABILITIES)} if abilities_for(run) else {}
 
 
 def check_computed(given: Plain) -> None:
@@ -110,6 +112,6 @@ def shown(line: str | None) -> str:
 
 def kept(reply: Reply) -> Reply:
     """A join's answer as it is written down: what was compared is not."""
-    if not {NETWORK, SPEAKS} & reply.facts.keys():
+    if not {NETWORK, CAN} & reply.facts.keys():
         return reply
-    return replace(reply, facts={name: value for name, value in reply.facts.items() if name not in (NETWORK, SPEAKS)})
+    return replace(reply, facts={name: value for name, value in reply.facts.items() if name not in (NETWORK, CAN)})

@@ -30,6 +30,7 @@ OPEN = (Status.WAITING, Status.RUNNING)
 
 
 FINAL = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
+MOST_QUIET = 64  # runs of which one sign of life of an agent asks whether they are over
 
 
 @dataclass(frozen=True)

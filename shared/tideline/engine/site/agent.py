@@ -17,7 +17,7 @@ from tideline.core.run import ClientId, Digest, RunId
 from tideline.core.settings import EMPTY, Plain, plain
 from tideline.core.step import Moved, Transfers, no_tick
 from tideline.engine.model.brief import DISTRUST, Brief, brief_in
-from tideline.engine.model.joins import COMPUTED, LABELLED, NETWORK, spoken
+from tideline.engine.model.joins import COMPUTED, LABELLED, NETWORK, own_abilities
 from tideline.engine.model.orders import Failure, Files, Hold, Order, Receipt, Reply
 from tideline.engine.model.runs import JOIN
 from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, fresh
@@ -261,7 +261,7 @@ class Agent:
         self.owner.permit(done.contract)
         network = {} if done.network is None else {NETWORK: plain(done.network)}
         computed = {} if done.computed is None else {COMPUTED: plain(done.computed)}
-        return {LABELLED: bool(done.labelled), **network, **computed, **spoken(brief.wire)}
+        return {LABELLED: bool(done.labelled), **network, **computed, **own_abilities(brief)}
 
     def deliver(self, order: Order, reply: Reply) -> Receipt:
         """Report until the agent service lacks nothing; push what it lacks."""
