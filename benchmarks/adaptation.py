@@ -29,8 +29,9 @@ from tideline.algorithms.feddadil import client, feddadil, target
 from tideline.algorithms.feddadil.messages import Mine
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
+from tideline.core.asked.world import World
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role, World
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Data, Site
 from tideline.learning.formats.holdings import Holdings
 from tideline.numerics.labels import softmax

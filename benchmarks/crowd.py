@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tideline.core.asked.world import World
 from tideline.core.privacy import TO_COORDINATOR, Clause, Exposure
-from tideline.core.run import ClientId, Digest, Member, Role, RunId, RunSpec, Waiting, World
+from tideline.core.run import ClientId, Digest, Member, Role, RunId, RunSpec, Waiting
 from tideline.engine.model.orders import Files, OrderRow, OrderStatus, Reply, new_order
 from tideline.engine.model.runs import JOIN, PhaseFact, RoundRow, RunRow, Status
 from tideline.engine.ports.journal import Advance, Journal

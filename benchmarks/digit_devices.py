@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.learning.datasets import digits
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.partition.deals import Hand

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from tideline.algorithms import METHODS
+from tideline.core.asked.world import World
 from tideline.core.privacy import DEFAULT_POLICY, Policy
 from tideline.core.rows import MemoryRows
-from tideline.core.run import EMPTY, World
+from tideline.core.settings import EMPTY
 from tideline.core.step import Data
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.formats.holdings import Holdings

@@ -32,11 +32,13 @@ from tideline.archive.folder import FolderParts
 from tideline.archive.reader import decode
 from tideline.archive.writer import encode
 from tideline.core.algorithm import resolve
+from tideline.core.asked.world import World
 from tideline.core.phase import Replies
-from tideline.core.run import ClientId, Member, Role, World
-from tideline.engine.compute import inline
+from tideline.core.run import ClientId, Member, Role
 from tideline.engine.compute.configured import Configured
-from tideline.engine.compute.inline import Game, InlineCompute
+from tideline.engine.compute.inline import InlineCompute
+from tideline.engine.compute.turns import game as turns
+from tideline.engine.compute.turns.game import Game
 
 PART = ["classifier.*", "*.bottleneck.*", "*.bn?.*", "*.downsample.1.*"]
 WORLDS = {
@@ -100,7 +102,7 @@ def measured(model: str, row: str, n: int, threads: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         parts = FolderParts(Path(folder), durable=False)
         compute = InlineCompute(parts, METHODS)
-        turned = inline.begin(game)
+        turned = turns.begin(game)
         given = [reply(game, parts, i, turned.orders[m.id]) for i, m in enumerate(game.roster)]
         digest = encode(turned.state, parts).digest
         S = size(turned.state)
@@ -153,7 +155,7 @@ def round_of(
     }
     before = decode(game.algorithm.state, state, parts)
     at = time.monotonic()
-    turned = inline.close(game, before, cursor, Replies(load, {}))
+    turned = turns.close(game, before, cursor, Replies(load, {}))
     folded = time.monotonic()
     made = compute.encoded(game, turned, True)
     return made.state[0][0], {"fold_s": round(folded - at, 2), "round_s": round(time.monotonic() - begun, 2)}

@@ -34,8 +34,9 @@ from tideline import nets
 from tideline.algorithms.fada import client, critic
 from tideline.algorithms.fada.messages import Identifier, Identifiers, Mine
 from tideline.algorithms.fada.settings import FADA
+from tideline.core.asked.world import World
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role, World
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Data, Site
 from tideline.learning.fit import cross_entropy, fit
 from tideline.nets.disentangling import identifier, numbers

@@ -32,7 +32,8 @@ from PIL import Image
 from torch import Tensor
 
 from benchmarks.measure import PeakMemory
-from tideline.core.run import Role, World
+from tideline.core.asked.world import World
+from tideline.core.run import Role
 from tideline.learning.cache.folder import Folder
 from tideline.learning.cache.opening import RowsCache
 from tideline.learning.formats.folder import read_folder

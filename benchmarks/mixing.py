@@ -30,8 +30,9 @@ from tideline.algorithms.fedwca import Config, client
 from tideline.algorithms.fedwca.client import Mix
 from tideline.algorithms.source_free.adapting import seen
 from tideline.algorithms.source_free.source import network
+from tideline.core.asked.world import World
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role, World
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Data, Site
 from tideline.nets import layers
 from tideline.numerics.labels.confidence import soft_density

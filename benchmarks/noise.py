@@ -10,10 +10,11 @@ import torch
 from torch import Generator, Tensor
 
 from tideline.core.algorithm import Algorithm
+from tideline.core.asked.world import World
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
-from tideline.core.run import ClientId, Roster, World
+from tideline.core.run import ClientId, Roster
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 

@@ -13,8 +13,9 @@ import torch
 from benchmarks.domains import played_with
 from benchmarks.measure import PeakMemory
 from tests.acceptance.harness import COORDINATOR, net
+from tideline.core.asked.world import World
 from tideline.core.privacy import DEFAULT_POLICY, Policy
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.learning.formats.folder import read_folder
 
 POLL_SECONDS = 0.5

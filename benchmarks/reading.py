@@ -28,7 +28,8 @@ import torch
 from PIL import Image
 
 from benchmarks.measure import PeakMemory
-from tideline.core.run import Role, World
+from tideline.core.asked.world import World
+from tideline.core.run import Role
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.inspection import inspect
 

@@ -44,8 +44,9 @@ from benchmarks.limits import check_keys, emit, limit, table
 from benchmarks.measure import grown
 from tideline import nets
 from tideline.algorithms import METHODS
+from tideline.core.asked.world import World
 from tideline.core.rows import MemoryRows
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.settings import Plain
 from tideline.core.step import Data
 from tideline.engine.model.runs import Event

@@ -28,8 +28,8 @@ from torch import Tensor, nn
 
 from tideline import nets
 from tideline.core.asked.computing import Computing, Precision
+from tideline.core.asked.world import World
 from tideline.core.rows import MemoryRows
-from tideline.core.run import World
 from tideline.core.step import Data
 from tideline.learning.fit import cross_entropy, fit
 from tideline.learning.local_training import LocalTraining, optimiser

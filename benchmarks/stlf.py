@@ -37,7 +37,7 @@ from benchmarks.lines import emit, read_rows, there
 from benchmarks.links_saved import save_links
 from benchmarks.stlf_report import compared, settings, traffic
 from tideline.algorithms.stlf.settings import RULES
-from tideline.core.run import plain_world
+from tideline.core.asked.world import plain_world
 
 OURS = "plan"
 NAMES = {

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.digit_devices import CASES, dealt, write
 from benchmarks.processes import in_one_process, played
 from benchmarks.stlf_report import compared, settings, traffic
-from tideline.core.run import World, plain_world
+from tideline.core.asked.world import World, plain_world
 from tideline.learning.partition.dirichlet import Dirichlet
 from tideline.learning.partition.folders import write_sites
 

@@ -32,7 +32,7 @@ from torch import Generator, Tensor
 from benchmarks.digit_devices import Network, network
 from tideline import nets
 from tideline.algorithms.stlf.client import every
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.learning.fit import cross_entropy, descend
 from tideline.numerics.aggregation.averaging import weighted_sum
 

@@ -28,8 +28,9 @@ from torch import Generator, Tensor, nn
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from tideline.core.asked.world import World
 from tideline.core.rows import Augment, Colour, Flip, MemoryRows, Rows
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import Data, View
 from tideline.learning.fit import cross_entropy, fit
 from tideline.learning.formats.folder import read_folder

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tideline.core.asked.world import World
 from tideline.core.rows import MemoryRows
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import Data, View
 from tideline.engine.simulation.federation import SimSite
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import Algorithm, Methods, contract, resolve
+from tideline.core.asked.scoring import Scoring
 from tideline.core.notes import KINDS
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Clause, Contract, Exposure, contract_digest
-from tideline.core.run import Scoring
 from tideline.learning.rehearsal import rehearsal
 from tideline.learning.rehearsal.settings import Rehearsing
 

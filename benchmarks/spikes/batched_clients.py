@@ -33,7 +33,7 @@ from benchmarks.limits import emit, table
 from benchmarks.measure import grown
 from benchmarks.simulation import BATCH, DECAY, MOMENTUM, RATE, TRAIN, holdings, warm_up
 from tideline import nets
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.core.step import Data
 
 Weights = dict[str, Tensor]

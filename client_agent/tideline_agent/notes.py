@@ -23,7 +23,8 @@ from tideline.core.errors import (
     Unreachable,
 )
 from tideline.core.notes import DEVICE, ERROR, OTHERWISE, Note
-from tideline.core.run import EMPTY, OrderId, RunId
+from tideline.core.run import OrderId, RunId
+from tideline.core.settings import EMPTY
 from tideline.engine.model.orders import Order
 from tideline_agent.link import NotSpoken
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import structlog
 
 from tideline.core.errors import Cancelled, StepFailed
-from tideline.core.run import EMPTY, RunId
-from tideline.core.settings import plain
+from tideline.core.run import RunId
+from tideline.core.settings import EMPTY, plain
 from tideline.engine.ports.site import Done, Job
 from tideline.engine.process.environment import DATABASE, without_secrets
 from tideline.engine.process.pipe import Child, ChildDied, done_in

@@ -17,7 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from tideline.core.algorithm import Methods, load_methods
-from tideline.core.run import Role, World
+from tideline.core.asked.world import World
+from tideline.core.run import Role
 from tideline.core.settings import Plain, plain
 from tideline.core.step import no_tick
 from tideline.engine.compute.step_runner import StepRunner, owners_code

@@ -24,7 +24,8 @@ from tideline.algorithms.fada.messages import State
 from tideline.archive.checks import LAX
 from tideline.archive.folder import FolderParts
 from tideline.archive.reader import decode
-from tideline.core.run import Digest, Role, World
+from tideline.core.asked.world import World
+from tideline.core.run import Digest, Role
 from tideline.engine.simulation.federation import SimSite
 from tideline.learning.formats.folder import read_folder
 from tideline.nets.disentangling import logits

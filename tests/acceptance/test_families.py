@@ -15,7 +15,8 @@ from tests.acceptance.harness import BRINGS, Net, net
 from tests.acceptance.test_data_kinds import image_site
 from tests.acceptance.test_own_network import WORLD
 from tests.cli.world import tide
-from tideline.core.run import Role, world_in
+from tideline.core.asked.world import world_in
+from tideline.core.run import Role
 from tideline.learning.formats.folder import read_folder
 
 pytestmark = pytest.mark.processes

@@ -17,7 +17,7 @@ from tests.cli.world import tide_process
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.archive.digests import digest_of
-from tideline.core.run import world_in
+from tideline.core.asked.world import world_in
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.formats.folder import read_folder
 from tideline.nets import registry

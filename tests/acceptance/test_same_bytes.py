@@ -24,9 +24,9 @@ from tideline.algorithms.averaging.messages import State
 from tideline.archive.digests import digest_of
 from tideline.archive.reader import decode
 from tideline.core.algorithm import Methods
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
-from tideline.core.run import World
 from tideline.core.settings import parse
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.experiments.files import read_file

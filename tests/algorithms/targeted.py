@@ -10,8 +10,9 @@ from tests.algorithms.remembered import remembered
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import CLASSES, FEATURES, IMAGES, TRAIN, Rows, blobs, experiment
 from tideline.algorithms import METHODS
+from tideline.core.asked.world import World
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import Data
 from tideline.engine.simulation.federation import SimSite
 

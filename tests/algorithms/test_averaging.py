@@ -19,8 +19,8 @@ from tideline.algorithms.averaging.messages import State, Update
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
+from tideline.core.asked.world import World
 from tideline.core.errors import RosterRefused
-from tideline.core.run import World
 from tideline.engine.simulation.federation import SimSite
 from tideline.learning.fit import cross_entropy
 

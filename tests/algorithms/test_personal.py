@@ -23,10 +23,11 @@ from tideline.algorithms.personal import Mine, Start, initial, local
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.record import Nothing
-from tideline.core.run import ClientId, World
+from tideline.core.run import ClientId
 from tideline.engine.model.orders import Purpose, seed_for
 from tideline.engine.model.runs import JOIN
 from tideline.learning.fit import cross_entropy, fit

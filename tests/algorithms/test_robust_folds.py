@@ -19,9 +19,9 @@ from tideline.algorithms.averaging.messages import State, Update
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.algorithm import Algorithm, contract
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import contract_digest
-from tideline.core.run import World
 from tideline.core.step import Outcome, Site
 from tideline.numerics.aggregation import robust
 

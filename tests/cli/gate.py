@@ -11,9 +11,10 @@ import torch
 from torch import Generator, Tensor
 
 from tideline.core.algorithm import Algorithm
+from tideline.core.asked.world import World
 from tideline.core.phase import Phase, Plan, Turn, unchanged
 from tideline.core.record import Nothing, field, record
-from tideline.core.run import ClientId, Roster, World
+from tideline.core.run import ClientId, Roster
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate

@@ -13,7 +13,7 @@ from tests.cli.world import tide
 from tests.learning.images_on_disk import save_classes
 from tests.learning.test_tables import table, write
 from tideline.cli.guard import DONE, REFUSED
-from tideline.core.run import plain_world, world_in
+from tideline.core.asked.world import plain_world, world_in
 
 
 @pytest.fixture

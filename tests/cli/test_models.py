@@ -20,8 +20,9 @@ from tideline import nets
 from tideline.algorithms.averaging import fedavg
 from tideline.client.answers import RunResult
 from tideline.core.algorithm import NoModel
+from tideline.core.asked.world import World
 from tideline.core.errors import NotFound
-from tideline.core.run import RunId, World
+from tideline.core.run import RunId
 from tideline.engine.model.brief import brief_of
 from tideline.experiments.results import Ended
 from tideline_agent.home.runs import UNFINISHED

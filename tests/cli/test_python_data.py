@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.cli.world import COMMAND, tide, tide_process  # noqa: F401 (the command line is built once)
 from tideline import nets
 from tideline.cli.app import app
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.learning.model_file import Model, packed
 
 PLACE = "python:tests.learning.python_sites"

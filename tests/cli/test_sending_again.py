@@ -16,8 +16,8 @@ from tests.enrolling import enrol
 from tideline import nets
 from tideline.client import http as client
 from tideline.client.http import may_pass
+from tideline.core.asked.world import World
 from tideline.core.errors import Unreachable
-from tideline.core.run import World
 from tideline.core.settings import parse
 
 TRYING = "Trying again for 30 s"

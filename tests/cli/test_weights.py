@@ -17,7 +17,7 @@ from tideline import nets
 from tideline.algorithms.averaging.messages import State
 from tideline.archive.digests import digest_of
 from tideline.archive.reader import decode, tensors_in
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.core.settings import parse
 from tideline.experiments.files import read_file
 from tideline.experiments.initial_weights import packed

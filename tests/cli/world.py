@@ -24,7 +24,8 @@ from tests.logs import own_log
 from tideline import __version__
 from tideline.algorithms import METHODS
 from tideline.cli.app import app
-from tideline.core.run import Role, RunId, World
+from tideline.core.asked.world import World
+from tideline.core.run import Role, RunId
 from tideline.engine.coordinator.enrolment import secret_hash
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.formats.folder import read_folder

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import EMPTY, ClientId, Role
-from tideline.core.settings import parse, plain, setting
+from tideline.core.run import ClientId, Role
+from tideline.core.settings import EMPTY, parse, plain, setting
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ import pytest
 
 from tideline.algorithms import METHODS
 from tideline.archive.parts import MemoryParts
+from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import ClientId, Member, Role, World, plain_world, world_in
+from tideline.core.run import ClientId, Member, Role
 from tideline.core.settings import parse, plain
 from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.ports.compute import DraftRequest

@@ -11,7 +11,7 @@ from tests.docs.manual import DOCS, blocks, section, tables
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import resolve
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.learning.model_file import About, Model, Origin, packed
 
 PAGE = DOCS / "models.md"

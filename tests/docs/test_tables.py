@@ -19,8 +19,8 @@ from tideline.bench import tables as bench_tables
 from tideline.cli import guard
 from tideline.cli.local import demo
 from tideline.core import errors
+from tideline.core.asked.world import Kind, World
 from tideline.core.privacy import Audience, Exposure
-from tideline.core.run import Kind, World
 from tideline.engine.coordinator.result import failure
 from tideline.engine.model.experiment import DealData
 from tideline.engine.simulation.federation import simulate

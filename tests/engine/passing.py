@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from tideline.core.algorithm import Algorithm
+from tideline.core.asked.world import World
 from tideline.core.handle import Handle
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.privacy import TO_PEERS, Exposure
 from tideline.core.record import field, record
-from tideline.core.run import ClientId, World
+from tideline.core.run import ClientId
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 

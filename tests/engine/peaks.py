@@ -11,10 +11,11 @@ from torch import Generator, Tensor
 
 from tests.synthetic import CLASSES, FEATURES
 from tideline.core.algorithm import Algorithm, RunModel, SiteModels
+from tideline.core.asked.world import World
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
-from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.run import ClientId, Role, Roster
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate

@@ -14,9 +14,10 @@ from tests.frozen.played import begun, drawn
 from tests.laws.stage import Stage
 from tests.synthetic import FEATURES, IMAGES, experiment, rows, sites
 from tideline.algorithms import METHODS
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, Malformed
 from tideline.core.rows import NO_AUGMENT, Flip, MemoryRows
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.engine.model.brief import brief_in, brief_of
 from tideline.engine.simulation.federation import SimSite
 from tideline.engine.site.admission import brief_in_words, facts_of, intent_digest

@@ -14,12 +14,13 @@ from tests.engine.toys import METHODS, ROSTER, start, until
 from tests.laws.stage import Stage
 from tests.laws.trace import asked
 from tests.synthetic import NAMES, experiment, sites
+from tideline.core.asked.sampling import Draw, Last, Sampling
 from tideline.core.errors import Refused
 from tideline.core.phase import Phase
-from tideline.core.run import EMPTY, ClientId, Digest, Draw, Last, RunId, Sampling
-from tideline.core.settings import parse, plain
-from tideline.engine.compute import inline
-from tideline.engine.compute.cohort import drawn
+from tideline.core.run import ClientId, Digest, RunId
+from tideline.core.settings import EMPTY, parse, plain
+from tideline.engine.compute.turns import game as turns
+from tideline.engine.compute.turns.cohort import drawn
 from tideline.engine.coordinator.scheduler import HEARD_SECONDS
 from tideline.engine.model.experiment import read_experiment
 from tideline.engine.model.runs import JOIN, Status
@@ -129,12 +130,12 @@ def test_what_is_not_drawn_is_not_made() -> None:
     """Of messages that are made one by one, only those of the cohort; a phase that may not be sampled asks all."""
     looked: list[str] = []
     phase = Phase("ask", idle, ask=one_by_one(looked, *ROSTER), sampled=True)
-    turned = inline.begin(replace(game(phase), sampling=Sampling(1)))
+    turned = turns.begin(replace(game(phase), sampling=Sampling(1)))
     assert len(turned.orders) == 1 and looked == []
     assert list(dict(turned.orders)) == looked
     for sampled, expected in ((True, 2), (False, 3)):
         played = game(Phase("ask", idle, ask=to_everybody, sampled=sampled))
-        assert len(inline.begin(replace(played, sampling=Sampling(2))).orders) == expected
+        assert len(turns.begin(replace(played, sampling=Sampling(2))).orders) == expected
 
 
 @pytest.mark.parametrize("short", [2, 0.4])

@@ -13,8 +13,9 @@ from tests.synthetic import experiment, sites
 from tideline.algorithms import METHODS
 from tideline.archive.errors import Undeclared
 from tideline.core.asked.computing import Computing, Precision
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, StepFailed
-from tideline.core.run import Digest, OrderId, Role, RunId, RunSpec, World
+from tideline.core.run import Digest, OrderId, Role, RunId, RunSpec
 from tideline.core.settings import plain
 from tideline.engine.compute.step_runner import guarded
 from tideline.engine.model.brief import Brief

@@ -10,8 +10,9 @@ import pytest
 from tests.laws.stage import Stage
 from tests.synthetic import IMAGES, NAMES, experiment, sites
 from tideline.algorithms import METHODS
+from tideline.core.asked.world import World
 from tideline.core.privacy import TO_COORDINATOR, Clause, Exposure
-from tideline.core.run import ClientId, Digest, Member, OrderId, Role, RunId, RunSpec, World
+from tideline.core.run import ClientId, Digest, Member, OrderId, Role, RunId, RunSpec
 from tideline.engine.coordinator.result import Shares, generalization
 from tideline.engine.model.orders import OrderRow, OrderStatus
 from tideline.engine.model.runs import JOIN, PhaseFact, RunRow

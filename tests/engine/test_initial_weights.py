@@ -18,8 +18,8 @@ from tideline.algorithms.averaging import fedavg
 from tideline.algorithms.averaging.messages import State
 from tideline.archive.layout import LIMITS
 from tideline.archive.reader import decode
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.run import World
 from tideline.core.settings import parse, plain
 from tideline.engine.coordinator.part_store import GRACE_SECONDS
 from tideline.engine.model.experiment import UPLOADER, Experiment, read_experiment

@@ -13,8 +13,9 @@ import torch
 from tests.synthetic import experiment, sites
 from tideline.algorithms import METHODS
 from tideline.archive.errors import Undeclared
+from tideline.core.asked.world import World, world_in
 from tideline.core.errors import NetworkDiffers
-from tideline.core.run import Digest, NetworkPrint, OrderId, RunId, RunSpec, World, world_in
+from tideline.core.run import Digest, NetworkPrint, OrderId, RunId, RunSpec
 from tideline.core.settings import plain
 from tideline.engine.compute import step_runner
 from tideline.engine.model.joins import check_join, kept

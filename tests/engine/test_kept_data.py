@@ -9,8 +9,9 @@ import torch
 
 from tideline.algorithms import METHODS
 from tideline.archive.parts import MemoryParts
+from tideline.core.asked.world import World, world_in
 from tideline.core.rows import MemoryRows
-from tideline.core.run import Role, World, world_in
+from tideline.core.run import Role
 from tideline.core.step import Data, View
 from tideline.engine.compute.kept_data import KeptData, bytes_of
 from tideline.engine.compute.step_runner import StepRunner

@@ -13,14 +13,18 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tests.engine.toys import METHODS, ROSTER, stage, start, toy
 from tests.synthetic import NAMES, SimSite, blobs, experiment, sites
+from tideline.core.asked.world import World
 from tideline.core.errors import NotFound, RosterRefused, StepFailed
 from tideline.core.phase import Each, Phase, Replies
 from tideline.core.record import Nothing, field, record
-from tideline.core.run import EMPTY, ClientId, Member, Role, RunId, World
+from tideline.core.run import ClientId, Member, Role, RunId
+from tideline.core.settings import EMPTY
 from tideline.core.step import Data, Outcome, Site, View, step
-from tideline.engine.compute import inline
 from tideline.engine.compute.configured import Configured
-from tideline.engine.compute.inline import Game, InlineCompute
+from tideline.engine.compute.inline import InlineCompute
+from tideline.engine.compute.turns import game as turns
+from tideline.engine.compute.turns.game import Game
+from tideline.engine.compute.turns.reproducible import reproducible
 from tideline.engine.model.orders import Purpose, order_id, seed_for
 from tideline.engine.model.runs import Status
 from tideline.engine.process.pipe import CHECK, DESCRIBE, GIVES, answered
@@ -62,16 +66,16 @@ def test_phases_that_ask_nobody_are_passed() -> None:
     ask = Phase("ask", idle, ask=to_everybody, fold=told("ask"))
     over = Phase("over", idle, ask=to_everybody, fold=told("over"), skip=lambda state: "fold2" in state.said)
     plan = game(fold, empty, fold, over, ask, fold, over)
-    turned = inline.begin(plan)
+    turned = turns.begin(plan)
     assert (turned.state.said, turned.cursor) == ("begun fold1(0) fold2(0)", 4)
     assert list(turned.orders) == ["anna", "bert", "carl"]
-    last = inline.close(plan, turned.state, turned.cursor, Replies({ClientId("anna"): Nothing}))
+    last = turns.close(plan, turned.state, turned.cursor, Replies({ClientId("anna"): Nothing}))
     assert (last.state.said, last.cursor, dict(last.orders)) == ("begun fold1(0) fold2(0) ask1(1) fold3(0)", 7, {})
 
 
 def test_an_empty_plan_ends_where_it_begins() -> None:
     """A plan without phases gives the first state."""
-    turned = inline.begin(game())
+    turned = turns.begin(game())
     assert (turned.state.said, turned.cursor, turned.orders) == ("begun", 0, EMPTY)
 
 
@@ -88,7 +92,7 @@ def one_by_one(looked: list[str], *clients: str) -> Any:
 def test_messages_may_be_made_one_by_one() -> None:
     """In the order of names, when they are looked at and no sooner; each as in the ask itself: its seed, its threads."""
     looked: list[str] = []
-    turned = inline.begin(game(Phase("ask", idle, ask=one_by_one(looked, "carl", "anna"))))
+    turned = turns.begin(game(Phase("ask", idle, ask=one_by_one(looked, "carl", "anna"))))
     assert list(turned.orders) == ["anna", "carl"] and len(turned.orders) == 2 and looked == []
     torch.manual_seed(9)
     first = {client: order.said for client, order in turned.orders.items()}
@@ -103,7 +107,7 @@ def test_who_is_asked_one_by_one_is_a_member() -> None:
     """A stranger is refused before anything is made."""
     looked: list[str] = []
     with pytest.raises(RosterRefused, match="'dora', who is no member"):
-        inline.begin(game(Phase("ask", idle, ask=one_by_one(looked, "dora"))))
+        turns.begin(game(Phase("ask", idle, ask=one_by_one(looked, "dora"))))
     assert looked == []
 
 
@@ -113,7 +117,7 @@ def test_an_error_in_a_message_that_is_made_later_is_the_asks() -> None:
     def make(client: ClientId) -> Log:
         raise ZeroDivisionError("no such thing")
 
-    turned = inline.begin(game(Phase("ask", idle, ask=lambda state, turn: Each([ClientId("anna")], make))))
+    turned = turns.begin(game(Phase("ask", idle, ask=lambda state, turn: Each([ClientId("anna")], make))))
     with pytest.raises(StepFailed, match="ask of ask raised ZeroDivisionError: no such thing"):
         list(turned.orders.values())
 
@@ -131,7 +135,7 @@ def test_the_host_process_is_left_as_it_was() -> None:
     """A turn uses generators and threads of its own; the host's are untouched, also after an error."""
     torch.manual_seed(5)
     before, threads = torch.get_rng_state(), torch.get_num_threads()
-    with pytest.raises(ValueError, match="x"), inline.reproducible(1, threads + 1) as rng:
+    with pytest.raises(ValueError, match="x"), reproducible(1, threads + 1) as rng:
         assert torch.get_num_threads() == threads + 1
         torch.randn(3)
         torch.randn(3, generator=rng)

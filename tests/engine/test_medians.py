@@ -15,8 +15,9 @@ import torch
 import tideline
 from tideline.algorithms import METHODS
 from tideline.client.answers import RunResult
+from tideline.core.asked.world import plain_world, world_in
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.run import RunId, plain_world, world_in
+from tideline.core.run import RunId
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.engine.site.rules import Least, SiteRules
 from tideline.experiments.simulation import models_of

@@ -17,10 +17,12 @@ from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.client.answers import RunResult
 from tideline.core.algorithm import resolve
+from tideline.core.asked.normalise import Normalise, Scaling
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Turn
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Member, Normalise, Role, RunId, Scaling, World
+from tideline.core.run import ClientId, Member, Role, RunId
 from tideline.core.step import Data, View
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.experiments.simulation import models_of

@@ -18,8 +18,9 @@ from tests.laws.laws import EVERYTHING
 from tests.synthetic import NAMES, Opener, Rows, experiment, sites
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import Methods
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.engine.simulation.pools import InlinePool, ProcessPool, cores
 

@@ -11,10 +11,12 @@ import torch
 
 from tests.synthetic import Rows, experiment
 from tideline.algorithms import METHODS
+from tideline.core.asked.scoring import Prior
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused, Refused, RosterRefused
 from tideline.core.phase import Turn
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Member, Prior, Role, World
+from tideline.core.run import ClientId, Member, Role
 from tideline.core.step import Data
 from tideline.engine.model.experiment import read_experiment
 from tideline.engine.simulation.federation import Federation, SimSite

@@ -20,8 +20,9 @@ from tests.engine.test_pools import ROSTER, federation
 from tests.rays import CPUS, free_port
 from tests.synthetic import Opener, Rows, experiment, sites
 from tideline.algorithms import METHODS
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DeviceMissing, Unreachable
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.engine.compute.workers import check_worker, versions
 from tideline.engine.process import ray_tasks
 from tideline.engine.process.ray_tasks import Cluster, RayTasks, check_options, place_of, room

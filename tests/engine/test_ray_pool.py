@@ -22,8 +22,9 @@ from tests.laws.laws import EVERYTHING
 from tests.rays import CPUS, running
 from tests.synthetic import NAMES, Opener, Rows, experiment, sites
 from tideline.algorithms import METHODS
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DeviceMissing, StepFailed
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.engine.process.ray_tasks import TRIES, Cluster, RayTasks
 from tideline.engine.simulation.federation import SimSite
 from tideline.engine.simulation.pools import AHEAD, InlinePool

@@ -13,8 +13,9 @@ from tests.synthetic import rows
 from tideline.algorithms import METHODS
 from tideline.archive.parts import MemoryParts
 from tideline.core.algorithm import contract, resolve
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused, NotFound, StepFailed
-from tideline.core.run import ClientId, Role, RunId, World
+from tideline.core.run import ClientId, Role, RunId
 from tideline.core.settings import plain
 from tideline.core.step import Data, View, no_tick
 from tideline.engine.compute.step_runner import StepRunner

@@ -8,9 +8,10 @@ import pytest
 
 from benchmarks.crowd import Crowd
 from tideline.archive.errors import TooLarge, Undeclared
+from tideline.core.asked.world import World
 from tideline.core.errors import TooMany
 from tideline.core.privacy import TO_COORDINATOR, Clause, Exposure
-from tideline.core.run import Digest, OrderId, World
+from tideline.core.run import Digest, OrderId
 from tideline.engine.coordinator.unreported import SLACK_BYTES, TIMES, Allowance, Unreported, most_bytes
 from tideline.engine.model.orders import Arrivals
 

@@ -24,11 +24,12 @@ from tideline.archive.reader import decode
 from tideline.archive.wire.packing import Packing
 from tideline.core.algorithm import Algorithm, Methods
 from tideline.core.asked.wire import NO_WIRE, Format, Scale, Wire, wire_of
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, Malformed, WireUnknown
 from tideline.core.phase import Phase, Plan, Replies, Turn, to_all
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
-from tideline.core.run import ClientId, Digest, OrderId, Role, Roster, RunId, RunSpec, World
+from tideline.core.run import ClientId, Digest, OrderId, Role, Roster, RunId, RunSpec
 from tideline.core.settings import plain, read, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.engine.compute.wire.sending import Unsent, sending, unsent_after
@@ -145,7 +146,7 @@ def test_a_site_that_speaks_no_such_format_is_refused_at_its_join() -> None:
     check_join(spec(NO_WIRE), answer())
     with pytest.raises(WireUnknown, match=r"does not speak int8, which .*; it speaks float32\. Upgrade its agent"):
         check_join(spec(INT8), answer())
-    with pytest.raises(WireUnknown, match="does not speak bfloat16 and int8, .* it speaks float32, topk"):
+    with pytest.raises(WireUnknown, match=r"does not speak bfloat16 and int8, .* it speaks float32, topk"):
         check_join(spec(replace(INT8, down=Format.BFLOAT16)), answer(speaks=["float32", "topk"]))
     with pytest.raises(Undeclared, match="holds more"):
         check_join(spec(NO_WIRE), answer(speaks=["float32"]))

@@ -12,10 +12,11 @@ from torch import Generator, Tensor
 from tests.laws.stage import Stage
 from tests.synthetic import NAMES, experiment, sites
 from tideline.core.algorithm import Algorithm, Methods
+from tideline.core.asked.world import World
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
-from tideline.core.run import ClientId, Roster, World
+from tideline.core.run import ClientId, Roster
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate

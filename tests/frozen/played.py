@@ -13,8 +13,8 @@ from torch import Tensor
 from tests.synthetic import FEATURES, IMAGES, experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
+from tideline.core.asked.world import World
 from tideline.core.privacy import DEFAULT_POLICY, Policy
-from tideline.core.run import World
 from tideline.core.settings import parse
 from tideline.engine.simulation.federation import Federation
 

@@ -13,9 +13,10 @@ import torch
 from tests.frozen.played import FEATURES, drawn
 from tests.synthetic import blobs
 from tideline import nets
+from tideline.core.asked.world import World, world_in
 from tideline.core.errors import DataRefused
 from tideline.core.rows import MemoryRows
-from tideline.core.run import Digest, Role, World, world_in
+from tideline.core.run import Digest, Role
 from tideline.core.step import View
 from tideline.engine.compute import feature_files
 from tideline.engine.compute.feature_files import HEADER, read

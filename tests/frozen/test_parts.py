@@ -21,9 +21,10 @@ from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
 from tideline.archive.reader import decode
+from tideline.core.asked.world import World, world_in
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.privacy import DEFAULT_POLICY
-from tideline.core.run import ClientId, RunId, World, world_in
+from tideline.core.run import ClientId, RunId
 from tideline.engine.simulation.federation import Federation
 from tideline.engine.simulation.pools import ProcessPool
 from tideline.experiments.simulation import models_of

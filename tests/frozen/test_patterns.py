@@ -14,8 +14,8 @@ from torch.nn.utils.parametrizations import weight_norm
 from tests.frozen.played import IMAGES, drawn
 from tideline import nets
 from tideline.algorithms.stlf.client import telling
+from tideline.core.asked.world import ALL, HEAD, World, world_in
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import ALL, HEAD, World, world_in
 from tideline.learning.model_file import digest_of
 from tideline.nets import registry
 from tideline.nets.partial import PartWorld

@@ -20,8 +20,9 @@ from tideline.archive.errors import PartDamaged
 from tideline.archive.folder import FolderParts
 from tideline.archive.reader import decode
 from tideline.client.answers import RunResult
+from tideline.core.asked.world import HeadWorld, World, plain_world, world_in
 from tideline.core.errors import ConfigRefused, Malformed
-from tideline.core.run import ClientId, HeadWorld, RunId, World, plain_world, world_in
+from tideline.core.run import ClientId, RunId
 from tideline.engine.compute.step_runner import Base, StepRunner
 from tideline.engine.coordinator.part_store import GRACE_SECONDS
 from tideline.engine.model.runs import Status

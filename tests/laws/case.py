@@ -10,9 +10,12 @@ from typing import Any
 from tests.laws.stage import Cuts, HoardingParts, Stage
 from tests.synthetic import FEATURES, IMAGES, NAMES, experiment, sites
 from tideline.core.algorithm import Algorithm, Methods, casting, plan_of, resolve
+from tideline.core.asked.normalise import Normalise, Scaling
+from tideline.core.asked.scoring import Prior, Scoring
 from tideline.core.phase import AnyPlan
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
-from tideline.core.run import EMPTY, Normalise, Prior, RunId, Scaling, Scoring
+from tideline.core.run import RunId
+from tideline.core.settings import EMPTY
 from tideline.engine.simulation.federation import SimSite
 from tideline.learning.in_world import in_world
 

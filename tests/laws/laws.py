@@ -22,11 +22,13 @@ from tests.synthetic import CLASSES, TRAIN, Rows, rows
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
+from tideline.core.asked.scoring import Scoring
+from tideline.core.asked.world import World
 from tideline.core.errors import Refused
 from tideline.core.privacy import Audience, Clause, Exposure
 from tideline.core.record import leaves as declared_leaves
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role, RunId, Scoring, World
+from tideline.core.run import ClientId, Role, RunId
 from tideline.core.step import Data
 from tideline.engine.model.orders import Order, OrderRow
 from tideline.engine.model.runs import JOIN, Status

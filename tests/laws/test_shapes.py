@@ -13,10 +13,11 @@ from tests.laws.case import ALLOWED, Case, cases
 from tests.synthetic import CLASSES, HELD_OUT, TRAIN, Rows
 from tests.synthetic import blobs as gaussians
 from tideline.algorithms import METHODS
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY
 from tideline.core.rows import MemoryRows
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import Data
 from tideline.engine.simulation.federation import SimSite
 

@@ -11,9 +11,9 @@ from torch import Generator, Tensor
 
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import resolve
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.rows import NO_AUGMENT, Augment, Colour, Flip, MemoryRows, RandAugment, joined
-from tideline.core.run import World
 from tideline.core.settings import parse, plain
 from tideline.learning.loading.augmented import Augmented, check_augment
 from tideline.learning.loading.augmenting import OPERATIONS, augmented

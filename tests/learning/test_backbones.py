@@ -12,8 +12,8 @@ from torch import Tensor
 from tests.learning.test_weights import same, weights
 from tests.nets.test_families import world
 from tideline import nets
+from tideline.core.asked.world import HEAD, World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import HEAD, World
 from tideline.learning.backbones import Start, sentence, start
 from tideline.learning.frozen import base_of
 from tideline.learning.weights import differences

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from tests.learning.images_on_disk import picture, save, save_classes
 from tests.learning.test_rows import reachable
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.rows import Rows
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import View
 from tideline.engine.compute.step_runner import masked
 from tideline.learning.cache.folder import PART, SUFFIX, Folder, in_use, limit_in
@@ -248,7 +249,8 @@ def test_nothing_of_a_target_leads_to_a_class(site: Path) -> None:
 BUILD = """
 import os, sys, signal
 from pathlib import Path
-from tideline.core.run import Role, World
+from tideline.core.asked.world import World
+from tideline.core.run import Role
 from tideline.learning.cache import building
 from tideline.learning.cache.folder import Folder
 from tideline.learning.cache.opening import RowsCache

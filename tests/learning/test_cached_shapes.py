@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from tests.learning.test_cache import cache, dtypes, files, opened, same
-from tideline.core.run import Kind, Role, World
+from tideline.core.asked.world import Kind, World
+from tideline.core.run import Role
 from tideline.learning.cache.cached_rows import CachedRows
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.loading.ahead import in_parts

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.budgets import examples
+from tideline.core.asked.world import World
 from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.record import Nothing
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role, World
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Data, Site
 from tideline.learning.evaluate import ROWS, Confusion, confused
 from tideline.learning.scoring.score_tables import OF_ALL, table

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from tests.learning.images_on_disk import save_classes
 from tests.learning.test_tables import table
 from tests.learning.test_tables import write as write_table
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import View
 from tideline.learning.formats.folder import places, read_folder
 from tideline.learning.formats.holdings import Holdings

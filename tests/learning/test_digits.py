@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.learning.datasets import digits
 from tideline.learning.datasets.digits import DOMAINS, load, write_site
 from tideline.learning.formats.folder import read_folder

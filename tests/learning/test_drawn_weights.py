@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tideline import nets
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.learning.backbones import fresh
 from tideline.nets import registry
 

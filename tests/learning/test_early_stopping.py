@@ -13,9 +13,10 @@ from torch import Generator, Tensor, nn
 from tests.laws.laws import EVERYTHING
 from tests.synthetic import FEATURES, HELD_OUT, TRAIN, blobs, experiment
 from tideline.algorithms import METHODS
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role, World
+from tideline.core.run import ClientId, Role
 from tideline.core.settings import parse
 from tideline.core.step import Data, Site, View
 from tideline.engine.simulation.federation import Federation, SimSite

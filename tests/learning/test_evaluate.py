@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.budgets import examples
+from tideline.core.asked.world import World
 from tideline.core.phase import RIGHT, WRONG, Folded, Replies
 from tideline.core.record import Nothing
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role, World
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Data, Site, View
 from tideline.learning.evaluate import ROWS, accuracy, evaluate, outputs
 from tideline.numerics.labels.confidence import BINS

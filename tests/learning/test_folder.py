@@ -19,8 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import examples
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import View
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.holdings import split_rows

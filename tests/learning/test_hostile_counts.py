@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
+from tideline.core.asked.scoring import Selection
+from tideline.core.asked.world import World
 from tideline.core.phase import RECALLS, SCORE, VALIDATION, Replies, Turn
-from tideline.core.run import ClientId, Selection, World
+from tideline.core.run import ClientId
 from tideline.learning.scoring.telling import Asked, Counts, Scored, reports_of, tables, validations
 
 WIDE = World(inputs=(8,), classes=120, model="mlp")

@@ -17,8 +17,9 @@ import torch
 from PIL import Image
 
 from tests.learning.images_on_disk import picture, save, save_classes
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.holdings import Holdings, split_rows
 from tideline.learning.formats.images import decode

@@ -13,8 +13,9 @@ import pytest
 
 from tests.learning.images_on_disk import picture, save, save_classes
 from tests.learning.test_tables import KINDS, table, write
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.holdings import split_rows
 from tideline.learning.formats.inspection import ClassCount, FolderReport, inspect

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tests.budgets import examples
+from tideline.core.asked.world import World
 from tideline.core.phase import MOST_VALUES, Folded, Replies, Turn
 from tideline.core.record import Nothing
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Member, Role, World
+from tideline.core.run import ClientId, Member, Role
 from tideline.core.step import Data, Site
 from tideline.learning.evaluate import ROWS, SHARES, SHIFT, TOGETHER, Classes, label_shift
 

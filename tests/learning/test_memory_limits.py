@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.learning.formats import folder
 from tideline.learning.formats.memory import memory_bytes
 

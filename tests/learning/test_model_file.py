@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused, Refused
-from tideline.core.run import World
 from tideline.learning import onnx_file
 from tideline.learning.exporting import export_model, format_of
 from tideline.learning.model_file import FORMAT, KEY, Model, Origin, is_model, packed, read_model, weights_for

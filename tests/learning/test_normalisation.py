@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tideline import nets
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.learning.fit import normed, remeasure
 
 WORLD = World(inputs=(1, 8, 8), classes=3, model="lenet_bn")

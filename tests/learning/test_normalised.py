@@ -19,9 +19,11 @@ from tests.synthetic import sites
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.client.answers import RunResult
+from tideline.core.asked.normalise import Normalise, Place, Scaling
+from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import ConfigRefused, DataRefused, Refused
 from tideline.core.rows import MemoryRows
-from tideline.core.run import Normalise, Place, Role, RunId, Scaling, World, plain_world, world_in
+from tideline.core.run import Role, RunId
 from tideline.core.step import View
 from tideline.experiments.simulation import models_of
 from tideline.learning.exporting import export_model

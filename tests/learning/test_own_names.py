@@ -9,8 +9,8 @@ import torch
 
 from tests.nets.foreign import Convolutions
 from tideline import nets
+from tideline.core.asked.world import World, world_in
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World, world_in
 from tideline.learning.weights import differences, fitted
 from tideline.nets import registry
 

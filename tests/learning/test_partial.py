@@ -13,8 +13,9 @@ import torch
 from tests.learning.images_on_disk import picture, save
 from tests.learning.test_inspection import agrees
 from tests.learning.test_tables import write as write_table
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import View
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.inspection import inspect

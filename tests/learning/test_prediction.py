@@ -13,8 +13,9 @@ from PIL import Image
 
 from tests.learning import python_sites
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.learning.model_file import Model
 from tideline.learning.prediction import Classifier, Tally, device_of, predict_data
 from tideline.learning.sites.module import read_python

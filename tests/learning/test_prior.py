@@ -15,8 +15,10 @@ from torch import Tensor
 import tideline
 from tests.learning.test_model_file import changed, model
 from tideline import nets
+from tideline.core.asked.normalise import Normalise, Scaling
+from tideline.core.asked.scoring import Prior
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Normalise, Prior, Scaling, World
 from tideline.learning.exporting import export_model
 from tideline.learning.model_file import CORRECTION, SHARES, Model, Origin, packed, read_model, vote_of, weights_for
 from tideline.learning.normalising import own_statistics

@@ -17,8 +17,9 @@ import pytest
 from tests.cli.world import tide
 from tests.synthetic import experiment
 from tideline.algorithms import METHODS
+from tideline.core.asked.world import world_in
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, world_in
+from tideline.core.run import Role
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.surveys import OWNERS

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from tests.learning.images_on_disk import save_classes
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
 from tideline.core.rows import WHOLE, MemoryRows, Rows, check_whole, joined
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import Data, View
 from tideline.engine.compute.step_runner import masked
 from tideline.learning.formats.folder import read_folder

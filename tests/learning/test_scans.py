@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from tests.learning.scans_on_disk import dicom, nifti
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.inspection import inspect
 from tideline.learning.formats.kinds import dicom as dicom_files

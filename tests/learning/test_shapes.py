@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import tideline
+from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.run import Role, World, plain_world, world_in
+from tideline.core.run import Role
 from tideline.engine.compute.features import digest_of_rows
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.inspection import inspect

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import View
 from tideline.engine.compute.step_runner import masked
 from tideline.learning.sites.named import files_of_module, place_in

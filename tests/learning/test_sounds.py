@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from tests.learning.scans_on_disk import sound
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.inspection import inspect
 from tideline.learning.formats.kinds.audio import filters, inputs_of, spectrogram

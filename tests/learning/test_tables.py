@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tests.budgets import examples
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.learning.formats import csv_files
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.holdings import split_rows

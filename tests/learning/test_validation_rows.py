@@ -12,9 +12,10 @@ import torch
 from PIL import Image
 
 from tests.cli.world import tide
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
 from tideline.core.rows import MemoryRows
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import Data, View
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.holdings import Holdings, carve

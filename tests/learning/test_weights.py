@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from tests.budgets import examples
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.run import World
 from tideline.learning.backbones import start
 from tideline.learning.weights import differences, fitted, read_weights
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World
 from tideline.nets.bottleneck import KINDS, ResNet
 from tideline.nets.layers import backbone_of, class_vectors, classifier_of
 
@@ -161,7 +161,7 @@ def test_others_do_not_wait_for_torchvision() -> None:
     probe = """
 import sys
 from tideline import nets
-from tideline.core.run import World
+from tideline.core.asked.world import World
 import tideline.learning.weights
 nets.check(World(model='lenet_bn'))
 assert 'torchvision' not in sys.modules, 'too early'

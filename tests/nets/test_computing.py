@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from tideline import nets
 from tideline.core.asked.computing import Computing, Deterministic, Precision
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DeviceMissing
-from tideline.core.run import World
 from tideline.core.settings import parse
 from tideline.nets import registry
 from tideline.nets.computing import NOT_COMPILED, arranging, computing_at, devices, here

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World
 from tideline.nets.disentangling import Beside, beside, identifier, logits, numbers, parted, sizes
 from tideline.nets.layers import parameters
 

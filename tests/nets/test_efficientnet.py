@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from tests.cli.world import tide
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.run import World
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.initial_weights import packed
 from tideline.learning.frozen import base_in

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tideline import nets
+from tideline.core.asked.world import World, world_in
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World, world_in
 from tideline.nets.families import timm_network
 
 WIDTHS = {

@@ -12,8 +12,8 @@ from torch import nn
 
 from tests.nets import foreign as theirs
 from tideline import nets
+from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World, plain_world, world_in
 from tideline.nets import registry
 
 PLACE = "tests.nets.foreign"

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World
 from tideline.nets.small import Inception, InceptionNet
 
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from tests.budgets import examples
 from tests.nets.test_shapes import WORLDS
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World
 from tideline.nets.layers import backbone_of, classifier_of, first_layer, known_layers, last_layer, layer, norms
 
 WORLD = World(inputs=(3, 32, 32), classes=5, model="lenet_bn")

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from tests.nets.test_shapes import WORLDS
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World
 from tideline.nets import probabilistic
 from tideline.nets.layers import backbone_of, classifier_of
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tideline import nets
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.nets.prototypes import Prototype
 
 WORLDS = {

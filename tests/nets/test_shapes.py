@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from tideline import nets
+from tideline.core.asked.world import HEAD, World, world_in
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import HEAD, World, world_in
 from tideline.learning.model_file import Model, packed, read_model
 from tideline.learning.onnx_file import save_onnx
 from tideline.nets import registry

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tideline import nets
-from tideline.core.run import World, world_in
+from tideline.core.asked.world import World, world_in
 from tideline.nets.small import embedding_width
 
 COLUMNS = {"a": "number", "kind": {"categories": ["x", "y", "z"], "as": "codes"}, "sex": ["f", "m"]}

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tests.budgets import examples
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.rows import MemoryRows
-from tideline.core.run import World
 from tideline.core.step import Data
 from tideline.learning.fit import cross_entropy, fit
 from tideline.numerics.aggregation.averaging import weighted_sum

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tideline.archive.digests import digest_of
+from tideline.core.asked.sampling import Draw, Sampling
+from tideline.core.asked.world import World
 from tideline.core.phase import Table
 from tideline.core.privacy import TO_COORDINATOR, Clause, Exposure
-from tideline.core.run import ClientId, Digest, Draw, OrderId, Role, RunId, RunSpec, Sampling, Waiting, World
+from tideline.core.run import ClientId, Digest, OrderId, Role, RunId, RunSpec, Waiting
 from tideline.engine.model.accounts import Client, Invite
 from tideline.engine.model.orders import Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import JOIN, PhaseFact, RoundRow, RunRow, Status

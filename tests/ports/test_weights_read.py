@@ -11,8 +11,8 @@ from stores import SHARED, store
 
 from tideline import nets
 from tideline.archive.digests import digest_of
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World
 from tideline.engine.compute.initial_weights import check_initial_weights, read_initial_weights
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.model.experiment import UPLOADER

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import Methods
+from tideline.core.asked.world import World
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role, RunId, World
+from tideline.core.run import ClientId, Role, RunId
 from tideline.core.step import Data
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.ports.site import SiteData

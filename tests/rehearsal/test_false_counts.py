@@ -10,10 +10,11 @@ import torch
 from torch import Generator
 
 from tests.rehearsal.stage import WORLD
+from tideline.core.asked.world import world_in
 from tideline.core.phase import EXPECTED, GAINS, Folded, Replies, Turn
 from tideline.core.record import Nothing
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Member, Role, world_in
+from tideline.core.run import ClientId, Member, Role
 from tideline.core.step import Data, Site, View
 from tideline.learning.rehearsal import begin, choosing
 from tideline.learning.rehearsal.client import counting, prepare

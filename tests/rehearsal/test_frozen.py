@@ -11,7 +11,8 @@ from tests.synthetic import NAMES, sites
 from tideline.algorithms import METHODS
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
-from tideline.core.run import ClientId, RunId, world_in
+from tideline.core.asked.world import world_in
+from tideline.core.run import ClientId, RunId
 from tideline.engine.simulation.federation import Federation
 from tideline.experiments.simulation import chosen_models
 from tideline.learning.rehearsal.messages import Compared

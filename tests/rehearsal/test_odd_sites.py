@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from tests.rehearsal.stage import SHORT, Opener, drawn, experiment, federation, played
-from tideline.core.run import Role, World
+from tideline.core.asked.world import World
+from tideline.core.run import Role
 from tideline.engine.simulation.federation import SimSite
 from tideline.learning.formats.holdings import Holdings
 

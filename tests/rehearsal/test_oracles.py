@@ -9,8 +9,9 @@ import torch
 
 from tests.rehearsal.stage import CLASSES, D, experiment
 from tideline.algorithms import METHODS
+from tideline.core.asked.world import World
 from tideline.core.rows import MemoryRows
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import Data
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.formats.holdings import Holdings

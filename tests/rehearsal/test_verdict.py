@@ -21,7 +21,9 @@ from tests.rehearsal.stage import (
     shown,
     statuses,
 )
-from tideline.core.run import Role, RunId, Scaling, World
+from tideline.core.asked.normalise import Scaling
+from tideline.core.asked.world import World
+from tideline.core.run import Role, RunId
 from tideline.engine.ports.site import SiteData
 from tideline.engine.simulation.federation import SimSite
 

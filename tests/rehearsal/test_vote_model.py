@@ -15,8 +15,9 @@ import tideline
 from tests.rehearsal.stage import CLASSES, ROSTER, SITES, WORLD, drawn
 from tideline import nets
 from tideline.algorithms import METHODS
+from tideline.core.asked.normalise import Normalise, Scaling
+from tideline.core.asked.world import World, world_in
 from tideline.core.errors import ConfigRefused, DataRefused, Refused
-from tideline.core.run import Normalise, Scaling, World, world_in
 from tideline.experiments.files import read_file
 from tideline.experiments.simulation import simulate_text
 from tideline.learning.exporting import export_model

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, Unreachable
-from tideline.core.run import Digest, RunId, RunSpec, World
+from tideline.core.run import Digest, RunId, RunSpec
 from tideline.engine.ports.compute import CheckRequest
 from tideline_server.worker import ProcessCompute
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tideline import nets
-from tideline.core.run import World
+from tideline.core.asked.world import World
 
 SCALE = 1e-3  # of the first layer, so that an update of it keeps all its digits
 ATTACK = {"rounds": 1, "batch": 1_000_000, "rate": 100.0, "momentum": 0.0, "weight_decay": 0.0}

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from tideline.core.asked.normalise import Normalise, Scaling
+from tideline.core.asked.world import World
 from tideline.core.errors import PolicyRefused, StepFailed
 from tideline.core.rows import Augment, Flip
-from tideline.core.run import ClientId, Digest, Normalise, OrderId, Role, RunId, Scaling, World
+from tideline.core.run import ClientId, Digest, OrderId, Role, RunId
 from tideline.core.settings import Plain
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.intent import NO_INTENT, Intent, intent_in

@@ -14,8 +14,9 @@ from tests.site.inversion import ATTACK, crafted, read_rows, read_rows_of_units,
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging import State
 from tideline.archive.reader import decode
+from tideline.core.asked.world import World, world_in
 from tideline.core.rows import MemoryRows
-from tideline.core.run import Role, World, world_in
+from tideline.core.run import Role
 from tideline.core.step import Data, View
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.engine.site.rules import FREE, InitialWeights, RunRules, SiteRules

@@ -12,9 +12,10 @@ from torch import Tensor
 from tideline.algorithms import METHODS
 from tideline.algorithms.gaussian_heads import GaussianHeads, Sums, sums
 from tideline.algorithms.stlf.client import sampled
+from tideline.core.asked.world import world_in
 from tideline.core.record import Nothing
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role, world_in
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Data, Site, View
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.engine.site.rules import FREE, Least, SiteRules

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tideline.core.algorithm import REHEARSAL, load_methods
+from tideline.core.asked.world import world_in
 from tideline.core.errors import DataRefused, NotFound
-from tideline.core.run import Digest, Role, RunId, world_in
+from tideline.core.run import Digest, Role, RunId
 from tideline.core.step import View
 from tideline.engine.compute.step_runner import Base, StepRunner
 from tideline.engine.ports.site import OpenSiteData

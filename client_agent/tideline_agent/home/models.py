@@ -8,9 +8,11 @@ from math import isfinite
 from pathlib import Path
 
 from tideline.core.algorithm import AnyAlgorithm, load_methods, plan_of, round_of
+from tideline.core.asked.scoring import Selection
+from tideline.core.asked.world import ALL, world_in
 from tideline.core.errors import NotFound
 from tideline.core.record import Weights
-from tideline.core.run import ALL, RunId, Selection, world_in
+from tideline.core.run import RunId
 from tideline.engine.ports.site import Head
 from tideline.learning.around.class_shares import correction_in
 from tideline.learning.around.medians import medians_in

@@ -19,10 +19,12 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from tideline.archive.errors import PartMissing
 from tideline.core.algorithm import AnyAlgorithm, Methods, SiteModels, load_methods, plan_of, resolve
+from tideline.core.asked.scoring import NO_MORE, Scoring
+from tideline.core.asked.world import World, world_in
 from tideline.core.errors import FederationError, Malformed, MemoryLost, NotFound, Refused
 from tideline.core.record import Weights
-from tideline.core.run import EMPTY, NO_MORE, Digest, Role, RunId, Scoring, World, world_in
-from tideline.core.settings import Plain, nearest, parse
+from tideline.core.run import Digest, Role, RunId
+from tideline.core.settings import EMPTY, Plain, nearest, parse
 from tideline_agent.vault import FolderVault, RunBrief
 
 if TYPE_CHECKING:

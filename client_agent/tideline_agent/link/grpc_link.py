@@ -28,7 +28,8 @@ from tideline.core.errors import (
     VersionRefused,
 )
 from tideline.core.notes import Note
-from tideline.core.run import EMPTY, OrderId
+from tideline.core.run import OrderId
+from tideline.core.settings import EMPTY
 from tideline.core.signing import PROTOCOL
 from tideline.engine.model.orders import Arrivals, Files, Hold, Order, Receipt, Reply
 from tideline.engine.process.pipe import from_plain

@@ -16,8 +16,7 @@ from tideline.archive.wire.packing import Packing
 from tideline.core.errors import kind_of
 from tideline.core.handle import Maker
 from tideline.core.record import Kind, Record, Value, Weights
-from tideline.core.run import EMPTY
-from tideline.core.settings import Plain
+from tideline.core.settings import EMPTY, Plain
 
 T = TypeVar("T")
 Scalar = bool | int | float | str

@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from tideline.core.asked.scoring import Prior
+from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import EMPTY, Prior, World, plain_world, world_in
-from tideline.core.settings import Plain, nearest, parse, plain, setting
+from tideline.core.settings import EMPTY, Plain, nearest, parse, plain, setting
 from tideline.engine.model.experiment import Rehearse
 from tideline.experiments.files import ExperimentText
 from tideline.experiments.yaml_lines import write_yaml

@@ -14,7 +14,7 @@ from tideline.client.http import Client
 from tideline.client.logins import address, check_private, file_of_logins, locked, new_private, write_private
 from tideline.client.output import clean, day
 from tideline.core.errors import ChainBroken, ConfigRefused, IdentityRefused, Malformed
-from tideline.core.run import EMPTY
+from tideline.core.settings import EMPTY
 from tideline.engine.audit.log import Entry, Tip, check_next, ends_at, entry_of, line_of, read_line
 
 PAGE = 1000  # entries in one call

@@ -14,14 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from tideline.core.asked.forms import form_up
+from tideline.core.asked.scoring import NO_MORE, Scores, Scoring, Selection
 from tideline.core.asked.wire import NO_WIRE, Wire
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, NotFound
 from tideline.core.phase import Phase, Plan, Tells, Turn
 from tideline.core.privacy import TO_COORDINATOR, Clause, Contract, Exposure
 from tideline.core.record import Nothing, Weights, holds_rows, leaves
 from tideline.core.rows import ANYTHING, Takes
-from tideline.core.run import EMPTY, NO_MORE, ClientId, Role, Roster, Scores, Scoring, Selection, World
-from tideline.core.settings import Plain, nearest, parse
+from tideline.core.run import ClientId, Role, Roster
+from tideline.core.settings import EMPTY, Plain, nearest, parse
 from tideline.core.step import Outcome, Site, Step
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tideline.core.errors import Malformed
-from tideline.core.run import EMPTY
+from tideline.core.settings import EMPTY
 
 LARGEST = 1e15
 ERROR = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")  # the name of an error's class

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from tideline.core.asked.scoring import Selection
+from tideline.core.asked.world import World
 from tideline.core.record import is_record, specs
-from tideline.core.run import EMPTY, ClientId, Role, Roster, Selection, World
-from tideline.core.settings import setting
+from tideline.core.run import ClientId, Role, Roster
+from tideline.core.settings import EMPTY, setting
 from tideline.core.step import AnyStep
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tideline.core.settings import setting
 if TYPE_CHECKING:
     from torch import Generator, Tensor, dtype
 
-    from tideline.core.run import World
+    from tideline.core.asked.world import World
 
 PART = 512  # rows that pass through a network at once, at most
 NUMBERS = 1 << 22  # of their inputs: a first layer makes some twenty times as many

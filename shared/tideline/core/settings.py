@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, o
 from tideline.core.errors import ConfigRefused
 
 T = TypeVar("T")
+EMPTY: Mapping[Any, Any] = types.MappingProxyType({})
 
 
 class Settings(Protocol):

@@ -9,9 +9,11 @@ from enum import StrEnum
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
+from tideline.core.asked.world import World
 from tideline.core.handle import Handle
 from tideline.core.record import Record, require_exposures
-from tideline.core.run import EMPTY, ClientId, Role, RunId, World
+from tideline.core.run import ClientId, Role, RunId
+from tideline.core.settings import EMPTY
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

@@ -12,8 +12,9 @@ from tideline import nets
 from tideline.client.answers import RunResult
 from tideline.client.output import make_folder
 from tideline.core.algorithm import Methods
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.run import Role, RunId, World
+from tideline.core.run import Role, RunId
 from tideline.engine.model.experiment import read_experiment
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation, SimSite

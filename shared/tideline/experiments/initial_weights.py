@@ -13,8 +13,9 @@ from tideline.archive.digests import Buffer, digest_of
 from tideline.archive.writer import file_of
 from tideline.client.http import Client
 from tideline.client.output import warn
+from tideline.core.asked.world import World, world_in
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
-from tideline.core.run import Role, World, world_in
+from tideline.core.run import Role
 from tideline.engine.model.experiment import Experiment, read_experiment
 from tideline.experiments.files import ExperimentText
 from tideline.learning import model_file

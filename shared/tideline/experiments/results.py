@@ -19,9 +19,11 @@ from tideline.archive.reader import decode, tensors_in
 from tideline.client.answers import RunResult, ValidatedData
 from tideline.client.http import Client
 from tideline.core.algorithm import AnyAlgorithm, Methods, RunModel, SiteModels, resolve
+from tideline.core.asked.scoring import Prior
+from tideline.core.asked.world import ALL, World, world_in
 from tideline.core.errors import NotFound, Refused
 from tideline.core.record import Weights
-from tideline.core.run import ALL, Digest, Prior, Role, World, world_in
+from tideline.core.run import Digest, Role
 from tideline.core.settings import nearest
 from tideline.engine.model.runs import Status
 from tideline.experiments.chosen import Chosen, chosen_for, chosen_model

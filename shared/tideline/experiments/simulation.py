@@ -20,9 +20,11 @@ from tideline.client.export import export
 from tideline.client.output import make_folder, replace_bytes, replace_file, warn
 from tideline.client.watching import Watcher
 from tideline.core.algorithm import Methods
+from tideline.core.asked.scoring import Selection
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused, NotFound
 from tideline.core.privacy import DEFAULT_POLICY, Policy
-from tideline.core.run import ClientId, Role, RunId, Selection, World
+from tideline.core.run import ClientId, Role, RunId
 from tideline.core.settings import Plain, nearest, plain
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.coordinator.scores import scored_state

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.record import Weights
-from tideline.core.run import World
 from tideline.learning.formats.transforms import times
 from tideline.learning.weights import SHOWN, cast, check, compare, fitted, names_used
 from tideline.nets import registry

@@ -15,11 +15,12 @@ from typing import Generic, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
+from tideline.core.asked.scoring import Selection
 from tideline.core.phase import MOST_VALUES, RIGHT, WRONG, Folded, Phase, Replies, Table, Tells, Turn, unchanged
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Record, field, record
 from tideline.core.rows import Rows, as_rows
-from tideline.core.run import ClientId, Role, Selection
+from tideline.core.run import ClientId, Role
 from tideline.core.step import AnyStep, Outcome, Site, Step, View
 from tideline.learning.loading.ahead import in_parts
 from tideline.learning.scoring import telling

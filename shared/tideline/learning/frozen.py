@@ -13,9 +13,9 @@ from torch import Tensor
 
 from tideline import nets
 from tideline.core.algorithm import NETWORK
+from tideline.core.asked.world import HEAD, World
 from tideline.core.errors import ConfigRefused
 from tideline.core.record import Weights
-from tideline.core.run import HEAD, World
 from tideline.learning import model_file
 from tideline.learning.backbones import completed, drawn_of, is_packages, lacks_bottleneck, names_in
 from tideline.learning.weights import SHOWN, cast, check, compare, names_used, read_weights

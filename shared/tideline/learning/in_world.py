@@ -15,11 +15,14 @@ from typing import Any
 from torch import Tensor
 
 from tideline.core.algorithm import NORMALISE, AnyAlgorithm, contract
+from tideline.core.asked.normalise import NO_SCALING, Normalise, Place, Scaling
+from tideline.core.asked.scoring import Prior
+from tideline.core.asked.world import HeadWorld, World
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.phase import AnyPhase, Phase, Replies, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
-from tideline.core.run import NO_SCALING, ClientId, HeadWorld, Normalise, Place, Prior, Roster, Scaling, World
+from tideline.core.run import ClientId, Roster
 from tideline.core.settings import Settings
 from tideline.core.step import Outcome, Site, Step, View
 from tideline.core.tables.columns import code_places

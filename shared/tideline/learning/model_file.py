@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from tideline import __version__, nets
 from tideline.core.algorithm import NETWORK
+from tideline.core.asked.normalise import NO_SCALING, Normalise, Place, Scaling
+from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import ConfigRefused, DataRefused, Refused
 from tideline.core.record import Weights
-from tideline.core.run import EMPTY, NO_SCALING, Normalise, Place, Scaling, World, plain_world, world_in
-from tideline.core.settings import Plain, parse, plain, setting
+from tideline.core.settings import EMPTY, Plain, parse, plain, setting
 from tideline.core.tables.columns import filled_places
 from tideline.learning.normalising import Statistics, layered
 from tideline.learning.rows.filled import Filling, Medians, row_of

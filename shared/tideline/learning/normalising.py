@@ -13,10 +13,11 @@ import torch
 from torch import Generator, Tensor, nn
 
 from tideline import nets
+from tideline.core.asked.normalise import IMAGENET, Normalise, Place, Scaling
+from tideline.core.asked.world import ALL, World
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.record import field, record
 from tideline.core.rows import Changed, MemoryRows, Rows
-from tideline.core.run import ALL, IMAGENET, Normalise, Place, Scaling, World
 from tideline.learning.rows import scratch
 from tideline.numerics.alignment.normalising import Moments, drawn_in, moments, whitening
 

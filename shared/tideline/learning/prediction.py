@@ -13,9 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tideline.core.asked.normalise import Place
+from tideline.core.asked.scoring import Prior
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.rows import dtype_of
-from tideline.core.run import Place, Prior, World
 from tideline.core.settings import Plain
 from tideline.core.tables.columns import code_places, filled_places
 from tideline.learning.formats.kinds.shapes import beyond

@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused, kind_of
-from tideline.core.run import World
 from tideline.core.settings import show
 from tideline.learning.formats.transforms import times
 from tideline.nets.layers import CLASSIFIER

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tideline.core.asked.world import ALL, HEAD, HeadWorld, World
 from tideline.core.errors import ConfigRefused
 from tideline.core.record import Weights
 from tideline.core.rows import PART, Rows, as_rows, part_size
-from tideline.core.run import ALL, HEAD, HeadWorld, World
 from tideline.learning.loading.ahead import in_parts
 from tideline.learning.rows import scratch
 from tideline.nets import foreign, registry

@@ -15,7 +15,7 @@ from typing import Self
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.nets import small
 from tideline.nets.small import Net, image_shape
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tideline import nets
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.nets import registry
 from tideline.nets.shapes.rows import blank
 from tideline.nets.small import narrowing

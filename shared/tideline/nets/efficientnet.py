@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.nets.small import Net, image_shape
 
 LEAST = 32

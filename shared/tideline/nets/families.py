@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import nn
 
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World
 from tideline.core.settings import nearest
 from tideline.nets.apart import again, taken_apart
 from tideline.nets.bottleneck import BACKBONE, LEAST, NECK, Bottlenecked

@@ -9,7 +9,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from tideline.core.run import NetworkPrint, World
+from tideline.core.asked.world import World
+from tideline.core.run import NetworkPrint
 from tideline.core.settings import SCALARS
 from tideline.nets import foreign, registry
 from tideline.nets.apart import alone, evaluated, probe

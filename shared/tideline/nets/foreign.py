@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from tideline.core.asked.world import HeadWorld, Kind, World
 from tideline.core.errors import ConfigRefused, kind_of
-from tideline.core.run import HeadWorld, Kind, World
 from tideline.core.settings import plain
 from tideline.core.tables.columns import Columns
 from tideline.nets import registry

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from tideline import nets
 from tideline.core.algorithm import NETWORK
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World
 from tideline.core.settings import Plain, nearest
 from tideline.nets import probabilistic
 from tideline.numerics.alignment.feature_maps import KINDS, scaled

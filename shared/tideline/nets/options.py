@@ -8,8 +8,8 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World
 from tideline.core.settings import SCALARS, nearest, read, read_tuple, refuse
 
 PATH = "world.model.options"

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World
 from tideline.nets.partial import PartWorld
 from tideline.nets.shapes.rows import blank
 

@@ -15,9 +15,9 @@ from typing import cast
 from torch import nn
 
 from tideline.core.algorithm import attribute, import_from_here
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, kind_of
 from tideline.core.rows import ANY_NUMBERS, Takes, described, of_ranks
-from tideline.core.run import World
 from tideline.core.settings import nearest
 from tideline.nets.bottleneck import KINDS, LeNetBN, ResNet
 from tideline.nets.efficientnet import EfficientNetLite0

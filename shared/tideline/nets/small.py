@@ -18,8 +18,8 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World
 from tideline.core.tables.columns import Columns, code_places, starts_of
 
 LENET_LEAST = 8

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypedDict
 from tideline.client.answers import RunResult, SiteResult
 from tideline.client.output import counted, size
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import EMPTY
+from tideline.core.settings import EMPTY
 from tideline.engine.peers.relay import notes
 from tideline.report.charts import accuracy_charts, family_charts, metric_charts
 from tideline.report.confidences import calibration, confidences

@@ -17,9 +17,10 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.adabn import AdaBN, adabn
 from tideline.algorithms.source_free.family import Model
 from tideline.core.algorithm import contract
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import Exposure
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.engine.simulation.federation import Federation
 from tideline.learning.fit import remeasure
 

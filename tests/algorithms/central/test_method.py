@@ -24,13 +24,14 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State as AveragingState
 from tideline.algorithms.central import LOST, Held, State, central, pooled
 from tideline.archive.reader import decode
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, World
+from tideline.core.run import ClientId
 from tideline.core.settings import parse
 from tideline.core.step import Data
-from tideline.engine.compute.inline import reproducible
+from tideline.engine.compute.turns.reproducible import reproducible
 from tideline.engine.coordinator.part_store import GRACE_SECONDS
 from tideline.engine.model.orders import Purpose, seed_for
 from tideline.engine.model.runs import JOIN

@@ -18,8 +18,9 @@ from tideline.algorithms.fada.messages import Contribution, Mine, State
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.algorithm import resolve
+from tideline.core.asked.world import World, world_in
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
-from tideline.core.run import ClientId, Role, World, world_in
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Data, Site
 from tideline.engine.model.runs import JOIN, Status
 from tideline.engine.simulation.federation import SimSite

@@ -35,11 +35,12 @@ from tideline.algorithms.fada.client import trained
 from tideline.algorithms.fada.messages import Contribution, Follow, Halves, Identifier, Identifiers, Improve, Mine
 from tideline.algorithms.fada.settings import FADA, FDANN
 from tideline.archive.errors import NotFinite, WrongDims
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused, Malformed, RosterRefused, StepFailed
 from tideline.core.handle import Handle
 from tideline.core.phase import Folded, Replies, Turn
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Member, Role, World
+from tideline.core.run import ClientId, Member, Role
 from tideline.core.step import Data
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import Status

@@ -33,10 +33,11 @@ from tideline.algorithms.fada import critic
 from tideline.algorithms.fada.client import trained
 from tideline.algorithms.fada.messages import Exposed, Pull
 from tideline.core.algorithm import contract, resolve
+from tideline.core.asked.world import world_in
 from tideline.core.errors import ConfigRefused, StepFailed
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing
-from tideline.core.run import ClientId, Role, world_in
+from tideline.core.run import ClientId, Role
 from tideline.engine.model.runs import Status
 from tideline.nets.disentangling import logits, sizes
 from tideline.numerics.alignment.adversarial import clipped, epsilon, noise

@@ -11,8 +11,9 @@ from torch import Tensor
 from tests.laws.stage import Stage
 from tests.synthetic import Rows, experiment, turned
 from tideline.algorithms import METHODS
+from tideline.core.asked.world import World
 from tideline.core.rows import MemoryRows
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import Data
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import SimSite

@@ -23,10 +23,11 @@ from tideline.algorithms.fdan.client import Lesson, Mine, Model, State
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role, World
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Data, Site
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.fit import remeasure

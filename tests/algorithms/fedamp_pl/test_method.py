@@ -14,7 +14,8 @@ from tests.laws.values import raw
 from tests.synthetic import experiment
 from tideline import nets
 from tideline.algorithms.fedamp_pl import Config, State, fedamp_pl, weights
-from tideline.core.run import ClientId, World
+from tideline.core.asked.world import World
+from tideline.core.run import ClientId
 from tideline.numerics.aggregation.averaging import weighted_sum
 
 BERT = ClientId("bert")

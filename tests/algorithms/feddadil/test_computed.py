@@ -26,9 +26,10 @@ from tideline.algorithms.feddadil import Config, client, feddadil, server
 from tideline.algorithms.feddadil.messages import Described, State
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
+from tideline.core.asked.world import World
 from tideline.core.phase import Replies, Turn
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, World
+from tideline.core.run import ClientId
 from tideline.core.step import Data
 
 

@@ -14,7 +14,8 @@ from tests.laws.stage import Stage
 from tests.synthetic import experiment
 from tideline.algorithms.feddadil import Config, feddadil
 from tideline.archive.reader import decode
-from tideline.core.run import ClientId, World
+from tideline.core.asked.world import World
+from tideline.core.run import ClientId
 from tideline.engine.model.orders import Order
 from tideline.numerics.aggregation.averaging import on_simplex
 

@@ -14,9 +14,10 @@ from tideline.algorithms.feddadil import Config, client, feddadil, server
 from tideline.algorithms.feddadil.messages import Described, State
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused, StepFailed
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Member, Role, World
+from tideline.core.run import ClientId, Member, Role
 from tideline.core.step import Data
 
 

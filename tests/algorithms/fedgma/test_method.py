@@ -20,8 +20,9 @@ from tideline.algorithms.fedgma import fedgma
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.run import ClientId, World
+from tideline.core.run import ClientId
 from tideline.core.settings import parse
 from tideline.engine.simulation.federation import Federation, SimSite
 

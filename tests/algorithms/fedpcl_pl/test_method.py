@@ -20,8 +20,9 @@ from tideline import nets
 from tideline.algorithms.fedpcl_pl import WIDTH, Config, Memory, State, drawn, fedpcl_pl, predict, prepare
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
+from tideline.core.asked.world import World
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
-from tideline.core.run import ClientId, Role, World
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Site
 from tideline.engine.simulation.federation import SimSite
 from tideline.numerics.labels.prototypes import pseudo_labels

@@ -24,9 +24,10 @@ from tideline.archive.parts import MemoryParts
 from tideline.archive.reader import decode
 from tideline.archive.writer import encode
 from tideline.core.algorithm import contract
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.record import Weights, record
-from tideline.core.run import ClientId, Role, World
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Data, Site
 from tideline.engine.model.orders import Reply
 from tideline.engine.simulation.federation import SimSite

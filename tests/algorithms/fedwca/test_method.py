@@ -18,7 +18,7 @@ from tideline.algorithms.fedwca import Config, fedwca
 from tideline.algorithms.fedwca.client import State, pour
 from tideline.algorithms.fedwca.server import MEASURED, WEIGHTS
 from tideline.algorithms.source_free.family import Model
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.clustering.mixing import across
 

@@ -16,9 +16,10 @@ from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.gaussian_heads import BIAS, MOST_FEATURES, WEIGHT, GaussianHeads, Sums, fits, pairs, plan, square
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
+from tideline.core.asked.world import World, world_in
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Member, Role, World, world_in
+from tideline.core.run import ClientId, Member, Role
 from tideline.core.step import Data
 from tideline.engine.simulation.federation import SimSite
 from tideline.numerics.labels.gaussian_heads import class_sums, heads

@@ -15,7 +15,7 @@ from tests.synthetic import NAMES, sites
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.hypernetworks import State
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.engine.model.orders import Order
 from tideline.numerics.aggregation.hypernetwork import generate, trunk
 

@@ -20,9 +20,10 @@ from tideline.algorithms.hfedf import Config, Draw, autoencoder, embed, hfedf
 from tideline.algorithms.hypernetworks import State, begin, embeddings
 from tideline.algorithms.hypernetworks import phi as state_dict
 from tideline.core.algorithm import resolve
+from tideline.core.asked.world import World
 from tideline.core.phase import Turn
 from tideline.core.record import Nothing
-from tideline.core.run import ClientId, Member, Role, World
+from tideline.core.run import ClientId, Member, Role
 from tideline.core.step import Site
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.simulation.federation import Federation

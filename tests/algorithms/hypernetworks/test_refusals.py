@@ -17,8 +17,9 @@ from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.hypernetworks import Hyper, State, check, check_memory, generated, numbers
 from tideline.algorithms.pfedhn import State as Queued
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.run import ClientId, Member, Role, World
+from tideline.core.run import ClientId, Member, Role
 from tideline.engine.simulation.federation import Federation
 
 BERT = ClientId("bert")

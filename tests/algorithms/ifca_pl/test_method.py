@@ -16,8 +16,9 @@ from tests.synthetic import FEATURES, experiment
 from tideline import nets
 from tideline.algorithms.ifca_pl import Config, State, ifca_pl, place, scattered, unfitness
 from tideline.algorithms.source_free.family import Model
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import ClientId, Role, World
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Site
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.labels.prototypes import pseudo_labels

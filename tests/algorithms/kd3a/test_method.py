@@ -32,9 +32,10 @@ from tideline.algorithms import kd3a as method
 from tideline.algorithms.kd3a import KD3A, Model, State, classifier, kd3a, smoothed
 from tideline.algorithms.source_free.family import Mine
 from tideline.core.algorithm import contract
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import Exposure
-from tideline.core.run import ClientId, Role, World
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Site
 from tideline.engine.simulation.federation import Federation
 from tideline.learning.local_training import rate_at

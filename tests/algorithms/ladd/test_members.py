@@ -19,8 +19,9 @@ from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.ladd.client import State
 from tideline.core.algorithm import resolve
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.run import ClientId, World
+from tideline.core.run import ClientId
 from tideline.core.settings import parse
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.simulation.federation import Federation

@@ -21,7 +21,8 @@ from tideline.algorithms.ladd.client import Pupil, Start, State, first_mean, fol
 from tideline.algorithms.source_free.family import Model
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
-from tideline.core.run import ClientId, Role, World
+from tideline.core.asked.world import World
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Site
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.feature_maps import amplitudes, mean_style

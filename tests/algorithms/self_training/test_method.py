@@ -21,10 +21,11 @@ from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
 from tideline.algorithms.self_training import SelfTraining, fits, fits_initial_weights, self_training
 from tideline.core.algorithm import contract
+from tideline.core.asked.world import world_in
 from tideline.core.errors import RosterRefused
 from tideline.core.privacy import Exposure
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Member, Role, world_in
+from tideline.core.run import ClientId, Member, Role
 from tideline.core.step import Data
 from tideline.engine.simulation.federation import SimSite
 from tideline.numerics.labels.confidence import surest

@@ -13,7 +13,8 @@ from tideline.algorithms.source_free.family import Mine
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode, decode_order
 from tideline.core.algorithm import plan_of, resolve
-from tideline.core.run import ClientId, Role, World
+from tideline.core.asked.world import World
+from tideline.core.run import ClientId, Role
 from tideline.engine.model.orders import Order
 from tideline.engine.simulation.federation import SimSite
 

@@ -13,7 +13,8 @@ from tests.synthetic import FEATURES, blobs
 from tideline import nets
 from tideline.algorithms.source_free import Adapting
 from tideline.algorithms.source_free.adapting import Aim, Seen, adapt, labelled, objective, plain, seen
-from tideline.core.run import ClientId, Role, World
+from tideline.core.asked.world import World
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Site
 
 WORLD = World(inputs=(8,), classes=3, model="mlp")

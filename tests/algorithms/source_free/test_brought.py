@@ -13,8 +13,8 @@ from tests.synthetic import FEATURES, experiment
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import resolve
+from tideline.core.asked.world import World
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
-from tideline.core.run import World
 from tideline.core.settings import parse
 from tideline.engine.simulation.federation import Federation
 

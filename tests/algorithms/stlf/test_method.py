@@ -17,9 +17,10 @@ from tideline.algorithms.stlf.messages import Assignment, Mine, Profile, Separat
 from tideline.algorithms.stlf.settings import GIVEN, RULES
 from tideline.archive.checks import LAX, Rules
 from tideline.archive.reader import decode
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Role, World
+from tideline.core.run import ClientId, Role
 from tideline.core.step import Data
 from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import Status

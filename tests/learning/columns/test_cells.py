@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from tests.learning.test_tables import refused, write
-from tideline.core.run import Role, World, world_in
+from tideline.core.asked.world import World, world_in
+from tideline.core.run import Role
 from tideline.learning.formats.columns import fast_csv
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.scan import scan

@@ -14,8 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import examples
+from tideline.core.asked.world import World, world_in
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World, world_in
+from tideline.core.run import Role
 from tideline.learning.formats import csv_files
 from tideline.learning.formats.columns import fast_csv
 from tideline.learning.formats.columns.fast_csv import Unsure

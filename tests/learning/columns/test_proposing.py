@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.learning.test_tables import write
+from tideline.core.asked.world import World, world_in
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World, world_in
+from tideline.core.run import Role
 from tideline.core.tables.columns import Coding, Column, Missing
 from tideline.learning.formats.columns import fast_csv
 from tideline.learning.formats.columns.proposing import FEW, MANY

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World, plain_world, world_in
 from tideline.core.tables.columns import Column, Missing, code_places, filled_places
 
 COLUMNS = {"age": "number", "sex": ["f", "m"], "kind": {"categories": [1, 2, 3], "as": "codes", "other": True}}

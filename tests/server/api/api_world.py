@@ -15,8 +15,9 @@ import httpx
 import torch
 
 from tideline.algorithms import METHODS
+from tideline.core.asked.world import World
 from tideline.core.rows import MemoryRows
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import Data
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.ports.journal import Journal

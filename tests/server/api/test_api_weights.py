@@ -17,7 +17,7 @@ from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.archive.digests import digest_of
 from tideline.archive.folder import FolderParts
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.core.settings import parse
 from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.part_store import GRACE_SECONDS

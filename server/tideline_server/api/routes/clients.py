@@ -11,8 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import EMPTY
-from tideline.core.settings import parse, setting
+from tideline.core.settings import EMPTY, parse, setting
 from tideline.core.signing import fingerprint
 from tideline.core.tokens import MOST_ADDRESSES, split_address
 from tideline.engine.model.accounts import Client

@@ -11,10 +11,11 @@ from tideline import nets
 from tideline.algorithms.source_free import SCORE_OWN, begun, method, source
 from tideline.algorithms.source_free.family import DEMO, TINY, EndCounts, Mine, Model, Source, of_source
 from tideline.core.algorithm import Algorithm
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan, to
 from tideline.core.record import Nothing
-from tideline.core.run import Role, Roster, World
+from tideline.core.run import Role, Roster
 from tideline.core.settings import BATCH, ROUNDS, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.fit import remeasure

@@ -18,11 +18,12 @@ from tideline.algorithms.averaging import folds
 from tideline.algorithms.averaging.folds import Folding
 from tideline.algorithms.averaging.messages import Model, Models, State, Trained, Update
 from tideline.core.algorithm import Algorithm, InitialWeights, RunModel
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
 from tideline.core.record import Nothing, Weights
 from tideline.core.rows import Rows
-from tideline.core.run import ClientId, Role, Roster, World, described
+from tideline.core.run import ClientId, Role, Roster, described
 from tideline.core.settings import BATCH, EPOCHS, ROUNDS, Plain, Settings, pull, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import confused, evaluate, outputs

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from tideline.algorithms.averaging.messages import State, Update
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Each, Folded, Replies, Turn, marked
 from tideline.core.record import Weights
-from tideline.core.run import ClientId, World
+from tideline.core.run import ClientId
 from tideline.numerics.aggregation import robust
 from tideline.numerics.aggregation.averaging import weighted_sum
 

@@ -17,12 +17,13 @@ from tideline import nets
 from tideline.algorithms.averaging import PRESETS, Training, at_random, learners, needs_teachers, predict, scored
 from tideline.algorithms.averaging.messages import Model
 from tideline.core.algorithm import Algorithm, InitialWeights, RunModel
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, StepFailed
 from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn, folded, marked, to, to_all
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.rows import MemoryRows, dtype_of
-from tideline.core.run import Roster, World
+from tideline.core.run import Roster
 from tideline.core.settings import EPOCHS, ROUNDS, setting
 from tideline.core.step import Data, Outcome, Site, step
 from tideline.learning.evaluate import evaluate

@@ -12,10 +12,12 @@ from torch import Generator
 from tideline import nets
 from tideline.algorithms.fada.messages import Common, Follow, Followed, Halves, Identifier, Identifiers, Improve, Improved, State
 from tideline.algorithms.fada.settings import GRADIENTS, PARAM, Either, aligns, begins_anew
+from tideline.core.asked.world import World
 from tideline.core.errors import RosterRefused, StepFailed
 from tideline.core.phase import Folded, Replies, Table, Turn, folded, marked
 from tideline.core.record import Nothing
-from tideline.core.run import EMPTY, ClientId, Role, Roster, World
+from tideline.core.run import ClientId, Role, Roster
+from tideline.core.settings import EMPTY
 from tideline.nets.disentangling import identifier, sizes
 from tideline.numerics.alignment.adversarial import a_distance, bounded
 

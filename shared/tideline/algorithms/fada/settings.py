@@ -10,8 +10,9 @@ from typing import ClassVar, TypeAlias
 from tideline import nets
 from tideline.algorithms.source_free.family import EndCounts
 from tideline.algorithms.source_free.source import check_peers
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.run import Role, Roster, World
+from tideline.core.run import Role, Roster
 from tideline.core.settings import BATCH, ELSEWHERE, EPOCHS, RATE, ROUNDS, ROWS, Plain, setting, steps
 from tideline.learning.local_training import COSINE, SCHEDULES, LocalTraining, rate_at
 from tideline.nets.disentangling import numbers

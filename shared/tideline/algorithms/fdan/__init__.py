@@ -20,10 +20,11 @@ from tideline.algorithms.fdan.client import LEAST, Change, Lesson, Mine, Model, 
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.family import EndCounts
 from tideline.core.algorithm import Algorithm, InitialWeights, SiteModels
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, marked, to
 from tideline.core.record import Nothing, Weights
-from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.run import ClientId, Role, Roster
 from tideline.core.settings import BATCH, EPOCHS, ROUNDS, setting
 from tideline.learning.local_training import LocalTraining
 from tideline.nets import layers

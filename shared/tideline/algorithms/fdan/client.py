@@ -13,10 +13,10 @@ import torch
 from torch import Generator, Tensor, nn
 
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
-from tideline.core.run import World
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import remeasure

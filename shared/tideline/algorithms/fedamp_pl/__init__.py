@@ -21,8 +21,8 @@ from tideline.algorithms.source_free.family import Adapted, Adapting, Mine, Mode
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Each, Folded, Phase, Plan, Replies, Table, Turn
 from tideline.core.record import Weights, field, record
-from tideline.core.run import EMPTY, ClientId, Role
-from tideline.core.settings import pull, setting
+from tideline.core.run import ClientId, Role
+from tideline.core.settings import EMPTY, pull, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.nets import layers
 from tideline.numerics.aggregation.robust import squared_distances

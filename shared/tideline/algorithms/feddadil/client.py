@@ -12,10 +12,11 @@ from tideline import nets
 from tideline.algorithms.averaging.messages import Model, Trained
 from tideline.algorithms.feddadil import messages
 from tideline.algorithms.feddadil.messages import Heads, Mine, Moments
+from tideline.core.asked.world import World
 from tideline.core.errors import PolicyRefused, StepFailed
 from tideline.core.record import Nothing
 from tideline.core.rows import Rows
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import fit_at

@@ -12,9 +12,10 @@ from torch import Generator, Tensor
 from tideline import nets
 from tideline.algorithms.feddadil import client, messages
 from tideline.algorithms.feddadil.messages import Atoms, Described, Heads, State
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Replies, Turn
-from tideline.core.run import ClientId, Role, Roster, World, described
+from tideline.core.run import ClientId, Role, Roster, described
 from tideline.numerics.aggregation.averaging import on_simplex, weighted_sum
 from tideline.numerics.transport import dictionary
 from tideline.numerics.transport.dictionary import Dictionary

@@ -17,8 +17,9 @@ from torch import Tensor
 from tideline import nets
 from tideline.algorithms.feddadil.client import common, embedded, own
 from tideline.algorithms.feddadil.messages import Adapting, Heads, Labelled, Linear, Mine
+from tideline.core.asked.world import World
 from tideline.core.record import Nothing
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.scoring.judging import Judged

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from tideline.algorithms.averaging import COMPARED, PRESETS, Averaging, averaging
 from tideline.algorithms.averaging.folds import Folding, shares
 from tideline.algorithms.averaging.messages import State, Update
+from tideline.core.asked.world import World
 from tideline.core.phase import Replies, Turn
-from tideline.core.run import World
 from tideline.core.settings import ELSEWHERE, Plain, setting
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import masked_mean

@@ -21,11 +21,12 @@ from tideline.algorithms.source_free.adapting import seen
 from tideline.algorithms.source_free.family import DEMO, TINY, Local, Mine, Model, Taught
 from tideline.algorithms.source_free.source import network
 from tideline.core.algorithm import SiteModels
+from tideline.core.asked.world import World
 from tideline.core.phase import Phase, Plan, Replies, Turn, to
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.rows import MemoryRows
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.settings import BATCH, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs

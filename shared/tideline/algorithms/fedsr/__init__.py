@@ -17,9 +17,10 @@ from tideline import nets
 from tideline.algorithms.averaging import COMPARED, PRESETS, Training, learners, mean_as, needs_teachers, scored
 from tideline.algorithms.averaging.messages import Model, State, Trained
 from tideline.core.algorithm import Algorithm, RunModel
+from tideline.core.asked.world import World
 from tideline.core.phase import Phase, Plan, to, to_all
 from tideline.core.record import Weights, field, record
-from tideline.core.run import Roster, World
+from tideline.core.run import Roster
 from tideline.core.settings import Plain, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate

@@ -18,11 +18,12 @@ from tideline.algorithms.fedwca.server import AGGLOMERATIVE, FINCH, GIVEN, KINDS
 from tideline.algorithms.source_free import begun, known_too, method, source
 from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Mine
 from tideline.core.algorithm import Algorithm
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan, to
 from tideline.core.rows import ANYTHING, Takes
-from tideline.core.run import EMPTY, Role, Roster, World
-from tideline.core.settings import ELSEWHERE, nearest, setting
+from tideline.core.run import Role, Roster
+from tideline.core.settings import ELSEWHERE, EMPTY, nearest, setting
 from tideline.nets import layers
 from tideline.numerics.clustering.mixing import MIXINGS
 

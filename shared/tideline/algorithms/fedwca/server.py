@@ -17,7 +17,8 @@ from tideline.algorithms.source_free.family import Adapted, Model
 from tideline.algorithms.source_free.source import members_of
 from tideline.core.phase import MOST_VALUES, Folded, Replies, Table, Turn
 from tideline.core.record import Weights
-from tideline.core.run import EMPTY, ClientId, Role
+from tideline.core.run import ClientId, Role
+from tideline.core.settings import EMPTY
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import on_simplex, weighted_sum
 from tideline.numerics.clustering.clusters import agglomerative, finch, nearest_cluster, ranks, repaired

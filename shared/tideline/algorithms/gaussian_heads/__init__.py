@@ -17,11 +17,12 @@ from tideline import nets
 from tideline.algorithms.averaging import predict_by
 from tideline.algorithms.averaging.messages import Model
 from tideline.core.algorithm import Algorithm, RunModel
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused, StepFailed
 from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, marked, to, to_all
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
-from tideline.core.run import ClientId, Role, Roster, World, described
+from tideline.core.run import ClientId, Role, Roster, described
 from tideline.core.settings import Plain, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate

@@ -24,12 +24,13 @@ from tideline.algorithms import hypernetworks
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.hypernetworks import NU, Counted, Hyper, State, Update
 from tideline.core.algorithm import Algorithm, InitialWeights, RunModel, SiteModels
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Table, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.rows import ANYTHING, Takes
-from tideline.core.run import ClientId, Role, World
+from tideline.core.run import ClientId, Role
 from tideline.core.settings import BATCH, EPOCHS, RATE, ROUNDS, Plain, pull, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.local_training import OPTIMISERS

@@ -17,12 +17,13 @@ from torch import Generator, Tensor, nn
 from tideline import nets
 from tideline.algorithms.averaging import Training, models_in, needs_teachers, predict_by
 from tideline.algorithms.averaging.messages import Model, Models, counted
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import MOST_VALUES, Each, Folded, Phase, Replies, Table, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, Weights, field, record
-from tideline.core.run import EMPTY, ClientId, Roster, World
-from tideline.core.settings import ELSEWHERE, nearest, setting
+from tideline.core.run import ClientId, Roster
+from tideline.core.settings import ELSEWHERE, EMPTY, nearest, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate, histograms
 from tideline.learning.local_training import loss_at, train_at

@@ -21,11 +21,12 @@ from tideline.algorithms.source_free.adapting import adapt, labelled, own_labels
 from tideline.algorithms.source_free.family import Adapting, Mine, Model
 from tideline.algorithms.source_free.source import network
 from tideline.core.algorithm import Algorithm
+from tideline.core.asked.world import World
 from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, to
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
-from tideline.core.run import EMPTY, ClientId, Role, Roster, World
-from tideline.core.settings import setting
+from tideline.core.run import ClientId, Role, Roster
+from tideline.core.settings import EMPTY, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum

@@ -20,11 +20,12 @@ from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.family import EndCounts, Mine, Model
 from tideline.algorithms.source_free.source import check_rows, network, parts
 from tideline.core.algorithm import Algorithm, InitialWeights, RunModel, SiteModels
+from tideline.core.asked.world import World
 from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, to, to_all
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.rows import ANYTHING, Takes
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.settings import BATCH, EPOCHS, ROUNDS, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs

@@ -24,12 +24,13 @@ from tideline.algorithms.source_free import method as family_method
 from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Local, Mine, Model, Taught
 from tideline.algorithms.source_free.source import members_of
 from tideline.core.algorithm import Algorithm
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, to
 from tideline.core.record import Nothing, Record, Weights
 from tideline.core.rows import Takes
-from tideline.core.run import EMPTY, ClientId, Role, Roster, World
-from tideline.core.settings import Plain, setting
+from tideline.core.run import ClientId, Role, Roster
+from tideline.core.settings import EMPTY, Plain, setting
 from tideline.core.step import AnyStep, Site
 from tideline.nets import layers
 from tideline.nets.layers import backbone_of, check_layer, last_layer, layer_of, norms

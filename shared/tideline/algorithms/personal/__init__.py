@@ -15,11 +15,12 @@ from tideline import nets
 from tideline.algorithms.averaging import PRESETS, models_in, predict_by, scored
 from tideline.algorithms.averaging.messages import Models
 from tideline.core.algorithm import Algorithm, SiteModels
+from tideline.core.asked.world import World
 from tideline.core.errors import RosterRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, marked, to, unchanged
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
-from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.run import ClientId, Role, Roster
 from tideline.core.settings import BATCH, EPOCHS, ROUNDS, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate

@@ -19,10 +19,11 @@ from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.hypernetworks import METRICS, Hyper, trained
 from tideline.algorithms.hypernetworks import State as Hypernetwork
 from tideline.core.algorithm import Algorithm, InitialWeights, RunModel, SiteModels
+from tideline.core.asked.world import World
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
-from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.run import ClientId, Role, Roster
 from tideline.core.settings import BATCH, ELSEWHERE, EPOCHS, RATE, ROUNDS, Plain, pull, setting, steps
 from tideline.core.step import Outcome, Site, step
 from tideline.numerics.aggregation.server_step import clipping, step_

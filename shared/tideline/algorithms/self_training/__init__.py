@@ -27,11 +27,12 @@ from tideline.algorithms.averaging import (
 )
 from tideline.algorithms.averaging.messages import Model, State, Trained
 from tideline.core.algorithm import Algorithm, InitialWeights, RunModel
+from tideline.core.asked.world import World
 from tideline.core.errors import RosterRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, marked, to, to_all
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
-from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.run import ClientId, Role, Roster
 from tideline.core.settings import ROUNDS, setting
 from tideline.core.step import Data, Outcome, Site, step
 from tideline.learning.evaluate import confused, evaluate

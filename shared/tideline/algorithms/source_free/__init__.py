@@ -18,11 +18,12 @@ from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_labels
 from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Mine, Model, Source, Taught, of_source
 from tideline.core.algorithm import Algorithm, InitialWeights, Result, RunModel, SiteModels
+from tideline.core.asked.world import World
 from tideline.core.phase import Phase, Plan, Replies, Turn, to
 from tideline.core.record import Nothing, Record, Weights
 from tideline.core.rows import ANYTHING, Takes
-from tideline.core.run import EMPTY, Role, Roster, World
-from tideline.core.settings import ROUNDS, Plain, Settings, pull, setting
+from tideline.core.run import Role, Roster
+from tideline.core.settings import EMPTY, ROUNDS, Plain, Settings, pull, setting
 from tideline.core.step import Outcome, Site, Step, step
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum

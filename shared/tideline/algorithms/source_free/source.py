@@ -13,10 +13,11 @@ from torch import Generator, Tensor, nn
 
 from tideline import nets
 from tideline.algorithms.source_free.family import EndCounts, Mine, Model, Source, Taught
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
 from tideline.core.record import Nothing, Weights
-from tideline.core.run import ClientId, Role, Roster, World
+from tideline.core.run import ClientId, Role, Roster
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Outcome, Site, Step
 from tideline.learning.evaluate import Offer, Predict, confused, evaluate, label_shift, outputs

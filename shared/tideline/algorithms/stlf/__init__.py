@@ -19,10 +19,11 @@ from tideline.algorithms.stlf.linking import formed, joules, numpy_rng, size_in_
 from tideline.algorithms.stlf.messages import Mine, State
 from tideline.algorithms.stlf.settings import ALONE, PRESETS, STLF, fits, notes
 from tideline.core.algorithm import Algorithm, SiteModels, Unlike
+from tideline.core.asked.world import World
 from tideline.core.phase import Phase, Plan, Turn, to, to_all
 from tideline.core.record import Nothing
 from tideline.core.rows import ANYTHING, Takes
-from tideline.core.run import Role, Roster, World
+from tideline.core.run import Role, Roster
 from tideline.learning.scoring.judging import judged
 
 

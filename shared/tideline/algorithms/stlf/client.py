@@ -15,10 +15,11 @@ from tideline.algorithms.averaging.messages import Model, Trained
 from tideline.algorithms.stlf import messages
 from tideline.algorithms.stlf.messages import Curve, Mine, Span
 from tideline.algorithms.stlf.settings import STLF
+from tideline.core.asked.world import World
 from tideline.core.errors import StepFailed
 from tideline.core.handle import Handle, check_due
 from tideline.core.record import Nothing, Weights
-from tideline.core.run import ClientId, World
+from tideline.core.run import ClientId
 from tideline.core.step import Data, Moved, Outcome, Site, step
 from tideline.learning.evaluate import outputs
 from tideline.learning.fit import cross_entropy, fit_at, uncounted

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tideline import nets
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.run import EMPTY, Role, Roster, World, described
-from tideline.core.settings import BATCH, EPOCHS, RATE, ROUNDS, Plain, nearest, pull, setting
+from tideline.core.run import Role, Roster, described
+from tideline.core.settings import BATCH, EMPTY, EPOCHS, RATE, ROUNDS, Plain, nearest, pull, setting
 from tideline.learning.local_training import LocalTraining
 
 GIVEN = ("attention_alpha", "attention_psi")  # rules whose weights the experiment gives

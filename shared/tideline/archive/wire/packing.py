@@ -18,7 +18,7 @@ from tideline.archive.wire.formats import Packed
 from tideline.core.asked.forms import Form, form_down, form_up
 from tideline.core.asked.wire import Wire
 from tideline.core.record import Kind, Spec
-from tideline.core.run import EMPTY
+from tideline.core.settings import EMPTY
 
 COARSE = 0.99  # share of a tensor's numbers that int8 makes 0 for one that is huge
 

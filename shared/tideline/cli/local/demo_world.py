@@ -21,7 +21,7 @@ SHAPES: Sequence[tuple[int, ...]] = (
 def shape_for(network: str, networks: Sequence[str] = ()) -> tuple[int, ...]:
     """Channels, height and width. Raises ConfigRefused for a network that is not there, or that takes none of these."""
     from tideline import nets
-    from tideline.core.run import World
+    from tideline.core.asked.world import World
     from tideline.nets import registry
 
     def refusal(shape: tuple[int, ...]) -> ConfigRefused | None:

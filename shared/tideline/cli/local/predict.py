@@ -10,7 +10,7 @@ import typer
 from tideline.cli.guard import output
 from tideline.cli.options import Json, Networks, use_networks
 from tideline.client.output import check_out, clean
-from tideline.core.run import Prior
+from tideline.core.asked.scoring import Prior
 
 if TYPE_CHECKING:
     from tideline.core.settings import Plain

@@ -21,7 +21,8 @@ from tideline.core.settings import Plain, plain, read
 from tideline.engine.model.experiment import DealData
 
 if TYPE_CHECKING:
-    from tideline.core.run import Role, World
+    from tideline.core.asked.world import World
+    from tideline.core.run import Role
     from tideline.learning.formats.inspection import DomainReport, FolderReport
     from tideline.learning.partition.deals import Hands
     from tideline.learning.partition.folders import Rule, Sites
@@ -106,7 +107,7 @@ def inspected(folders: list[Path], given: World | None, role: Role | None) -> tu
 
 
 def plain_of(world: World | None) -> dict[str, Plain]:
-    from tideline.core.run import plain_world
+    from tideline.core.asked.world import plain_world
 
     return {} if world is None else plain_world(world)
 
@@ -166,7 +167,7 @@ def role_of(role: str | None) -> Role | None:
 
 def world_of(path: Path) -> World:
     """The world of an experiment, or of a file that is only a world. Raises ConfigRefused with the line."""
-    from tideline.core.run import world_in
+    from tideline.core.asked.world import world_in
     from tideline.experiments.files import ExperimentText, read_file
 
     text = read_file(path)
@@ -272,7 +273,7 @@ def names(given: Collection[str]) -> str:
 
 
 def show_left(report: FolderReport) -> None:
-    """Print which features of tables are no columns of the world that was found: nothing else would say that they are not read."""
+    """Print which features of tables are no columns of the world that was found: nothing else would say so."""
     from tideline.core.tables.columns import composed
     from tideline.learning.formats.columns.proposing import FEATURE, FEW
 

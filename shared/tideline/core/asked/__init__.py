@@ -1,1 +1,1 @@
-"""What a run asks of its sites beside method and world."""
+"""What a run asks of its sites beside its method: its world, cohorts, scorings, how steps compute."""

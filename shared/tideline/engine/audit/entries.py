@@ -8,8 +8,9 @@ import math
 import threading
 from collections.abc import Collection, Iterable
 
+from tideline.core.asked.world import plain_world
 from tideline.core.errors import FederationError
-from tideline.core.run import ClientId, plain_world
+from tideline.core.run import ClientId
 from tideline.core.settings import Plain, plain
 from tideline.core.signing import fingerprint
 from tideline.engine.audit.log import BEGUN, AuditEvent

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tideline.core.errors import ChainBroken
-from tideline.core.run import EMPTY
+from tideline.core.settings import EMPTY
 
 START = "0" * 64  # stands for the hash before the first entry
 BEGUN = "log_begun"  # the first entry of a database; what was done before is not recorded

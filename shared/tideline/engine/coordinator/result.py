@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tideline.core.algorithm import CLASS_COUNTS, NORMALISE, STORE_BEST
+from tideline.core.asked.scoring import Prior
+from tideline.core.asked.world import plain_world
 from tideline.core.privacy import Clause, Contract, Exposure, to_json
-from tideline.core.run import ClientId, Prior, Role, RunId, plain_world
+from tideline.core.run import ClientId, Role, RunId
 from tideline.core.settings import Plain, plain
 from tideline.engine.audit.entries import PART_MENDED
 from tideline.engine.audit.log import About

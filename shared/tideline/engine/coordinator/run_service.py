@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tideline.core.asked.scoring import Prior
 from tideline.core.asked.wire import wire_of
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, NotFound, Refused, RosterRefused
 from tideline.core.privacy import Contract
 from tideline.core.rows import NO_AUGMENT
-from tideline.core.run import ClientId, Digest, Prior, Role, RunId, RunSpec, Shares, World
+from tideline.core.run import ClientId, Digest, Role, RunId, RunSpec, Shares
 from tideline.core.settings import Plain, nearest, plain
 from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
 from tideline.engine.coordinator.history import next_attempt

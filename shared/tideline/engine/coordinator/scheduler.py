@@ -10,9 +10,11 @@ from enum import StrEnum
 
 from tideline.archive.errors import PartMissing
 from tideline.core.algorithm import STORE_BEST
+from tideline.core.asked.sampling import Draw
+from tideline.core.asked.scoring import Selection
 from tideline.core.errors import Diverged, FederationError, Overtaken, PartLost, StepFailed, StorageFull, Unreachable
 from tideline.core.phase import VALIDATION
-from tideline.core.run import ClientId, Draw, Member, Roster, RunId, Selection, Waiting
+from tideline.core.run import ClientId, Member, Roster, RunId, Waiting
 from tideline.core.settings import Plain
 from tideline.engine.coordinator.history import messages, next_attempt, recorded, since_checkpoint
 from tideline.engine.coordinator.integrity.mending import Mender

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tideline.core.asked.scoring import Selection
 from tideline.core.phase import RECALLS, SCORE, SCORE_COLUMNS, VALIDATION, Table
-from tideline.core.run import ClientId, Role, Selection
+from tideline.core.run import ClientId, Role
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import RoundRow
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tideline.archive.errors import TooLarge, Undeclared
+from tideline.core.asked.world import World
 from tideline.core.errors import TooMany
 from tideline.core.privacy import Clause, Exposure
-from tideline.core.run import ClientId, Digest, OrderId, RunId, World
+from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.model.orders import Arrivals, OrderRow
 from tideline.engine.model.runs import JOIN, RunRow
 

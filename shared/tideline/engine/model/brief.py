@@ -15,25 +15,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict, cast
 
 from tideline.core.asked.computing import Computing
+from tideline.core.asked.scoring import NO_MORE, Scoring
 from tideline.core.asked.wire import NO_WIRE, Wire, wire_of
+from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import Malformed, RosterRefused
 from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.recent import Recent
 from tideline.core.rows import NO_AUGMENT, Augment
-from tideline.core.run import (
-    EMPTY,
-    MOST_THREADS,
-    NO_MORE,
-    ClientId,
-    Digest,
-    Role,
-    RunId,
-    Scoring,
-    World,
-    plain_world,
-    world_in,
-)
-from tideline.core.settings import Plain, parse, plain
+from tideline.core.run import MOST_THREADS, ClientId, Digest, Role, RunId
+from tideline.core.settings import EMPTY, Plain, parse, plain
 from tideline.core.signing import KEY_BYTES
 from tideline.engine.model.accounts import NAME, Client, Handover, Keys, Peer
 from tideline.engine.model.experiment import base_digest

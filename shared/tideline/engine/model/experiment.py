@@ -12,27 +12,14 @@ from typing import Any
 
 from tideline.archive.digests import PATTERN
 from tideline.core.asked.computing import Computing
+from tideline.core.asked.sampling import Sampling
+from tideline.core.asked.scoring import Prior, Scores, Scoring, Selection
 from tideline.core.asked.wire import Format, Wire, wire_of
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.rows import NO_AUGMENT, Augment
-from tideline.core.run import (
-    EMPTY,
-    MOST_THREADS,
-    ClientId,
-    Digest,
-    Prior,
-    Role,
-    RunId,
-    RunSpec,
-    Sampling,
-    Scores,
-    Scoring,
-    Selection,
-    Shares,
-    Waiting,
-    World,
-)
-from tideline.core.settings import Plain, parse, setting
+from tideline.core.run import MOST_THREADS, ClientId, Digest, Role, RunId, RunSpec, Shares, Waiting
+from tideline.core.settings import EMPTY, Plain, parse, setting
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN, RunRow
 

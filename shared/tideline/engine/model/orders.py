@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tideline.core.handle import AnyHandle
-from tideline.core.run import EMPTY, ClientId, Digest, OrderId, RunId
-from tideline.core.settings import Plain
+from tideline.core.run import ClientId, Digest, OrderId, RunId
+from tideline.core.settings import EMPTY, Plain
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from tideline.core.phase import Table
 from tideline.core.privacy import Contract
-from tideline.core.run import EMPTY, ClientId, Digest, Role, Roster, RunId, RunSpec
-from tideline.core.settings import Plain
+from tideline.core.run import ClientId, Digest, Role, Roster, RunId, RunSpec
+from tideline.core.settings import EMPTY, Plain
 from tideline.engine.model.orders import Files
 
 JOIN = -1  # the cursor of the exchange before the first phase: a site checks the contract and makes its first memory

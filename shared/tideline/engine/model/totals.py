@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tideline.core.run import EMPTY, ClientId
+from tideline.core.run import ClientId
+from tideline.core.settings import EMPTY
 from tideline.engine.model.orders import Failure, OrderRow, OrderStatus
 from tideline.engine.model.runs import JOIN
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.phase import WEIGHT_OF
-from tideline.core.run import EMPTY, Digest
-from tideline.core.settings import Plain, plain
+from tideline.core.run import Digest
+from tideline.core.settings import EMPTY, Plain, plain
 from tideline.engine.model.accounts import Client, Handover, Keys, Session, Standing, session_in
 from tideline.engine.model.orders import Failure, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, Lease, RunRow

@@ -8,25 +8,16 @@ from typing import Protocol
 
 from tideline.core.algorithm import Unlike
 from tideline.core.asked.computing import Computing
+from tideline.core.asked.sampling import Sampling
+from tideline.core.asked.scoring import NO_MORE, Scoring
 from tideline.core.asked.wire import NO_WIRE, Wire
+from tideline.core.asked.world import World
 from tideline.core.handle import AnyHandle
 from tideline.core.phase import Table
 from tideline.core.privacy import Contract
 from tideline.core.rows import NO_AUGMENT, Augment
-from tideline.core.run import (
-    EMPTY,
-    NO_MORE,
-    ClientId,
-    Digest,
-    NetworkPrint,
-    Role,
-    Roster,
-    RunSpec,
-    Sampling,
-    Scoring,
-    World,
-)
-from tideline.core.settings import Plain
+from tideline.core.run import ClientId, Digest, NetworkPrint, Role, Roster, RunSpec
+from tideline.core.settings import EMPTY, Plain
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import PhaseFact
 

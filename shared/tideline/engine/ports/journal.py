@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tideline.core.handle import AnyHandle
-from tideline.core.run import EMPTY, ClientId, Digest, OrderId, Roster, RunId
-from tideline.core.settings import Plain
+from tideline.core.run import ClientId, Digest, OrderId, Roster, RunId
+from tideline.core.settings import EMPTY, Plain
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import Mark
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session

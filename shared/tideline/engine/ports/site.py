@@ -8,10 +8,11 @@ from typing import Protocol
 
 from tideline.archive.parts import Parts
 from tideline.core.asked.computing import Computed
+from tideline.core.asked.world import World
 from tideline.core.handle import AnyHandle
 from tideline.core.privacy import Contract
-from tideline.core.run import EMPTY, ClientId, Digest, NetworkPrint, OrderId, Role, RunId, World
-from tideline.core.settings import Plain
+from tideline.core.run import ClientId, Digest, NetworkPrint, OrderId, Role, RunId
+from tideline.core.settings import EMPTY, Plain
 from tideline.core.step import Data, Transfers, View
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import Arrivals, Envelope, Files, Order, Receipt, Reply

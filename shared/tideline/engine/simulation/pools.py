@@ -31,8 +31,9 @@ from tideline.archive.folder import FolderParts
 from tideline.archive.layout import parse
 from tideline.archive.parts import MemoryParts, Parts, bytes_of
 from tideline.core.algorithm import Methods
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, FederationError, StepFailed
-from tideline.core.run import ClientId, Digest, OrderId, Role, RunId, World
+from tideline.core.run import ClientId, Digest, OrderId, Role, RunId
 from tideline.core.settings import Plain, plain, read
 from tideline.core.step import no_tick
 from tideline.engine.compute.step_runner import StepRunner

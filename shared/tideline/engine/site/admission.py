@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tideline.core.asked.normalise import Scaling
+from tideline.core.asked.world import plain_world
 from tideline.core.errors import PolicyRefused
 from tideline.core.privacy import contract_digest
 from tideline.core.rows import Augment, Flip
-from tideline.core.run import Digest, Scaling, plain_world
+from tideline.core.run import Digest
 from tideline.core.settings import Plain, nearest, plain
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import hashed

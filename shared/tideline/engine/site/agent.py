@@ -13,8 +13,8 @@ from tideline.archive.errors import DigestMismatch, PartDamaged, PartMissing, To
 from tideline.archive.layout import parse
 from tideline.archive.parts import MAX_PART_BYTES, Parts
 from tideline.core import errors
-from tideline.core.run import EMPTY, ClientId, Digest, RunId
-from tideline.core.settings import Plain, plain
+from tideline.core.run import ClientId, Digest, RunId
+from tideline.core.settings import EMPTY, Plain, plain
 from tideline.core.step import Moved, Transfers, no_tick
 from tideline.engine.model.brief import DISTRUST, Brief, brief_in
 from tideline.engine.model.joins import COMPUTED, LABELLED, NETWORK, spoken

@@ -10,8 +10,7 @@ from datetime import datetime, time
 from enum import StrEnum
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import EMPTY
-from tideline.core.settings import setting
+from tideline.core.settings import EMPTY, setting
 
 CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 SIZES = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}

@@ -13,9 +13,10 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 from tideline.core.algorithm import AnyAlgorithm
+from tideline.core.asked.world import World
 from tideline.core.phase import AnyPhase, AnyPlan, Each, Folded, Replies, Turn, folded
 from tideline.core.record import Record, field, specs
-from tideline.core.run import ClientId, Role, World
+from tideline.core.run import ClientId, Role
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Outcome, Site, View
 

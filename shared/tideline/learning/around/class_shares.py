@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from tideline.core.algorithm import CLASS_COUNTS, AnyAlgorithm
+from tideline.core.asked.scoring import Prior, Scoring
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.phase import AnyPhase, Phase, Replies, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
-from tideline.core.run import ClientId, Prior, Role, Roster, Scoring
+from tideline.core.run import ClientId, Role, Roster
 from tideline.core.step import Outcome, Site, Step
 from tideline.learning.around.beside import FEWEST, Beside, remembering, sharing
 

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from tideline.core.algorithm import MEDIANS, AnyAlgorithm
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.phase import AnyPhase, Phase, Replies, Turn
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
-from tideline.core.run import ClientId, Roster, World
+from tideline.core.run import ClientId, Roster
 from tideline.core.step import Outcome, Site, Step, View
 from tideline.core.tables.columns import filled_places
 from tideline.learning.around.beside import FEWEST, Beside, remembering, sharing

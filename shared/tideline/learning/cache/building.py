@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import World
 from tideline.learning.cache.layout import Head
 from tideline.learning.cache.writing import Writer
 from tideline.learning.formats.kinds.shapes import check_values, sized

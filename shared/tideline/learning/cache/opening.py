@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import World
 from tideline.learning.cache.building import Build, Lost, Mixed, Source, mender_of, workers_here
 from tideline.learning.cache.cached_rows import CachedRows, Mender, RowsFile, opened
 from tideline.learning.cache.folder import LOCK, PART, SUFFIX, Folder, locked

@@ -14,8 +14,9 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.learning.formats.classes import ONE_CLASS, as_labels, known, lowest
 from tideline.learning.formats.holdings import Rows, Sides, listed, parted, split_beside
 from tideline.learning.formats.kinds.shapes import check_kind

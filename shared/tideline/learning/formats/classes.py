@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.core.asked.world import World, check_names
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.run import Role, World, check_names
+from tideline.core.run import Role
 from tideline.core.settings import nearest
 from tideline.learning.formats.holdings import Rows, Sides, parted
 

@@ -16,8 +16,9 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.learning.formats import tables
 from tideline.learning.formats.classes import UNKNOWN
 from tideline.learning.formats.columns import fast_csv, fast_rows

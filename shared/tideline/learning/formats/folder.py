@@ -21,9 +21,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.rows import Rows, dtype_of, joined
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.settings import nearest, parse
 from tideline.core.step import Data
 from tideline.learning.cache.opening import Cached, RowsCache

@@ -14,8 +14,9 @@ import PIL
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.learning.formats.classes import composed, cut, read_lines
 from tideline.learning.formats.holdings import SHARE, Rows, Sides, split_beside
 from tideline.learning.formats.kinds.shapes import expected

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tideline import nets
+from tideline.core.asked.world import Kind, World, check_names, plain_world
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.run import Kind, Role, World, check_names, plain_world
+from tideline.core.run import Role
 from tideline.core.settings import Plain, plain
 from tideline.core.tables.columns import width_of
 from tideline.learning.formats import arrays, folder, images

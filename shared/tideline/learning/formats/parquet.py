@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.tables.columns import Column
 from tideline.learning.formats import tables
 from tideline.learning.formats.classes import UNKNOWN

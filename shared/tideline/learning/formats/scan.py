@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.learning.formats import arrays, images
 from tideline.learning.formats.classes import UNKNOWN
 from tideline.learning.formats.folder import CHUNK, FILES, kind_of, name_of, survey_all

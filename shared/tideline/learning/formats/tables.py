@@ -11,8 +11,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.settings import nearest
 from tideline.core.tables.columns import Column, composed
 from tideline.learning.formats.classes import cut

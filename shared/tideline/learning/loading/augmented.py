@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from torch import Generator, Tensor
 
 from tideline.core.algorithm import AnyAlgorithm
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.rows import Augment, Changed
-from tideline.core.run import World
 from tideline.core.step import Data
 
 COLOURED = (1, 3)  # channels of images whose colours can be changed

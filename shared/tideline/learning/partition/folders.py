@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.settings import Plain
 from tideline.learning.formats import arrays, csv_files, folder, images, parquet
 from tideline.learning.formats.classes import CLASSES, UNKNOWN, WHOLE, Classes, composed, read_lines

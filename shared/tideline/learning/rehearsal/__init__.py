@@ -18,9 +18,10 @@ import torch
 from torch import Generator
 
 from tideline.core.algorithm import REHEARSAL, Algorithm, NoModel
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import Phase, Plan
-from tideline.core.run import Role, Roster, World
+from tideline.core.run import Role, Roster
 from tideline.core.step import View
 from tideline.learning.rehearsal import choosing, client
 from tideline.learning.rehearsal.messages import Compared, Weights, no_moments

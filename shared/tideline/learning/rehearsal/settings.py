@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tideline.core.run import EMPTY
-from tideline.core.settings import setting
+from tideline.core.settings import EMPTY, setting
 from tideline.numerics.rehearsal.choice import RULES, VOTE
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from tideline.core.asked.world import World
 from tideline.core.record import field, record
-from tideline.core.run import ClientId, Roster, World
+from tideline.core.run import ClientId, Roster
 from tideline.learning.rehearsal.messages import Moments
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
 from tideline.core.rows import Rows
-from tideline.core.run import World
 from tideline.core.step import Data
 from tideline.learning.formats.images import pixels
 from tideline.learning.formats.kinds.shapes import MORE, beyond

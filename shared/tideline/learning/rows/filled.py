@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 
+from tideline.core.asked.world import World
 from tideline.core.record import field, record
 from tideline.core.rows import Changed, MemoryRows, Rows
-from tideline.core.run import World
 from tideline.core.tables.columns import filled_places
 
 

@@ -8,9 +8,10 @@ from typing import TypeAlias, TypeVar
 
 from torch import Tensor
 
+from tideline.core.asked.scoring import Selection
 from tideline.core.phase import Folded, Phase, Replies, Tells, Turn, unchanged
 from tideline.core.record import Nothing, Record
-from tideline.core.run import EMPTY, Selection
+from tideline.core.settings import EMPTY
 from tideline.core.step import AnyStep, Outcome, Site, Step, View
 from tideline.learning.evaluate import Offer
 from tideline.learning.scoring import telling

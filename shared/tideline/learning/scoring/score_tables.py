@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tideline.core.asked.world import World
 from tideline.core.phase import MOST_TABLES, MOST_VALUES, RECALLS, SCORE, SCORE_COLUMNS, SCORE_NAMES, Folded, Table
-from tideline.core.run import World
 from tideline.numerics.labels.scores import Score, counted, counted_by_class, share
 
 S = TypeVar("S")

@@ -14,10 +14,10 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
+from tideline.core.asked.scoring import Selection
 from tideline.core.phase import VALIDATION, Folded, Phase, Replies, Table, Turn, folded
 from tideline.core.privacy import Exposure
 from tideline.core.record import Nothing, field, record
-from tideline.core.run import Selection
 from tideline.core.step import Data, Site
 from tideline.learning.scoring.score_tables import SiteCounts, of_sites, with_room
 from tideline.numerics.labels import scores

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tideline.core.asked.world import World, world_in
 from tideline.core.errors import ConfigRefused, DataRefused
-from tideline.core.run import Role, World, world_in
+from tideline.core.run import Role
 from tideline.core.settings import Plain
 from tideline.learning.formats.images import pixels
 from tideline.learning.formats.inspection import inspect

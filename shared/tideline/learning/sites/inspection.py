@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.rows import Rows
-from tideline.core.run import Role, World, plain_world, world_in
+from tideline.core.run import Role
 from tideline.core.step import View
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.formats.inspection import ClassCount, DomainReport, FolderReport, Samples, as_data, inspect, modelled

@@ -9,8 +9,9 @@ import logging
 from collections.abc import Callable, Mapping
 
 from tideline.core.algorithm import attribute, import_from_here, unload_module
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused, kind_of
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.settings import nearest
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.formats.surveys import SAID

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.rows import part_size
-from tideline.core.run import World
 from tideline.core.settings import nearest
 from tideline.learning.formats import scan
 from tideline.learning.formats.folder import log_owners

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused, kind_of
 from tideline.core.rows import MemoryRows, Rows
-from tideline.core.run import World
 from tideline.learning.formats.kinds.shapes import MORE
 from tideline.learning.formats.kinds.shapes import beyond as beyond_ids
 from tideline.learning.formats.transforms import times

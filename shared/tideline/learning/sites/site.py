@@ -18,9 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused, kind_of
 from tideline.core.rows import Rows, joined
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.core.settings import read
 from tideline.core.step import Data
 from tideline.learning.formats.folder import domains_of, join, log_owners, read_folder

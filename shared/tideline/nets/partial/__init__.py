@@ -13,8 +13,8 @@ from types import MethodType
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from tideline.core.asked.world import HeadWorld, World
 from tideline.core.record import Weights
-from tideline.core.run import HeadWorld, World
 from tideline.nets.layers import CLASSIFIER, norms
 
 HELD = 2  # networks whose frozen tensors a process has at hand

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 
+from tideline.core.asked.world import ALL, HEAD
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import ALL, HEAD
 from tideline.nets.layers import BUFFERS, CLASSIFIER, is_buffer, layer_of
 
 SHOWN, NEAR = 6, 3  # names in a refusal; of them that are alike

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from tideline.core.asked.world import World
 from tideline.core.rows import dtype_of
-from tideline.core.run import World
 
 
 def blank(world: World, n: int = 2, device: torch.device | str | None = None) -> Tensor:

@@ -10,8 +10,8 @@ from typing import Self
 
 from torch import Tensor, nn
 
+from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.run import World
 from tideline.nets.small import Net
 
 LEAST = 4  # steps, of which pooling leaves one

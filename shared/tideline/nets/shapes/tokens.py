@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.nets.shapes.sequences import check_option
 from tideline.nets.small import Net
 

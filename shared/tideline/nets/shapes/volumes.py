@@ -6,7 +6,7 @@ from typing import Self
 
 from torch import nn
 
-from tideline.core.run import World
+from tideline.core.asked.world import World
 from tideline.nets.shapes.sequences import WIDTH, MeanOver, check_option, check_sides
 from tideline.nets.small import Net
 

@@ -13,7 +13,7 @@ from tideline.archive.reader import decode
 from tideline.archive.wire.packing import Packing
 from tideline.archive.writer import encode
 from tideline.core.record import Weights, record
-from tideline.core.run import EMPTY
+from tideline.core.settings import EMPTY
 from tideline.engine.model.orders import Files, Purpose, seed_for
 from tideline.engine.ports.site import Job
 

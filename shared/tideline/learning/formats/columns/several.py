@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tideline.core.asked.world import World, world_in
 from tideline.core.errors import DataRefused
-from tideline.core.run import World, world_in
 from tideline.core.tables.columns import width_of
 from tideline.learning.formats.columns.proposing import are_plain, proposed
 from tideline.learning.formats.inspection import FolderReport, modelled

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import World
 from tideline.learning.formats.images import Listing
 from tideline.learning.formats.kinds.listing import FileKind, Undecodable, refuse_world
 from tideline.learning.formats.transforms import Transform

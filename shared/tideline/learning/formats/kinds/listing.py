@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import Role, World
+from tideline.core.run import Role
 from tideline.learning.formats.classes import cut
 from tideline.learning.formats.holdings import Rows, Sides
 from tideline.learning.formats.images import HELD_OUT, VALIDATION, Listing, entries, split, strange, visible_folders

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import World
 from tideline.learning.formats.images import Listing
 from tideline.learning.formats.kinds import scans
 from tideline.learning.formats.kinds.listing import FileKind, refuse_world

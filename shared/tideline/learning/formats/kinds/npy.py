@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.core.run import Role, World
+from tideline.core.asked.world import World
+from tideline.core.run import Role
 from tideline.learning.formats import arrays
 from tideline.learning.formats.arrays import DAMAGE, KEYS, STREAMED_BYTES, Head, Stored, header
 from tideline.learning.formats.holdings import Rows

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.core.run import World
 from tideline.learning.formats.transforms import Transform, times
 
 MOST_VOXELS = 1 << 26  # a header of a few bytes can promise any number

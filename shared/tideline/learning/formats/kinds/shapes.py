@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
 from tideline.core.rows import AXES
-from tideline.core.run import World
 from tideline.learning.formats import transforms
 from tideline.learning.formats.transforms import PLAIN, Transform, times
 from tideline.learning.rows import resizing

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence, Set
 
+from tideline.core.asked.sampling import Draw, Sampling
 from tideline.core.errors import ConfigRefused
 from tideline.core.phase import AnyPhase, AnyPlan
 from tideline.core.privacy import Audience
 from tideline.core.record import leaves
-from tideline.core.run import ClientId, Draw, Roster, Sampling
+from tideline.core.run import ClientId, Roster
 from tideline.core.settings import nearest
 from tideline.engine.compute.configured import Configured, scores
 from tideline.engine.model.orders import Purpose, seed_for

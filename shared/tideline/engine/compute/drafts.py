@@ -1,0 +1,127 @@
+"""Methods described, and experiments checked before anybody is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tideline.archive.parts import Parts
+from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve
+from tideline.core.asked.scoring import Scoring
+from tideline.core.asked.world import HeadWorld, World, checked_world
+from tideline.core.errors import ConfigRefused, Refused
+from tideline.core.privacy import contract_digest
+from tideline.core.record import Nothing
+from tideline.core.run import Digest, Roster
+from tideline.core.settings import Settings, plain
+from tideline.engine.compute.configured import Configured, check_computing, check_selection, taking
+from tideline.engine.compute.facts import facts_of, settings_of
+from tideline.engine.compute.initial_weights import check_start, seen
+from tideline.engine.compute.turns.cohort import check_sampling, notes_of
+from tideline.engine.ports import compute
+from tideline.learning.around.class_shares import check_prior
+from tideline.learning.in_world import in_world, normalised_world
+from tideline.learning.loading.augmented import check_augment
+from tideline.nets import of_features, played, settled
+from tideline.nets.fingerprint import print_of
+
+
+@contextmanager
+def of_a_part(whole: World, seen: World) -> Iterator[None]:
+    """What a method refuses of a network of which a part is frozen says so."""
+    try:
+        yield
+    except Refused as error:
+        rest = "sees the features and the head alone" if isinstance(seen, HeadWorld) else "sees the tensors that train alone"
+        what = f"With world.trains {' '.join(whole.trains)} a method {rest}: {error.what}"
+        raise type(error)(what, f"{error.todo}; or write trains: all", **error.context) from None
+
+
+class Drafts:
+    """The methods of a coordinator, and what experiments with them would be. parts: where initial weights lie."""
+
+    def __init__(self, parts: Parts, methods: Methods) -> None:
+        self.parts, self._methods = parts, methods
+
+    def methods(self) -> tuple[compute.MethodSummary, ...]:
+        found = [resolve(self._methods, name) for name, _ in self._methods]
+        return tuple(compute.MethodSummary(a.name, a.summary, a.paper) for a in found)
+
+    def describe(self, method: str, preset: str | None = None) -> compute.MethodFacts:
+        """One method's settings with their bounds, its presets, and the contract of its defaults or a preset."""
+        algorithm = resolve(self._methods, method)
+        clauses = contract(algorithm, algorithm.configure({}, preset), Scoring())
+        return compute.MethodFacts(
+            name=algorithm.name,
+            summary=algorithm.summary,
+            paper=algorithm.paper,
+            settings=settings_of(algorithm.config),
+            presets=algorithm.presets,
+            cast=algorithm.cast,
+            unlike=algorithm.unlike,
+            extra_rounds=algorithm.extra_rounds,
+            network=algorithm.network,
+            contract=clauses,
+            sentences=tuple(c.sentence() for c in clauses),
+            claims=algorithm.claims,
+            weights=algorithm.initial_weights is not None,
+            sample=Configured(algorithm, algorithm.configure({}, preset)).sampled,
+            augments=algorithm.augments,
+            digest=contract_digest(clauses),
+        )
+
+    def draft(self, asked: compute.DraftRequest) -> compute.Draft:
+        """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""
+        algorithm, whole = resolve(self._methods, asked.method), settled(checked_world(asked.world))
+        settings = algorithm.configure(asked.config, asked.preset)
+        whole = normalised_world(algorithm, settings, whole, asked.roster, bool(asked.initial_weights))
+        check_prior(asked.scoring, asked.roster)
+        check_augment(asked.augment, whole, of_features(played(whole)), algorithm)
+        check_computing(asked.computing, algorithm)
+        algorithm = in_world(algorithm, whole.scaling, asked.scoring.prior, whole.fills)
+        roster, takes, world = asked.roster, algorithm.initial_weights is not None, seen(self.parts, whole, asked.initial_weights)
+        if not whole.frozen:
+            self.fits(algorithm, bool(asked.initial_weights))(settings, world, roster)
+        start = check_start(self.parts, whole, asked.initial_weights, takes)
+        if whole.frozen:
+            with of_a_part(whole, world):
+                self.fits(algorithm, start.begins)(settings, world, roster)
+        notes = (*algorithm.notes(settings, world), *start.notes)
+        if start.begins and algorithm.initial_weights:
+            notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
+        check_selection(method := Configured(algorithm, settings, asked.scoring, asked.wire))
+        if asked.sampling:
+            check_sampling(asked.sampling, method, roster, self.sampled_methods)
+            notes = (*notes, *notes_of(asked.sampling, method.plan))
+        clauses = method.contract
+        return compute.Draft(
+            config=plain(settings),
+            world=whole,
+            plan=facts_of(method),
+            contract=clauses,
+            digest=contract_digest(clauses),
+            keeps=algorithm.memory is not Nothing,
+            notes=(*notes, *method.wire_notes),
+            kept=tuple(f.name for f in dataclasses.fields(algorithm.config) if f.metadata.get("kept")),
+            admins=algorithm.admins,
+            initial_weights=Digest(asked.initial_weights) if asked.initial_weights else None,
+            initial_weights_bytes=start.size,
+            network=print_of(whole),
+        )
+
+    def sampled_methods(self) -> list[str]:
+        """The names of the methods whose rounds may ask a part of the sites."""
+        found = [resolve(self._methods, name) for name, _ in self._methods]
+        return [each.name for each in found if Configured(each, each.configure({})).sampled]
+
+    def fits(self, algorithm: AnyAlgorithm, weights: bool) -> Callable[[Settings, World, Roster], None]:
+        """What holds world and roster to the method, with weights or without. Raises ConfigRefused where it takes none."""
+        if not weights:
+            return taking(algorithm, algorithm.fits, self._methods)
+        if algorithm.initial_weights is None:
+            takers = [name for name, _ in self._methods if resolve(self._methods, name).initial_weights is not None]
+            instead = f", or use one of: {', '.join(takers)}" if takers else ""
+            what = f"{algorithm.name} takes no initial weights"
+            raise ConfigRefused(what, f"Leave weights out{instead}", path="weights")
+        return taking(algorithm, algorithm.initial_weights.fits, self._methods)
