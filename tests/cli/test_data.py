@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from tests.cli.world import tide
 from tests.learning.images_on_disk import save_classes
 from tests.learning.test_tables import table, write
 from tideline.cli.guard import DONE, REFUSED
+from tideline.core.asked.world import plain_world, world_in
 
 
 @pytest.fixture
@@ -37,14 +39,23 @@ def test_columns_of_tables(tmp_path: Path) -> None:
     done = tide("data", "check", tmp_path / "a")
     assert done.exit_code == DONE, done.output
     assert "30 to 55" in done.output and "0.250" in done.output and "f, m" in done.output
-    assert 'columns: {"age": {"missing": "indicator"}, "sex": ["f", "m"]}, classes: 2' in done.output
+    assert '\n    "age": {"missing": "indicator"}\n    "sex": ["f", "m"]\n' in done.output
     both = tide("data", "check", tmp_path / "a", tmp_path / "b")
-    assert both.exit_code == DONE and "A world that fits all of them: world: " in both.output
+    assert both.exit_code == DONE and "A world that fits all of them:\n\nworld:\n  model: tabular\n" in both.output
     assert '"sex": ["d", "f", "m"]' in both.output
     found = json.loads(tide("data", "check", tmp_path / "a", tmp_path / "b", "--json").output)
     assert (
         found["usable"] and len(found["folders"]) == 2 and found["world"]["columns"][0] == {"name": "age", "missing": "indicator"}
     )
+
+
+def test_a_world_of_columns_is_there_to_be_copied(tmp_path: Path) -> None:
+    """A line for each column, and which of the table's are no part of it: such as a column that is the same in every row."""
+    write(tmp_path, "csv", {"month": ["May"] * 4, "yes: no": ["a", "#b"] * 2, "age": [30, 41, None, 55], "y": [0, 1] * 2})
+    done = tide("data", "check", tmp_path)
+    copied = yaml.safe_load(done.output.split("A world that fits:\n\n")[1].split("\n\n")[0])["world"]
+    assert plain_world(world_in(copied)) == json.loads(tide("data", "check", tmp_path, "--json").output)["world"]
+    assert "Not in this world: month. A column is proposed if" in done.output
 
 
 def test_a_folder_that_would_be_refused(site: Path) -> None:

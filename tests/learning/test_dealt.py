@@ -352,7 +352,7 @@ SPOILT = [
     (short_line, "line 3 has 2 cells"),
     (two_names, "are both the domain b"),
     (damaged, "cannot be read as an .npz file"),
-    (line_break, "the name of an image file has a line break"),
+    (line_break, "the name of a file has a line break"),
 ]
 
 

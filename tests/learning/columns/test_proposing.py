@@ -10,9 +10,9 @@ from tests.learning.test_tables import write
 from tideline.core.asked.world import World, world_in
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role
-from tideline.core.tables.columns import Column, Missing
+from tideline.core.tables.columns import Coding, Column, Missing
 from tideline.learning.formats.columns import fast_csv
-from tideline.learning.formats.columns.proposing import FEW
+from tideline.learning.formats.columns.proposing import FEW, MANY
 from tideline.learning.formats.columns.several import common_world
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.inspection import FolderReport, inspect
@@ -85,7 +85,22 @@ def test_several_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     world = common_world([one, other])
     assert world.columns == (Column("sex", ("d", "f", "m")), Column("a", missing=Missing.INDICATOR))
     assert world.class_names == ("p", "q", "r") and world.inputs == (5,)
-    assert all(inspect(tmp_path / name, world, Role.SOURCE).usable for name in "ab")
+    assert all(inspect(tmp_path / name, world, Role.SOURCE).usable for name in "ab") and world.model == "tabular"
+
+
+def test_columns_with_categories_get_the_network_that_is_made_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where only another folder has categories. A column of many is proposed as codes, which the network embeds."""
+    n = MANY + 1
+    words, labels = [f"w{i}" for i in range(n)] * 2, ["p", "q"] * n
+    report = look(tmp_path / "a", "csv", {"ward": words, "sex": ["f", "m"] * n, "y": labels}, monkeypatch)
+    world = world_in(report.world or {})
+    assert world.model == "tabular" and [column.coding for column in world.columns] == [Coding.CODES, Coding.ONE_HOT]
+    assert read_folder(tmp_path / "a", world, Role.SOURCE).train.x.shape == (3,)
+    plain = look(tmp_path / "b", "csv", {"sex": [1, None] * n, "a": [1] * 2 * n, "y": labels}, monkeypatch)
+    assert (plain.world or {})["model"] == "mlp"
+    mixed = look(tmp_path / "c", "csv", {"a": ["u", "v"] * n, "b": [1] * 2 * n, "y": labels}, monkeypatch)
+    other = look(tmp_path / "d", "csv", {"b": [1, None] * n, "a": ["u", "v"] * n, "y": labels}, monkeypatch)
+    assert common_world([mixed, other]).model == "tabular"
 
 
 def test_folders_without_anything_in_common(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def check(
         for report in reports:
             show_report(report)
         if common is not None:
-            typer.echo(f"\nA world that fits all of them: {clean(as_yaml(plain_of(common), labelled=True))}")
+            typer.echo(f"\nA world that fits all of them:{as_yaml(plain_of(common), labelled=True)}")
     raise typer.Exit(DONE if usable else REFUSED)
 
 
@@ -196,7 +196,8 @@ def show_report(report: FolderReport) -> None:
         typer.echo(f"\nNot read: {names(report.ignored)}")
     if report.world is not None and not report.given:
         labelled = any(domain.labelled for domain in report.domains)
-        typer.echo(f"\nA world that fits: {clean(as_yaml(report.world, labelled))}")
+        typer.echo(f"\nA world that fits:{as_yaml(report.world, labelled)}")
+        show_left(report)
     if report.unguessed:
         typer.echo(f"\nNo world could be guessed: {report.unguessed}.\nWhat to do: {UNGUESSED}")
     for refusal in report.refused:
@@ -271,7 +272,23 @@ def names(given: Collection[str]) -> str:
     return ", ".join(clean(each) for each in list(given)[:SHOWN]) + more
 
 
+def show_left(report: FolderReport) -> None:
+    """Print which features of tables are no columns of the world that was found: nothing else would say so."""
+    from tideline.core.tables.columns import composed
+    from tideline.learning.formats.columns.proposing import FEATURE, FEW
+
+    world = report.world or {}
+    listed = world.get("columns", ())
+    known = {str(each["name"]) for each in listed if isinstance(each, Mapping)} if isinstance(listed, (list, tuple)) else set()
+    features = dict.fromkeys(composed(each.name) for own in report.domains for each in own.columns if each.use == FEATURE)
+    left = [name for name in features if name not in known]
+    if known and left:
+        why = f"A column is proposed if every table has it, as numbers or with 2 to {FEW} categories"
+        typer.echo(f"\nNot in this world: {names(left)}. {why}; add others yourself")
+
+
 def as_yaml(world: Mapping[str, Plain], labelled: bool) -> str:
+    """A world to copy into an experiment: on one line, or with a line for each column."""
     keys = (
         "model",
         "columns" if "columns" in world else "inputs",
@@ -279,18 +296,26 @@ def as_yaml(world: Mapping[str, Plain], labelled: bool) -> str:
         *(["classes"] if labelled else []),
         *(["class_names"] if labelled and "class_names" in world else []),
     )
-    pairs = ", ".join(f"{key}: {in_flow(world[key]) if key not in BARE else world[key]}" for key in keys)
-    return f"world: {{{pairs}}}" + ("" if "classes" in keys else ", with any number of classes")
+    said = {key: in_flow(world[key]) if key not in BARE else str(world[key]) for key in keys if key != "columns"}
+    rest = "" if labelled else ", with any number of classes"
+    if "columns" not in world:
+        return clean(f" world: {{{', '.join(f'{key}: {value}' for key, value in said.items())}}}{rest}")
+    columns = [f"    {clean(line)}" for line in in_lines(world["columns"])]
+    lines = [f"  {key}: {clean(value)}" for key, value in said.items()]
+    return "\n".join([f"{rest}\n\nworld:", lines[0], "  columns:", *columns, *lines[1:]])
+
+
+def in_lines(columns: Plain) -> Iterator[str]:
+    """The columns of a world as people write them, one a line."""
+    for each in columns if isinstance(columns, (list, tuple)) else ():
+        if isinstance(each, Mapping):
+            own = {key: value for key, value in each.items() if key != "name"} or "number"
+            short = own["categories"] if isinstance(own, dict) and [*own] == ["categories"] else own
+            yield f"{in_flow(each['name'])}: {in_flow(short) if own != 'number' else own}"
 
 
 def in_flow(value: object) -> str:
-    """A value of a world as YAML on one line: its columns as people write them."""
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        said = {each["name"]: {key: own for key, own in each.items() if key != "name"} or "number" for each in value}
-        listed = {
-            name: own["categories"] if isinstance(own, dict) and [*own] == ["categories"] else own for name, own in said.items()
-        }
-        return json.dumps(listed, ensure_ascii=False)
+    """A value of a world as YAML on one line."""
     return json.dumps(value, ensure_ascii=False)
 
 

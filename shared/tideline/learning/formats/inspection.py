@@ -348,8 +348,9 @@ MODELS = ("lenet", "conv1d", "conv3d", "tokens", "mlp")  # what is suggested: th
 
 
 def modelled(world: World) -> World:
-    """The world with a network that takes its rows."""
-    return next(each for name in MODELS if checks(each := replace(world, model=name)))
+    """The world with a network that takes its rows: of columns with categories, the one that is made for them."""
+    names = ("tabular", *MODELS) if any(not column.number for column in world.columns) else MODELS
+    return next(each for name in names if checks(each := replace(world, model=name)))
 
 
 def checks(world: World) -> bool:

@@ -5,15 +5,16 @@ It is read once for all sites, each sample in memory once, and nothing is copied
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
+import math
 import shutil
 import tomllib
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from pathlib import Path, PurePosixPath
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,15 @@ from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.run import Role
 from tideline.core.settings import Plain
 from tideline.learning.formats import arrays, csv_files, folder, images, parquet
+from tideline.learning.formats.arrays import Stored
 from tideline.learning.formats.classes import CLASSES, UNKNOWN, WHOLE, Classes, composed, read_lines
 from tideline.learning.formats.folder import Places, Room
 from tideline.learning.formats.holdings import Holdings, Labels, Rows, Sides, none, parted
+from tideline.learning.formats.images import Listing
+from tideline.learning.formats.kinds import npy
+from tideline.learning.formats.kinds.dicom import DICOM, has_series
+from tideline.learning.formats.kinds.folders import KINDS_OF_FILES
+from tideline.learning.formats.kinds.listing import FileKind, listed
 from tideline.learning.formats.surveys import Place, Survey, at, readable
 from tideline.learning.partition import deals, dirichlet
 from tideline.learning.partition.deals import UNSEEN, Deal, Hand, Hands
@@ -90,7 +97,7 @@ def labels_of(path: Path, names: Collection[str] = ()) -> dict[str, Words]:
     A class is its name in the list of classes, or else the word in the data. Raises DataRefused, also if a row has no label.
     """
     listed = tuple(read_lines(path / CLASSES)) if (path / CLASSES).exists() else ()
-    one = functools.cache(functools.partial(class_of, Classes(len(listed), listed)))
+    one = cache(partial(class_of, Classes(len(listed), listed)))
     labels = {}
     for name, place in folder.places(path, ANY).items():
         if not names or name in names:
@@ -147,11 +154,7 @@ def write(place: Place, name: str, sites: Mapping[Path, Hands]) -> Settings:
 
 
 def kind_of(place: Place) -> Kind:
-    kind = folder.kind_of(place.path)
-    if kind not in KINDS:
-        what = f"{place.path}: domains of this kind are not dealt"
-        raise DataRefused(what, "Save it as an .npz file first", path=str(place.path))
-    return KINDS[kind]
+    return KINDS[folder.kind_of(place.path)]
 
 
 def lines_of(hand: Hand) -> Lines:
@@ -160,11 +163,15 @@ def lines_of(hand: Hand) -> Lines:
     return Lines(rows, held, np.intersect1d(hand.train, hand.held), bare)
 
 
-def words_of_arrays(place: Place) -> Iterable[str] | None:
-    if "y" not in arrays.read_heads(place.path):
+def words_of_arrays(stored: Stored, place: Place) -> Iterable[str] | None:
+    if "y" not in stored.heads(place.path):
         return None
-    y = arrays.read_array(place.path, "y")
+    y = stored.read(place.path, "y")
     return map(str, (y.astype(np.int64) if y.dtype.kind == "b" else y).tolist())
+
+
+def count_arrays(stored: Stored, place: Place) -> int:
+    return stored.heads(place.path)["x"].shape[0]
 
 
 def write_arrays(place: Place, sites: Shares) -> Settings:
@@ -178,6 +185,22 @@ def write_arrays(place: Place, sites: Shares) -> Settings:
     return {}
 
 
+def write_npy(place: Place, sites: Shares) -> Settings:
+    """Write each site's rows of x, some at a time, since the file may be larger than memory; beside it y and test_idx."""
+    x, y = (npy.read_array(place.path, key) for key in ("x", "y"))
+    step = max(arrays.STREAMED_BYTES // max(math.prod(x.shape[1:]) * x.dtype.itemsize, 1), 1)
+    for into, lines in sites:
+        path, rows = into / place.path.name, lines.all
+        written = np.lib.format.open_memmap(path, mode="w+", dtype=x.dtype, shape=(len(rows), *x.shape[1:]))
+        for start in range(0, len(rows), step):
+            written[start : start + step] = x[rows[start : start + step]]
+        written.flush()
+        del written  # unmaps what was written
+        np.save(npy.file_of(path, "y"), hidden(np.asarray(y[rows]), lines.bare))
+        np.save(npy.file_of(path, "test_idx"), lines.held)
+    return {}
+
+
 def hidden(y: NDArray[np.generic], bare: Rows) -> NDArray[np.generic]:
     """Labels (n,) with -1 at the places `bare`."""
     if not bare.size:
@@ -187,33 +210,59 @@ def hidden(y: NDArray[np.generic], bare: Rows) -> NDArray[np.generic]:
     return known
 
 
-def write_images(place: Place, sites: Shares) -> Settings:
-    """Copy each site's image files, those without labels under neutral names, and list the held-out ones."""
-    files = images.listed(place.path).files
-    if any(name != name.strip() or len(name.splitlines()) != 1 for name in files):
-        todo = "Rename it: held_out.txt names a file a line"
-        raise DataRefused("the name of an image file has a line break, or a space at its start or end", todo)
-    for into, lines in sites:
-        domain = into / place.path.name
-        named = [(files[row], files[row]) for row in np.delete(lines.rows, lines.bare)]
-        bare = [(nameless(i, len(lines.bare), files[row]), files[row]) for i, row in enumerate(lines.rows[lines.bare])]
-        names = dict([*named, *bare, *((again(files[row], files), files[row]) for row in lines.again)])
-        for name, source in names.items():
-            (domain / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(place.path / source, domain / name)
-        held = "".join(f"{files[lines.rows[i]]}\n" for i in lines.held)
-        (domain / images.HELD_OUT).write_text(held, encoding="utf-8")
-    return {}
+@dataclass(frozen=True)
+class Files:
+    """Domains of which each sample is a file, or a folder of files. suffixes: of such files, in small letters."""
+
+    listed: Callable[[Path], Listing]
+    suffixes: tuple[str, ...]
+
+    def kind(self) -> Kind:
+        return Kind(lambda place: self.listed(place.path).words, lambda place: len(self.listed(place.path).files), self.write)
+
+    def write(self, place: Place, sites: Shares) -> Settings:
+        """Copy each site's files, those without labels under neutral names, and list the held-out ones."""
+        files = self.listed(place.path).files
+        if any(name != name.strip() or len(name.splitlines()) != 1 for name in files):
+            todo = "Rename it: held_out.txt names a file a line"
+            raise DataRefused("the name of a file has a line break, or a space at its start or end", todo)
+        for into, lines in sites:
+            domain = into / place.path.name
+            named = [(files[row], files[row]) for row in np.delete(lines.rows, lines.bare)]
+            bare = [(self.nameless(i, len(lines.bare), files[row]), files[row]) for i, row in enumerate(lines.rows[lines.bare])]
+            names = dict([*named, *bare, *((self.again(files[row], files), files[row]) for row in lines.again)])
+            for name, source in names.items():
+                (domain / name).parent.mkdir(parents=True, exist_ok=True)
+                copy(place.path / source, domain / name)
+            held = "".join(f"{files[lines.rows[i]]}\n" for i in lines.held)
+            (domain / images.HELD_OUT).write_text(held, encoding="utf-8")
+        return {}
+
+    def ending(self, name: str) -> str:
+        """The suffix of a file, .nii.gz whole; none of a folder, whose name is all its own."""
+        found = max((each for each in self.suffixes if name.lower().endswith(each)), key=len, default="")
+        return name[len(name) - len(found) :]
+
+    def nameless(self, i: int, n: int, name: str) -> str:
+        return f"{UNKNOWN}/{i:0{len(str(n))}}{self.ending(name)}"
+
+    def again(self, name: str, files: Sequence[str]) -> str:
+        end = self.ending(name)
+        stem = name[: len(name) - len(end)]
+        return next(each for i in itertools.count() if (each := f"{stem}-again{i or ''}{end}") not in files)
 
 
-def nameless(i: int, n: int, name: str) -> str:
-    return f"{UNKNOWN}/{i:0{len(str(n))}}{PurePosixPath(name).suffix}"
+def copy(source: Path, into: Path) -> None:
+    """A file, or a folder of files. Raises OSError."""
+    if source.is_dir():
+        shutil.copytree(source, into)
+    else:
+        shutil.copyfile(source, into)
 
 
-def again(name: str, files: Sequence[str]) -> str:
-    path = PurePosixPath(name)
-    tried = (path.with_name(f"{path.stem}-again{i or ''}{path.suffix}").as_posix() for i in itertools.count())
-    return next(each for each in tried if each not in files)
+def files_of(kind: FileKind) -> Kind:
+    """Scans and sounds; slices of DICOM lie in a folder for each series where there are such folders."""
+    return Files(lambda path: listed(path, kind, folders=kind is DICOM and has_series(path)), kind.suffixes).kind()
 
 
 def write_tables(write: Write, place: Place, sites: Shares) -> Settings:
@@ -223,12 +272,12 @@ def write_tables(write: Write, place: Place, sites: Shares) -> Settings:
 
 
 KINDS: Mapping[str, Kind] = {
-    ".npz": Kind(words_of_arrays, lambda place: arrays.read_heads(place.path)["x"].shape[0], write_arrays),
-    ".csv": Kind(csv_files.labels, csv_files.count, functools.partial(write_tables, csv_files.write)),
-    ".parquet": Kind(parquet.labels, parquet.count, functools.partial(write_tables, parquet.write)),
-    "images": Kind(
-        lambda place: images.listed(place.path).words, lambda place: len(images.listed(place.path).files), write_images
-    ),
+    ".npz": Kind(partial(words_of_arrays, arrays.NPZ), partial(count_arrays, arrays.NPZ), write_arrays),
+    npy.SUFFIX: Kind(partial(words_of_arrays, npy.NPY), partial(count_arrays, npy.NPY), write_npy),
+    ".csv": Kind(csv_files.labels, csv_files.count, partial(write_tables, csv_files.write)),
+    ".parquet": Kind(parquet.labels, parquet.count, partial(write_tables, parquet.write)),
+    "images": Files(images.listed, images.SUFFIXES).kind(),
+    **{name: files_of(kind) for name, kind in KINDS_OF_FILES.items()},
 }
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tideline.core.tables.columns import Column, Missing, composed
+from tideline.core.tables.columns import Coding, Column, Missing, composed
 from tideline.learning.formats.columns.encoding import COMMA, is_missing
 
 FEW = 50  # categories of a column that is proposed; one with more is probably a text
+MANY = 12  # categories that are proposed as inputs each; of more, a network had better learn an embedding
 NUMBER, CATEGORY, TEXT, DATE, EMPTY = "number", "category", "text", "date", "empty"
 LABEL, SPLIT, FEATURE, LEFT = "label", "split", "feature", "not used"
 Block = Sequence[tuple[str, Sequence[str]]]  # some rows: the cells of each column
@@ -134,4 +135,4 @@ def merged(reports: Sequence[ColumnReport]) -> Column | None:
     words = sorted({word for report in known for word in report.categories})
     if kinds != {CATEGORY} or len(words) + (missing is not Missing.REFUSE) < 2 or len(words) > FEW:
         return None
-    return Column(reports[0].name, tuple(words), missing=missing)
+    return Column(reports[0].name, tuple(words), Coding.CODES if len(words) > MANY else Coding.ONE_HOT, missing=missing)

@@ -9,7 +9,7 @@ from tideline.core.asked.world import World, world_in
 from tideline.core.errors import DataRefused
 from tideline.core.tables.columns import width_of
 from tideline.learning.formats.columns.proposing import are_plain, proposed
-from tideline.learning.formats.inspection import FolderReport
+from tideline.learning.formats.inspection import FolderReport, modelled
 from tideline.learning.formats.kinds.shapes import expected
 
 SAY = "Give the run's world: --world FILE; or check these folders one by one"
@@ -27,7 +27,7 @@ def common_world(reports: Sequence[FolderReport]) -> World:
         columns = proposed(tables)
         if not columns:
             raise DataRefused("The folders' tables have no column in common that is a number or has few categories", SAY)
-        return replace(world, columns=columns, inputs=(width_of(columns),))
+        return modelled(replace(world, columns=columns, inputs=(width_of(columns),)))
     odd = next((at for at, each in enumerate(worlds) if (each.inputs, each.dtype) != (world.inputs, world.dtype)), None)
     if odd is not None:
         what = f"{reports[0].folder} and {reports[odd].folder} have samples of other shapes or types"

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
-from tideline.learning.formats.images import MAX_PIXELS, Listing
+from tideline.learning.formats.images import MAX_PIXELS, Listing, visible_folders
 from tideline.learning.formats.kinds import scans
-from tideline.learning.formats.kinds.listing import FileKind, Undecodable, refuse_world
+from tideline.learning.formats.kinds.listing import FileKind, Undecodable, files_in, refuse_world
 from tideline.learning.formats.transforms import Transform
 
 INSTALL = "Install the extra at the agent: pip install 'tideline[dicom]'"
@@ -148,3 +148,8 @@ DICOM = FileKind(
     folders=lambda world: len(world.inputs) == 4,
     packages=("pydicom", "pillow", "numpy"),
 )
+
+
+def has_series(domain: Path) -> bool:
+    """Whether there are folders of slices inside class folders."""
+    return any(any(files_in(series, DICOM)) for each in visible_folders(domain) for series in visible_folders(each))

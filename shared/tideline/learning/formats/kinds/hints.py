@@ -150,7 +150,7 @@ def or_none(read: Callable[[Path], tuple[int, ...]], path: Path) -> tuple[int, .
 def of_dicom(place: Place) -> Hint:
     """Folders below class folders are series; else each file is an image."""
     kind = dicom.DICOM
-    deep = any(any(files_in(one, kind)) for each in images.visible_folders(place.path) for one in images.visible_folders(each))
+    deep = dicom.has_series(place.path)
     listing = listed(place.path, kind, folders=deep)
     read = series_shape if deep else slice_shape
     return Hint(most_frequent(kind, (or_none(read, place.path / name) for name in some(listing.files))), few(listing.words or ()))
