@@ -44,10 +44,12 @@ Figures = dict[str, float]
 @dataclass(frozen=True)
 class Row:
     """One siege. By attack: memory of the coordinator at its peak (resident, MiB), its descriptors, beats and looks at /health
-    (ms), tries, refusals, and lines that were cut. load: of the machine, as it began and ended.
+    (ms), tries, refusals, and lines that were cut. rss_mb: of the coordinator without TLS at its peak; tls_rss_mb: of the one
+    with it; 0 where none was attacked. load: of the machine, as it began and ended.
     """
 
     rss_mb: float
+    tls_rss_mb: float
     beat_p99_ms: float
     log_mb: float
     parts_mb: float
@@ -119,7 +121,8 @@ def besieged(args: Any) -> Row:
     sieges = [siege(args, tls, names) for tls in (False, True) if (names := [n for n in chosen if ATTACKS[n].tls is tls])]
     by = {name: figures for each in sieges for name, figures in each.by.items()}
     return Row(
-        rss_mb=max(each["rss_mb"] for each in by.values()),
+        rss_mb=max((each.rss_mb for each in sieges if not each.tls), default=0.0),
+        tls_rss_mb=max((each.rss_mb for each in sieges if each.tls), default=0.0),
         beat_p99_ms=max(each["beat_p99_ms"] for each in by.values()),
         log_mb=round(sum(each.log_mb for each in sieges), 2),
         parts_mb=round(sum(each.parts_mb for each in sieges), 2),
@@ -133,9 +136,14 @@ def besieged(args: Any) -> Row:
 class Siege:
     """What one coordinator bore, by attack, and MB of its log and its parts at the end."""
 
+    tls: bool
     by: dict[str, Figures]
     log_mb: float
     parts_mb: float
+
+    @property
+    def rss_mb(self) -> float:
+        return max(each["rss_mb"] for each in self.by.values())
 
 
 def siege(args: Any, tls: bool, names: list[str]) -> Siege:
@@ -155,7 +163,7 @@ def siege(args: Any, tls: bool, names: list[str]) -> Siege:
                 by[name] = during(federation, log, name, target, attack.small if args.quick else attack.full)
                 print(f"{name}: {by[name]}", file=sys.stderr)
         kept = sum(size_of(each) for each in (federation.folder / "parts").rglob("*"))
-        return Siege(by, round(size_of(federation.home / "coordinator.log") / 1e6, 2), round(kept / 1e6, 2))
+        return Siege(tls, by, round(size_of(federation.home / "coordinator.log") / 1e6, 2), round(kept / 1e6, 2))
 
 
 def size_of(path: Path) -> int:
@@ -232,7 +240,8 @@ def lines(row: Row) -> list[str]:
         "seconds",
     )
     return [
-        f"{sum(name in ATTACKS for name in row.by)} attacks: at most {row.rss_mb:g} MiB, beats p99 {row.beat_p99_ms:g} ms, {row.failed} beats failed; "
+        f"{sum(name in ATTACKS for name in row.by)} attacks: at most {row.rss_mb:g} MiB, with TLS {row.tls_rss_mb:g}, "
+        f"beats p99 {row.beat_p99_ms:g} ms, {row.failed} beats failed; "
         f"log {row.log_mb:g} MB, parts {row.parts_mb:g} MB; load {row.load[0]:g} to {row.load[1]:g}",
         *table(("", *columns), [(name, *(each[c] for c in columns)) for name, each in row.by.items()]),
     ]

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from tests.acceptance.harness import Net, net
-from tests.acceptance.hostile.behind_tls import start_with_tls
 from tests.acceptance.hostile.siege.at_tls import hello, stopped
 from tests.acceptance.hostile.siege.attack import closed
+from tests.cli.world import tide
 
 pytestmark = pytest.mark.processes
 CROWD = 60
@@ -25,8 +25,11 @@ MORE_FILES = 40  # descriptors that are still open after it
 @pytest.fixture(scope="module")
 def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Net, Path]]:
     """A coordinator with TLS, and its authority."""
+    made = tmp_path_factory.mktemp("tls") / "ca"
+    assert tide("tls", "init", "--out", made, "--host", "127.0.0.1").exit_code == 0
     with net(tmp_path_factory.mktemp("half-tls")) as federation:
-        yield federation, start_with_tls(federation)
+        federation.coordinator("--tls-cert", str(made / "coordinator.pem"), "--tls-key", str(made / "coordinator.key"))
+        yield federation, made / "ca.pem"
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
