@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tideline.core.errors import MEDIA_TYPE, TooMany, problem
-from tideline_server.api.handshakes import Listener, Handshakes
+from tideline_server.api.handshakes import Handshakes, Listener
 from tideline_server.limits import network_of
 from tideline_server.settings import CoordinatorSettings
 

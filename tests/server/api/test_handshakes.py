@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tideline_server.api.handshakes import Listener, Handshakes
+from tideline_server.api.handshakes import Handshakes, Listener
 
 SECONDS = 5.0
 Ends = tuple[socket.socket, socket.socket]  # the caller's, and the door's
