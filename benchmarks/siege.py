@@ -25,15 +25,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import grpc
-import httpx
 import psutil
 
 from benchmarks.limits import check_keys, emit, limit, table
 from benchmarks.measure import spread
 from tests.acceptance.harness import Net, net
+from tests.acceptance.hostile.behind_tls import channel, start_with_tls
 from tests.acceptance.hostile.liar import Liar
 from tests.acceptance.hostile.siege import ATTACKS, Outcome, Target
 from tests.acceptance.raw import Raw
+from tideline.core.errors import FederationError
 
 ROOT = Path(__file__).resolve().parent.parent
 BEAT_SECONDS, HEALTH_SECONDS = 0.05, 0.2
@@ -43,10 +44,12 @@ Figures = dict[str, float]
 @dataclass(frozen=True)
 class Row:
     """One siege. By attack: memory of the coordinator at its peak (resident, MiB), its descriptors, beats and looks at /health
-    (ms), tries, refusals, and lines that were cut. load: of the machine, as it began and ended.
+    (ms), tries, refusals, and lines that were cut. rss_mb: of the coordinator without TLS at its peak; tls_rss_mb: of the one
+    with it; 0 where none was attacked. load: of the machine, as it began and ended.
     """
 
     rss_mb: float
+    tls_rss_mb: float
     beat_p99_ms: float
     log_mb: float
     parts_mb: float
@@ -86,7 +89,7 @@ def main() -> int:
     parser.add_argument("--limit", type=limit, action="append", default=[], metavar="KEY=NUMBER", help="exit 1 above it")
     parser.add_argument("--quick", action="store_true", help="the sizes of the tests, and no waiting")
     parser.add_argument("--json", action="store_true", help="a JSON line")
-    parser.add_argument("--honest", nargs=3, metavar=("ADDRESS", "TOKEN", "LOG"), help=argparse.SUPPRESS)
+    parser.add_argument("--honest", nargs=4, metavar=("ADDRESS", "TOKEN", "LOG", "AUTHORITY"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.honest:
         return honest(*args.honest)
@@ -96,10 +99,10 @@ def main() -> int:
     return code or int(row.failed > 0)
 
 
-def honest(address: str, token: str, log: str) -> int:
+def honest(address: str, token: str, log: str, authority: str) -> int:
     """An agent that beats, and notes the seconds of each beat, until it is stopped."""
-    with grpc.insecure_channel(address) as channel, Path(log).open("a", buffering=1) as file:
-        agent = Raw(channel, "honest")
+    with channel(address, Path(authority) if authority else None) as line, Path(log).open("a", buffering=1) as file:
+        agent = Raw(line, "honest")
         agent.enrol(token)
         while True:
             began, at, fine = time.perf_counter(), time.time(), True
@@ -113,31 +116,54 @@ def honest(address: str, token: str, log: str) -> int:
 
 
 def besieged(args: Any) -> Row:
-    """The coordinator, the honest agent, and one attack after the other."""
+    """The coordinators, without TLS and with it where one is attacked, and one attack after the other."""
     chosen, began = args.only or list(ATTACKS), os.getloadavg()[0]
+    sieges = [siege(args, tls, names) for tls in (False, True) if (names := [n for n in chosen if ATTACKS[n].tls is tls])]
+    by = {name: figures for each in sieges for name, figures in each.by.items()}
+    return Row(
+        rss_mb=max((each.rss_mb for each in sieges if not each.tls), default=0.0),
+        tls_rss_mb=max((each.rss_mb for each in sieges if each.tls), default=0.0),
+        beat_p99_ms=max(each["beat_p99_ms"] for each in by.values()),
+        log_mb=round(sum(each.log_mb for each in sieges), 2),
+        parts_mb=round(sum(each.parts_mb for each in sieges), 2),
+        failed=int(sum(each["failed"] for each in by.values())),
+        load=(round(began, 1), round(os.getloadavg()[0], 1)),
+        by=by,
+    )
+
+
+@dataclass(frozen=True)
+class Siege:
+    """What one coordinator bore, by attack, and MB of its log and its parts at the end."""
+
+    tls: bool
+    by: dict[str, Figures]
+    log_mb: float
+    parts_mb: float
+
+    @property
+    def rss_mb(self) -> float:
+        return max(each["rss_mb"] for each in self.by.values())
+
+
+def siege(args: Any, tls: bool, names: list[str]) -> Siege:
+    """One coordinator, the honest agent, and attacks one after the other."""
     by: dict[str, Figures] = {}
     with tempfile.TemporaryDirectory(prefix="tideline-siege-") as folder, net(Path(folder)) as federation:
-        federation.coordinator()
-        with grpc.insecure_channel(federation.address) as channel, beside(federation) as log:
-            liar = Liar(channel).begin(federation)
+        authority = start_with_tls(federation) if tls else None
+        if authority is None:
+            federation.coordinator()
+        with channel(federation.address, authority) as line, beside(federation, authority) as log:
+            liar = Liar(line).begin(federation)
             key = (federation.folder / "admin.key").read_text().strip()
             target = Target(federation.grpc, federation.http, key, liar, 0.0 if args.quick else args.seconds)
-            by["(nothing)"] = during(federation, log, "", target, 0)
-            for name in chosen:
+            by[f"(nothing{', TLS' if tls else ''})"] = during(federation, log, "", target, 0)
+            for name in names:
                 attack = ATTACKS[name]
                 by[name] = during(federation, log, name, target, attack.small if args.quick else attack.full)
                 print(f"{name}: {by[name]}", file=sys.stderr)
-        return Row(
-            rss_mb=max(each["rss_mb"] for each in by.values()),
-            beat_p99_ms=max(each["beat_p99_ms"] for each in by.values()),
-            log_mb=round((federation.home / "coordinator.log").stat().st_size / 1e6, 2),
-            parts_mb=round(
-                sum(each.stat().st_size for each in (federation.folder / "parts").rglob("*") if each.is_file()) / 1e6, 2
-            ),
-            failed=int(sum(each["failed"] for each in by.values())),
-            load=(round(began, 1), round(os.getloadavg()[0], 1)),
-            by=by,
-        )
+        kept = sum(size_of(each) for each in (federation.folder / "parts").rglob("*"))
+        return Siege(tls, by, round(size_of(federation.home / "coordinator.log") / 1e6, 2), round(kept / 1e6, 2))
 
 
 def size_of(path: Path) -> int:
@@ -149,12 +175,12 @@ def size_of(path: Path) -> int:
 
 
 @contextmanager
-def beside(federation: Net) -> Iterator[Path]:
+def beside(federation: Net, authority: Path | None) -> Iterator[Path]:
     """An honest agent in a process of its own; the file of its beats."""
     token = federation.client().post("/invites", {"name": "honest", "ttl_seconds": 600})["token"]
     log = federation.home / "beats.jsonl"
     log.touch()
-    command = [sys.executable, __file__, "--honest", federation.address, token, str(log)]
+    command = [sys.executable, __file__, "--honest", federation.address, token, str(log), str(authority or "")]
     with (federation.home / "honest.log").open("wb") as out, subprocess.Popen(command, stderr=out, cwd=ROOT) as process:
         try:
             federation.until(lambda: log.stat().st_size > 0, "the honest agent to beat")
@@ -170,8 +196,8 @@ def during(federation: Net, log: Path, name: str, target: Target, size: int) -> 
     def look() -> None:
         while not over.wait(HEALTH_SECONDS):
             at = time.perf_counter()
-            with suppress(httpx.HTTPError):
-                httpx.get(f"http://127.0.0.1:{target.http}/health", timeout=10.0).raise_for_status()
+            with suppress(FederationError):
+                federation.client().get("/health")
                 looks.append(time.perf_counter() - at)
 
     thread = threading.Thread(target=look)
@@ -214,7 +240,8 @@ def lines(row: Row) -> list[str]:
         "seconds",
     )
     return [
-        f"{len(row.by) - 1} attacks: at most {row.rss_mb:g} MiB, beats p99 {row.beat_p99_ms:g} ms, {row.failed} beats failed; "
+        f"{sum(name in ATTACKS for name in row.by)} attacks: at most {row.rss_mb:g} MiB, with TLS {row.tls_rss_mb:g}, "
+        f"beats p99 {row.beat_p99_ms:g} ms, {row.failed} beats failed; "
         f"log {row.log_mb:g} MB, parts {row.parts_mb:g} MB; load {row.load[0]:g} to {row.load[1]:g}",
         *table(("", *columns), [(name, *(each[c] for c in columns)) for name, each in row.by.items()]),
     ]

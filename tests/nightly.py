@@ -46,7 +46,7 @@ def parts(jobs: int) -> Mapping[str, tuple[str, ...]]:
         "failpoints-sqlite": (*failpoints, "sqlite"),
         "failpoints-postgres": (*failpoints, "postgres"),
         "soak": ("benchmarks/soak.py", "--minutes", str(SOAK_MINUTES), "--warm", "0.55"),
-        "siege": ("benchmarks/siege.py", "--limit", "rss_mb=300", "--limit", "failed=0"),
+        "siege": ("benchmarks/siege.py", "--limit", "rss_mb=300", "--limit", "tls_rss_mb=500", "--limit", "failed=0"),
         "planted": ("-m", "tests.planted", "--to", "expected", "--jobs", str(jobs)),
         "oldest": ("-m", "tests.oldest"),
         "containers": (*pytest, "-m", "docker", "tests/docker"),

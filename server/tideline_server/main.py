@@ -323,7 +323,8 @@ def scheduling_of(
 async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[dict[str, str | int]]:
     settings = parts.settings
     app = await described(parts.services, ApiSettings(max_weights_bytes=settings.weights_bytes))
-    http = QuietServer(http_config(settings, app, http_bounds(settings, parts.warden, http_socket.getsockname()[1])))
+    bounds = http_bounds(settings, parts.warden, http_socket.getsockname()[1])
+    http = QuietServer(http_config(settings, app, bounds), bounds.handshakes)
     serving = asyncio.create_task(http.serve([http_socket]))
     most = parts.warden.ports[parts.grpc_port].share.in_all
     grpc = await open_servers(parts.servicer, f"{bracketed(settings.host)}:{parts.grpc_port}", parts.tls, most)

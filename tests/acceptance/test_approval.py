@@ -96,3 +96,15 @@ def test_a_run_that_is_declined(tmp_path: Path) -> None:
         assert refused["details"]["kind_of_error"] == "PolicyRefused"
         unknown = tide_process("site", "approve", "nothing", "--home", made.home / "home-bert", "--yes")
         assert unknown.returncode == 2 and "There is no run 'nothing' in this home" in unknown.stderr
+
+
+def test_a_quota_outlives_the_agent(tmp_path: Path) -> None:
+    """What was spent of a day is spent, also after the agent was killed and started again."""
+    with net(tmp_path) as made:
+        made.coordinator()
+        made.agent("bert", write_blobs(tmp_path / "bert", 1), "source", *made.policy("[quotas]\nruns = 1\n"))
+        given = {**GIVEN, "roster": {"bert": "source"}, "reference": None}
+        assert made.ended(made.run(given))["status"] == "completed"
+        made.kill("bert")
+        made.again("bert")
+        waits(made, made.run({**given, "seed": 5}), "tomorrow, for bert")

@@ -8,7 +8,7 @@ import json
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import structlog
@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tideline.core.errors import MEDIA_TYPE, TooMany, problem
+from tideline_server.api.handshakes import Handshakes, Listener
 from tideline_server.limits import network_of
 from tideline_server.settings import CoordinatorSettings
 
@@ -31,7 +32,8 @@ STALLED_SECONDS = 60.0  # in which whoever is sent something takes some of it
 @dataclass(frozen=True)
 class Bounds:
     """Connections from one address (of IPv6: each /64) and in all (0: any number), and seconds: for the head of a request, and
-    for a caller to read some of what was sent. opened: what is called with each connection's address and port.
+    for a caller to read some of what was sent. opened: what is called with each connection's address and port. handshakes: of
+    TLS, those under way.
     """
 
     from_one: int = 0
@@ -39,6 +41,7 @@ class Bounds:
     head: float = HEAD_SECONDS
     stalled: float = STALLED_SECONDS
     opened: Callable[[tuple[str, int] | None], None] = lambda peer: None
+    handshakes: Handshakes = field(default_factory=Handshakes)
 
 
 def bounded(bounds: Bounds) -> type[asyncio.Protocol]:
@@ -57,6 +60,7 @@ def bounded(bounds: Bounds) -> type[asyncio.Protocol]:
             line = transport.get_extra_info("socket")
             if line is not None:  # else head and body of an answer, two writes, are 40 ms apart
                 line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                bounds.handshakes.end(line.fileno())
             bounds.opened(self.client)
             self.origin = network_of(self.client[0] if self.client else "")
             open_from[self.origin] += 1
@@ -127,6 +131,10 @@ class QuietServer(uvicorn.Server):
     is a minute.
     """
 
+    def __init__(self, config: uvicorn.Config, handshakes: Handshakes) -> None:
+        super().__init__(config)
+        self._handshakes = handshakes
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()
         assert not self.lifespan.should_exit and sockets is not None, "the door has no work of its own at its start"
@@ -136,7 +144,7 @@ class QuietServer(uvicorn.Server):
         loop, seconds = asyncio.get_running_loop(), HANDSHAKE_SECONDS if config.ssl else None
         self.servers = [
             await loop.create_server(protocol, sock=each, backlog=config.backlog, ssl=config.ssl, ssl_handshake_timeout=seconds)
-            for each in sockets
+            for each in ([Listener.of(each, self._handshakes) for each in sockets] if config.ssl else sockets)
         ]
         self.started = True
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-import grpc
-import httpx
 import psutil
 import pytest
 
 from tests.acceptance.harness import Net, net
+from tests.acceptance.hostile.behind_tls import channel, start_with_tls
 from tests.acceptance.hostile.liar import Liar
 from tests.acceptance.hostile.siege import ATTACKS, Target
 
@@ -32,16 +31,21 @@ BORNE = {
     "beats of a thousand orders",
     "fetches that never read",
     "pushes that stop",
+    "handshakes that stop",
+    "handshakes that come slowly",
+    "handshakes that are left",
 }
 
 
 @pytest.fixture(scope="module")
-def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Net, Target]]:
+def besieged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Net, Target]]:
     """A coordinator of its own, and a client that signs."""
     with net(tmp_path_factory.mktemp("siege")) as federation:
-        federation.coordinator()
-        with grpc.insecure_channel(federation.address) as channel:
-            liar = Liar(channel).begin(federation)
+        authority = start_with_tls(federation) if request.param == "tls" else None
+        if authority is None:
+            federation.coordinator()
+        with channel(federation.address, authority) as line:
+            liar = Liar(line).begin(federation)
             liar.over(liar.at_work())  # whatever is loaded at first use
             key = (federation.folder / "admin.key").read_text().strip()
             yield federation, Target(federation.grpc, federation.http, key, liar)
@@ -55,7 +59,9 @@ def soon(true: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize(
+    ("besieged", "name"), [("tls" if attack.tls else "plain", name) for name, attack in ATTACKS.items()], indirect=["besieged"]
+)
 def test_a_crowd(besieged: tuple[Net, Target], name: str) -> None:
     """Whoever is honest is answered behind it, and the coordinator is as it was."""
     federation, target = besieged
@@ -63,7 +69,7 @@ def test_a_crowd(besieged: tuple[Net, Target], name: str) -> None:
     memory, files = process.memory_info().rss, process.num_fds()
     outcome = ATTACKS[name].make(target, ATTACKS[name].small)
     assert outcome.tried and (outcome.refused > 0 or name in BORNE), outcome
-    soon(lambda: httpx.get(f"http://127.0.0.1:{target.http}/health").json()["status"] == "ok", "/health")
+    soon(lambda: federation.client().get("/health")["status"] == "ok", "/health")
     target.liar.beat()
     assert process.memory_info().rss - memory < GROWN_BYTES
     soon(lambda: process.num_fds() - files < MORE_FILES, "descriptors to be closed")

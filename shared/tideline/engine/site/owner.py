@@ -55,7 +55,7 @@ class Owner:
         if not (quotas.runs or quotas.replies or quotas.bytes):
             return None
         spent = self.ledger.spent(now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp())
-        begins = order.cursor == JOIN and not self.ledger.began(order.run)
+        begins = not self.ledger.began(order.run)
         over = (begins and 0 < quotas.runs <= spent.runs, 0 < quotas.replies <= spent.replies, 0 < quotas.bytes <= spent.bytes)
         return Hold.QUOTA if any(over) else None
 
@@ -70,8 +70,8 @@ class Owner:
         return True if asks is Approval.NEVER or self.ledger.approved(intent_digest(brief)) else None
 
     def begins(self, order: Order, brief: Brief) -> None:
-        """Write down that an order is worked on, and at the join what its run is."""
-        if order.cursor == JOIN:
+        """Write down that an order is worked on, and what its run is: at the join, and where no join has come."""
+        if order.cursor == JOIN or not self.ledger.began(order.run):
             self.ledger.record("run", run=order.run, **facts_of(brief))
         step = f"{order.phase}/{order.step}"
         self.ledger.record("order", run=order.run, order=order.id, step=step, round=order.round, files=listed(order.files))

@@ -49,6 +49,7 @@ class Attack:
     make: Callable[[Target, int], Outcome]
     small: int
     full: int
+    tls: bool = False  # whether it is one on a coordinator whose doors have TLS
 
 
 def line(port: int) -> socket.socket | None:
