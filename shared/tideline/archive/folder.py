@@ -11,8 +11,10 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import FileIO
 from pathlib import Path
+from typing import BinaryIO
 
 from tideline.archive.digests import LENGTH, PATTERN, Buffer, Hasher, agree, check_digest, digest_of, shard_of
 from tideline.archive.errors import PartMissing
@@ -64,6 +66,19 @@ class FolderParts:
                 return note(self, digest, view)
             if not self._recovered(digest):
                 raise self._absent(digest)
+
+    def peek(self, digest: Digest) -> memoryview:
+        with suppress(FileNotFoundError), self.path(digest).open("rb") as file:
+            if os.fstat(file.fileno()).st_size > SMALL_BYTES:  # what is read at once, nobody reads again at the end
+                return note(self, digest, mapped_of(file), partial(self._lies, digest, os.fstat(file.fileno()).st_ino))
+        return self.view(digest)
+
+    def _lies(self, digest: Digest, inode: int) -> bool:
+        """Whether a part's file is the one with this number, or gone: then nobody has written another."""
+        try:
+            return self.path(digest).stat().st_ino == inode
+        except FileNotFoundError:
+            return True
 
     def put(self, buffers: Sequence[Buffer]) -> Digest:
         digest = digest_of(buffers)
@@ -338,9 +353,14 @@ def room(path: Path) -> Iterator[None]:
 def mapped(path: Path) -> memoryview:
     """A file's bytes, mapped privately, or read if it is small: they stay readable when the file is taken away."""
     with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size > SMALL_BYTES:
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
-        return memoryview(bytearray(file.read()))
+        return mapped_of(file)
+
+
+def mapped_of(file: BinaryIO) -> memoryview:
+    """As `mapped`, of an open file."""
+    if os.fstat(file.fileno()).st_size > SMALL_BYTES:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    return memoryview(bytearray(file.read()))
 
 
 def write_all(descriptor: int, buffers: Iterable[Buffer]) -> None:

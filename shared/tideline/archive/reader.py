@@ -5,8 +5,9 @@ Files are mapped; no tensor is copied. A mapping is private, so a write never re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from tideline.archive.checks import DTYPES, MOST, RULES, Checks, Rules, expect, 
 from tideline.archive.digests import check_digest
 from tideline.archive.layout import LIMITS, META, Entry, Limits
 from tideline.archive.parts import Parts
+from tideline.archive.watching import seen
 from tideline.core.record import Kind, Record, Spec, Value, Weights, specs
 from tideline.core.run import Digest
 from tideline.core.settings import Plain
@@ -30,9 +32,12 @@ KNOWN: Mapping[str, torch.dtype] = {**DTYPES, "I32": torch.int32, "I16": torch.i
 FOREIGN_ALIGN = 8
 
 
-def decode(kind: type[T], digest: Digest, parts: Parts, rules: Rules = RULES) -> T:
-    """Read a record of a type from `parts`. Raises Malformed errors; copies no tensor."""
-    return Reader(digest, parts, rules).root(kind)
+def decode(kind: type[T], digest: Digest, parts: Parts, rules: Rules = RULES, sure: bool = False) -> T:
+    """Read a record of a type from `parts`. Raises Malformed errors; copies no tensor.
+
+    sure: hold its files to their names now, whoever does so at the end.
+    """
+    return Reader(digest, parts, rules, sure).root(kind)
 
 
 def decode_order(kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> tuple[R, Rules]:
@@ -51,9 +56,10 @@ def files_of(digest: Digest, parts: Parts) -> tuple[tuple[Digest, int], ...]:
 class Reader:
     """Walks a type along a file's structure; refuses whatever the type does not declare."""
 
-    def __init__(self, digest: Digest, parts: Parts, rules: Rules) -> None:
-        self.parts, self.checks = parts, Checks(rules, dict(rules.sizes))
-        self.view = parts.view(digest)
+    def __init__(self, digest: Digest, parts: Parts, rules: Rules, sure: bool = False) -> None:
+        self.checks = Checks(rules, dict(rules.sizes))
+        self.look: Callable[[Digest], memoryview] = parts.view if sure else partial(seen, parts)
+        self.view = self.look(digest)
         self.header = layout.parse(self.view)
         self.used: set[str] = set()
 
@@ -111,7 +117,7 @@ class Reader:
         _, name, dtype, given, size = tree
         shape = layout.check_shape(path, dtype, given)
         digest = Digest(check_digest(name))
-        view = self.parts.view(digest)
+        view = self.look(digest)
         header = layout.parse(view)
         entry = header.entries.get(layout.PART_NAME)
         alone = len(header.entries) == 1 and layout.RECORD not in header.meta and layout.whole(size) and size == len(view)

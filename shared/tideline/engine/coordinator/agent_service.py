@@ -115,6 +115,7 @@ class AgentService:
     ) -> Iterator[memoryview]:
         """The bytes of parts from offsets on. A digest alone opens nothing: one of the client's own open orders must name it.
 
+        Whoever takes them holds them to their names, and asks again for what is damaged: then they are looked at here first.
         streams: how many such calls there may be at once.
         """
         row = self.open(client, order)
@@ -123,7 +124,8 @@ class AgentService:
             if digest not in sizes:
                 raise NotFound(f"Order {order[:8]} names no part {digest[:12]}")
         total = sum(sizes[digest] - offset for digest, offset in wanted)
-        return chunks(MendedParts(self.mender, row.run), wanted, chunk_size(total, streams))
+        again = self._down[order] > 0
+        return chunks(MendedParts(self.mender, row.run, sure=again), wanted, chunk_size(total, streams))
 
     def sent(self, order: OrderId, nbytes: int) -> None:
         with self._lock:
