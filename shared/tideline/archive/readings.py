@@ -16,6 +16,7 @@ from torch import Tensor
 from tideline.archive.checks import MOST, Rules
 from tideline.archive.parts import SMALL_BYTES, Parts
 from tideline.archive.reader import Reader
+from tideline.archive.watching import watching
 from tideline.core.record import Record, Value, is_record, specs
 from tideline.core.run import Digest
 
@@ -86,7 +87,8 @@ class Checked:
 
     def check(self, kind: type[Record], digest: Digest, parts: Parts, rules: Rules) -> Record:
         """Read a reply, and remember it. Raises as `decode` does."""
-        reading = read(kind, digest, parts, rules)
+        with watching(at_end=False):  # whoever folds it reads it again
+            reading = read(kind, digest, parts, rules)
         if reading.alone and len(reading.view) <= SMALL_BYTES:
             with self._lock:
                 self._out(kind, digest)

@@ -120,7 +120,7 @@ def seen(parts: Viewed, digest: Digest) -> memoryview:
 
 
 def note(parts: Viewed, digest: Digest, view: memoryview, same: Same = lambda: True) -> memoryview:
-    """A file was mapped: whoever watches is told. Gives the view. same: as of `Watched.note`, where its bytes are not known yet."""
+    """A file was mapped: whoever watches is told. Gives the view. same: where its bytes are not known yet."""
     if (watched := WATCHED.get()) is not None:
         with suppress(TypeError):  # the bytes of a small file: nothing reads them again
             watched.note(parts, digest, view, same)

@@ -370,8 +370,7 @@ class InlineCompute:
 
     def check(self, asked: compute.CheckRequest) -> None:
         gives, rules = self.declared(self.game(asked.spec, ()), asked.cursor, asked.asked)
-        with watching(at_end=False):  # a fold reads the reply again
-            agree(self._checked.check(gives, asked.reply, self.parts, rules), asked.metrics)
+        agree(self._checked.check(gives, asked.reply, self.parts, rules), asked.metrics)
 
     def game(self, spec: RunSpec, roster: Roster) -> Game:
         """Raises Unreachable where the method or network of a run that has begun is not known here."""
