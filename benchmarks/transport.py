@@ -33,6 +33,7 @@ GRID = ((0.1, 2), (10.0, 8), (100.0, 2), (100.0, 4), (100.0, 8), (500.0, 2))
 QUICK = ((0.1, 2), (10.0, 2), (100.0, 2))
 LIMITS = {10.0: 2.5, 100.0: 2.5, 500.0: 3.0}
 METHODS = "benchmarks.echo:METHODS"
+BULK: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def start(children: Children, home: Path, n: int) -> Client:
     """A coordinator and n agents that know the echo."""
     folder = home / "coordinator"
     common = ("--methods", METHODS)
-    children.start("coordinator", "coordinator", "--home", str(folder), "--grpc-port", "0", "--http-port", "0", *common)
+    children.start("coordinator", "coordinator", "--home", str(folder), "--grpc-port", "0", "--http-port", "0", *BULK, *common)
     wait_for(children, folder / "coordinator.json")
     client = Client.of(Endpoint(home=folder))
     address = json.loads((folder / "coordinator.json").read_text())["grpc"]

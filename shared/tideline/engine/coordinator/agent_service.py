@@ -127,6 +127,14 @@ class AgentService:
         again = self._down[order] > 0
         return chunks(MendedParts(self.mender, row.run, sure=again), wanted, chunk_size(total, streams))
 
+    def may_move(self, client: ClientId, order: OrderId, up: bool, parts: Arrivals) -> None:
+        """Whether the client may push (up) or fetch such parts for an order, as far as the order tells. Raises as these do."""
+        row = self.open(client, order)
+        sizes = {} if up else dict((*row.files, *ciphers(self.envelopes(row))))
+        for digest, size, _ in parts:
+            if not up and sizes.get(digest) != size:
+                raise NotFound(f"Order {order[:8]} names no part {digest[:12]} of {size} bytes")
+
     def sent(self, order: OrderId, nbytes: int) -> None:
         with self._lock:
             count(self._down, order, nbytes)
