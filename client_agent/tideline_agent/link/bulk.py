@@ -1,4 +1,4 @@
-"""The agent's end of the bulk lane: parts over HTTP, one connection for each transfer. Where it cannot be had, gRPC carries them."""
+"""The agent's end of the bulk lane: parts over HTTP, a connection for each transfer. Where it is not there, gRPC carries them."""
 
 from __future__ import annotations
 

@@ -41,6 +41,18 @@ class Bounds:
     stalled: float = 120.0
 
 
+@dataclass(eq=False)
+class Line:
+    """A connection: its socket, which TLS replaces, and its place as long as it is a stranger's."""
+
+    socket: socket.socket
+    place: str
+
+    def shut(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+
 class Door:
     """Serves the bulk lane.
 
@@ -62,7 +74,7 @@ class Door:
         self.tickets, self.agent_service, self.still, self.listening = tickets, agent_service, still, listening
         self._tls, self._certified, self._proven, self.bounds = tls, certified, proven, bounds or Bounds()
         self._lock = threading.Lock()
-        self._lines: dict[socket.socket, str] = {}
+        self._lines: set[Line] = set()
         self._strangers: Counter[str] = Counter()
         self._transfers: Counter[ClientId] = Counter()
         self._closed = threading.Event()
@@ -82,8 +94,7 @@ class Door:
         with self._lock:
             lines = list(self._lines)
         for line in lines:
-            with contextlib.suppress(OSError):
-                line.shutdown(socket.SHUT_RDWR)
+            line.shut()
 
     @property
     def lines(self) -> int:
@@ -93,52 +104,51 @@ class Door:
     def _accept(self) -> None:
         while not self._closed.is_set():
             try:
-                line, peer = self._listener.accept()
+                accepted, peer = self._listener.accept()
             except TimeoutError:
                 continue
             except OSError as error:
                 log.warning("bulk_lane_full", reason=error.strerror)
                 self._closed.wait(0.5)
                 continue
-            if self._enter(line, network_of(str(peer[0]))):
+            line = Line(accepted, network_of(str(peer[0])))
+            if self._enter(line):
                 threading.Thread(target=self._live, args=(line, peer), name="transfer", daemon=True).start()
             else:
-                line.close()
+                accepted.close()
 
-    def _enter(self, line: socket.socket, place: str) -> bool:
+    def _enter(self, line: Line) -> bool:
         """Whether there is room for a connection, which is a stranger's until it has shown a ticket."""
         with self._lock:
-            if len(self._lines) >= self.bounds.lines or self._strangers[place] >= self.bounds.strangers:
+            if len(self._lines) >= self.bounds.lines or self._strangers[line.place] >= self.bounds.strangers:
                 return False
-            self._lines[line] = place
-            self._strangers[place] += 1
+            self._lines.add(line)
+            self._strangers[line.place] += 1
             return True
 
-    def _known(self, line: socket.socket) -> None:
+    def _known(self, line: Line) -> None:
         """A connection is a stranger's no more, as it has shown a ticket or has ended."""
         with self._lock:
-            place = self._lines[line]
-            if place:
-                self._lines[line] = ""
-                self._strangers[place] -= 1
-                if not self._strangers[place]:
-                    del self._strangers[place]
+            if line.place:
+                self._strangers[line.place] -= 1
+                if not self._strangers[line.place]:
+                    del self._strangers[line.place]
+                line.place = ""
 
-    def _live(self, line: socket.socket, peer: tuple[str, int]) -> None:
+    def _live(self, line: Line, peer: tuple[str, int]) -> None:
         """A connection's life."""
-        ending = threading.Timer(self.bounds.greeting, shut, (line,))  # whatever comes in small pieces meanwhile
+        ending = threading.Timer(self.bounds.greeting, line.shut)  # whatever comes in small pieces meanwhile
         ending.daemon = True
         ending.start()
-        talking = line
         try:
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            talking = self._wrapped(line)
-            request = read_request(talking, self.bounds.greeting)
+            line.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._wrap(line)
+            request = read_request(line.socket, self.bounds.greeting)
             ending.cancel()
-            talking.settimeout(self.bounds.stalled)
-            self._answer(talking, request, line, peer)
+            line.socket.settimeout(self.bounds.stalled)
+            self._answer(line, request, peer)
         except FederationError as error:
-            refuse(talking, error)
+            refuse(line.socket, error)
         except (Silent, OSError):
             pass  # who is gone hears nothing; what came of a part stays
         except Exception:
@@ -147,26 +157,26 @@ class Door:
             ending.cancel()
             self._known(line)
             with self._lock:
-                del self._lines[line]
-            talking.close()
-            line.close()
+                self._lines.discard(line)
+            line.socket.close()
 
-    def _wrapped(self, line: socket.socket) -> socket.socket:
-        if self._tls is None:
-            return line
-        line.settimeout(self.bounds.greeting)
-        return self._tls.wrap_socket(line, server_side=True)
+    def _wrap(self, line: Line) -> None:
+        """Agree on TLS, where it is spoken. Raises OSError."""
+        if self._tls is not None:
+            line.socket.settimeout(self.bounds.greeting)
+            line.socket = made = self._tls.wrap_socket(line.socket, server_side=True, do_handshake_on_connect=False)
+            made.do_handshake()
 
-    def _answer(self, talking: socket.socket, request: Request, line: socket.socket, peer: tuple[str, int]) -> None:
+    def _answer(self, line: Line, request: Request, peer: tuple[str, int]) -> None:
         ticket = self.tickets.use(request.ticket, request.up, request.nbytes, request.signature)
         if self._certified:
-            certify(talking, ticket.client.name)
+            certify(line.socket, ticket.client.name)
         self._known(line)
         self._proven(peer)
         structlog.contextvars.bind_contextvars(client=ticket.client.name, order=ticket.order)
         with self._turn(ticket.client.name):
             self.still(ticket.client)
-            (self._take if ticket.up else self._send)(talking, ticket, request.begun)
+            (self._take if ticket.up else self._send)(line.socket, ticket, request.begun)
 
     @contextlib.contextmanager
     def _turn(self, client: ClientId) -> Iterator[None]:
@@ -229,11 +239,6 @@ def tls_of(cert: Path | None, key: Path | None, clients: Path | None) -> ssl.SSL
             f"--tls-cert {cert} and --tls-key {key} do not fit: {cause}", "Give a certificate and its key"
         ) from None
     return context
-
-
-def shut(line: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        line.shutdown(socket.SHUT_RDWR)
 
 
 def refuse(line: socket.socket, error: FederationError) -> None:

@@ -61,7 +61,7 @@ class Tickets:
         with self._lock:
             self._known = {name: each for name, each in self._known.items() if each.until > now}
             own = [name for name, each in self._known.items() if each.client.name == client.name]
-            for name in own[: len(own) + 1 - MOST_OF_ONE]:
+            for name in own[: max(len(own) + 1 - MOST_OF_ONE, 0)]:
                 del self._known[name]
             self._known[secret] = ticket
         return secret

@@ -32,7 +32,7 @@ from tideline.core.run import Digest
 from tideline.core.settings import Plain
 
 PART_BYTES = 1 << 20
-WRITERS = 2  # parts written at once
+WRITERS = 4  # parts written at once: some wait for the disk
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Writer:
                 return self.tensor(self.checks.tensor(value, spec.dims, path, spec.low), path)
             case "weights":
                 weights = cast(Weights, by_name(value, path))
-                self.checks.weights(weights, spec.dims, path)
+                self.checks.weights(weights, spec.dims, path, lambda tensor: self.memo.get(tensor) is not None)
                 self.ahead(list(weights.values()))
                 return {n: self.tensor(t, under(path, n)) for n, t in weights.items()}
             case "record":
