@@ -42,8 +42,8 @@ from tideline_server.api.server import Bounds as HttpBounds
 from tideline_server.api.server import QuietServer, http_config
 from tideline_server.api.services import Meeting
 from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts
-from tideline_server.bulk.building import door_of, lane_of
-from tideline_server.bulk.door import Door
+from tideline_server.bulk.building import lane_of, listener_of
+from tideline_server.bulk.listener import Listener
 from tideline_server.connections import Warden, peer_in, peer_of, share_of
 from tideline_server.limits import Limits
 from tideline_server.metrics import Federation, Metrics
@@ -98,7 +98,7 @@ class Parts:
     servicer: Servicer
     services: Services
     warden: Warden
-    door: Door | None
+    bulk: Listener | None
 
 
 def run_coordinator(settings: CoordinatorSettings) -> None:
@@ -228,7 +228,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     connections = connections_of(settings, warden, grpc_port)
     lane = lane_of(settings.lane, bulk)
     servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call, connections, lane)
-    door = None if bulk is None else door_of(settings, servicer, warden, bulk.getsockname()[1])
+    listener = None if bulk is None else listener_of(settings, servicer, warden, bulk.getsockname()[1])
     disks = (folder,) if "://" in settings.place[0] else (folder, Path(settings.place[0]))
     warned = partial(warnings_of, servicer, witness, tls, clock)
     readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
@@ -267,7 +267,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         servicer=servicer,
         services=services,
         warden=warden,
-        door=door,
+        bulk=listener,
     )
 
 
@@ -340,8 +340,8 @@ async def running(
     serving = asyncio.create_task(http.serve([http_socket]))
     most = parts.warden.ports[parts.grpc_port].share.in_all
     grpc = await open_servers(parts.servicer, f"{bracketed(settings.host)}:{parts.grpc_port}", parts.tls, most)
-    if parts.door is not None and bulk is not None:
-        parts.door.open(bulk)
+    if parts.bulk is not None and bulk is not None:
+        parts.bulk.open(bulk)
     watching = asyncio.create_task(parts.warden.run())
     gc.freeze()  # what is loaded stays: else the collector, which frees calls that were refused, would come by ever more seldom
     parts.bell.start()
@@ -358,8 +358,8 @@ async def running(
         parts.planner.close()
         await parts.scheduling.stop()
         await grpc.stop(1.0)
-        if parts.door is not None:
-            await asyncio.to_thread(parts.door.close)
+        if parts.bulk is not None:
+            await asyncio.to_thread(parts.bulk.close)
         await parts.servicer.living.ended()
         with contextlib.suppress(asyncio.CancelledError):
             await serving

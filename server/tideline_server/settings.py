@@ -72,7 +72,7 @@ class CoordinatorSettings:
     @property
     def lane(self) -> tuple[str, int] | None:
         """The bulk lane's port, and the host that agents are told where it is another than that of gRPC. Raises ConfigRefused."""
-        if self.bulk is None:
+        if not self.bulk:
             return None
         host, _, port = self.bulk.rpartition(":")
         if not (port.isascii() and port.isdigit()) or int(port) > 65535:

@@ -172,7 +172,7 @@ class LaneLine:
                 raise OSError("it answers no HTTP")
             length = dict(head.headers).get(b"content-length", b"")
             if head.status_code != 200:
-                raise told(self._body(http))
+                raise error_in(self._body(http))
             if not length.isdigit():
                 raise OSError("it does not say how much comes")
             begun = http.next_event() if int(length) else None
@@ -195,7 +195,7 @@ class LaneLine:
         return event
 
 
-def told(body: bytes) -> FederationError:
+def error_in(body: bytes) -> FederationError:
     """The error that an answer carries. Raises OSError where it carries none."""
     try:
         return from_plain(json.loads(body))

@@ -27,6 +27,11 @@ MOST_OF_ONE = 64  # tickets of one client; the oldest goes
 class TicketRefused(IdentityRefused):
     """A ticket that opens nothing: it is used up, too old, or another's. An agent asks for another."""
 
+    @property
+    def kind(self) -> str:
+        """Known by its base to whoever is told."""
+        return IdentityRefused.__name__
+
 
 @dataclass(frozen=True)
 class Ticket:

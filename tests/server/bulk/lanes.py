@@ -1,4 +1,4 @@
-"""The bulk lane over a stage in this process: a door on a port of its own, and agents that use it."""
+"""The bulk lane over a stage in this process: a port of its own, and agents that use it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tideline.engine.site.agent import Agent
 from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints
 from tideline_agent.link.bulk import Lane, Ticket
-from tideline_server.bulk.door import Bounds, Door
+from tideline_server.bulk.listener import Bounds, Listener
 from tideline_server.bulk.tickets import Tickets
 from tideline_server.rpc import verified
 
 
 @dataclass
 class Lanes:
-    """A stage and its door. barred: who is let in no more; cuts: after how many bytes each connection of an agent ends."""
+    """A stage and its listener."""
 
     on: Stage
-    door: Door
+    listener: Listener
     port: int
     keys: dict[ClientId, Keys] = field(default_factory=dict)
     endpoints: Endpoints = field(default_factory=lambda: Endpoints(("127.0.0.1:1",)))
@@ -52,7 +52,7 @@ class Lanes:
         """A ticket, as the gRPC port gives it, with its client's signature."""
         client = self.client(name)
         self.on.agent_service.may_move(name, order.id, up, parts)
-        secret = self.door.tickets.issue(client, order.id, up, parts)
+        secret = self.listener.tickets.issue(client, order.id, up, parts)
         nbytes = sum(size - offset for _, size, offset in parts)
         signature = self.keys[name].bulk_signature(secret, up, name, nbytes)
         return Ticket(secret=secret, signature=signature, up=up, parts=parts, address=self.address)
@@ -113,18 +113,20 @@ class BulkStage(Stage):
 
 @contextmanager
 def lanes(bounds: Bounds | None = None, tls: ssl.SSLContext | None = None, **more: Any) -> Iterator[Lanes]:
-    """Three sites of the toys, and a door that is closed at the end."""
-    on, listener = BulkStage(METHODS, sites(NAMES[:3])), socket.create_server(("127.0.0.1", 0))
-    door = Door(Tickets(verified), on.agent_service, more.pop("still", lambda client: None), bounds=bounds, tls=tls, **more)
-    with listener:
-        door.open(listener)
-        on.there = Lanes(on, door, listener.getsockname()[1])
+    """Three sites of the toys, and a port that is closed at the end."""
+    on, bound = BulkStage(METHODS, sites(NAMES[:3])), socket.create_server(("127.0.0.1", 0))
+    listener = Listener(
+        Tickets(verified), on.agent_service, more.pop("still", lambda client: None), bounds=bounds, tls=tls, **more
+    )
+    with bound:
+        listener.open(bound)
+        on.there = Lanes(on, listener, bound.getsockname()[1])
         on.rebuild()
-        door.agent_service = on.agent_service
+        listener.agent_service = on.agent_service
         try:
             yield on.there
         finally:
-            door.close()
+            listener.close()
 
 
 def public(keys: Keys) -> accounts.Keys:

@@ -1,4 +1,4 @@
-"""The door of the bulk lane: takes connections, each for one transfer, on a thread of its own."""
+"""The port of the bulk lane: takes connections, each for one transfer, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Line:
             self.socket.shutdown(socket.SHUT_RDWR)
 
 
-class Door:
+class Listener:
     """Serves the bulk lane.
 
     listening: agents that hear orders now. still: raises for a client that is let in no more. certified: only with a certificate
@@ -79,11 +79,11 @@ class Door:
         self._transfers: Counter[ClientId] = Counter()
         self._closed = threading.Event()
 
-    def open(self, listener: socket.socket) -> None:
+    def open(self, bound: socket.socket) -> None:
         """Serve who connects, from now on and until `close`."""
-        listener.listen(128)
-        listener.settimeout(0.5)
-        self._listener = listener
+        bound.listen(128)
+        bound.settimeout(0.5)
+        self._bound = bound
         self._thread = threading.Thread(target=self._accept, name="bulk", daemon=True)
         self._thread.start()
 
@@ -104,7 +104,7 @@ class Door:
     def _accept(self) -> None:
         while not self._closed.is_set():
             try:
-                accepted, peer = self._listener.accept()
+                accepted, peer = self._bound.accept()
             except TimeoutError:
                 continue
             except OSError as error:

@@ -1,4 +1,4 @@
-"""The bulk lane's door: the same run over it, transfers that go on where they stopped, and callers that lie."""
+"""The bulk lane's port: the same run over it, transfers that go on where they stopped, and callers that lie."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tideline.engine.model.orders import Arrivals, Failure, Order, Reply
 from tideline_agent.link import Endpoints
 from tideline_agent.link import bulk as link
 from tideline_agent.link.bulk import AWAY_SECONDS, LEAST_BYTES, MOST_FAILURES, Lane, LaneAway, Ticket
-from tideline_server.bulk.door import Bounds, tls_of
+from tideline_server.bulk.listener import Bounds, tls_of
 
 BERT, CARL = ClientId(NAMES[1]), ClientId(NAMES[2])
 
@@ -77,15 +77,15 @@ def test_a_run_over_the_lane_ends_in_the_same_bytes(there: Lanes) -> None:
     expected = beside.play(start(beside))
     found = there.on.play(start(there.on))
     assert (found.status, found.state_digest) == (expected.status, expected.state_digest) and there.moved > 6
-    assert there.door.lines == 0 or settled(there)
+    assert there.listener.lines == 0 or settled(there)
 
 
 def settled(there: Lanes) -> bool:
     """All connections have ended."""
     until = time.monotonic() + 10
-    while there.door.lines and time.monotonic() < until:
+    while there.listener.lines and time.monotonic() < until:
         time.sleep(0.01)
-    return there.door.lines == 0
+    return there.listener.lines == 0
 
 
 def test_a_cut_push_goes_on_where_it_stopped(there: Lanes) -> None:
@@ -169,7 +169,7 @@ def test_a_ticket_is_used_once(there: Lanes) -> None:
     order = opened(there)
     ticket = there.ticket(BERT, order, False, tuple((digest, size, 0) for digest, size in order.files))
     assert told(there.say(head(ticket))[:20] + b"\r\n\r\n")[0] == 200
-    assert told(there.say(head(ticket))) == (403, "TicketRefused", "The ticket is unknown here, used up or too old")
+    assert told(there.say(head(ticket))) == (403, "IdentityRefused", "The ticket is unknown here, used up or too old")
 
 
 def test_what_an_order_does_not_name_is_in_no_ticket(there: Lanes) -> None:
@@ -199,7 +199,7 @@ def test_a_ticket_ends_with_its_order(there: Lanes, up: bool) -> None:
 
 def ticket_again(there: Lanes, order: Order, up: bool, parts: Arrivals) -> Ticket:
     """As if the ticket had been given just before the order's end."""
-    secret = there.door.tickets.issue(there.client(BERT), order.id, up, parts)
+    secret = there.listener.tickets.issue(there.client(BERT), order.id, up, parts)
     nbytes = sum(size - offset for _, size, offset in parts)
     signature = there.keys[BERT].bulk_signature(secret, up, BERT, nbytes)
     return Ticket(secret=secret, signature=signature, up=up, parts=parts, address=there.address)
@@ -213,7 +213,7 @@ def test_a_client_that_is_revoked_meanwhile(there: Lanes) -> None:
     def barred(client: Client) -> None:
         raise IdentityRefused(f"{client.name} was revoked")
 
-    there.door.still = barred
+    there.listener.still = barred
     came = there.say(head(there.ticket(BERT, order, True, arrivals)), body(parts, arrivals))
     assert told(came) == (403, "IdentityRefused", "bert was revoked")
     assert set(arrived(there, arrivals)) == {0}
@@ -317,7 +317,7 @@ def test_a_ticket_that_is_gone_is_an_outage_to_an_agent(there: Lanes) -> None:
     """After a restart of the coordinator: it asks for another, and does not end."""
     order = opened(there)
     ticket = there.ticket(BERT, order, False, tuple((digest, size, 0) for digest, size in order.files))
-    there.door.tickets._known.clear()
+    there.listener.tickets._known.clear()
     with pytest.raises(Unreachable), Lane(there.endpoints).line(ticket) as line:
         line.fetch(MemoryParts())
 
@@ -380,7 +380,7 @@ def test_over_tls_with_the_federations_certificate(tmp_path: Path) -> None:
 
 
 def test_a_handshake_that_does_not_end(tmp_path: Path) -> None:
-    """A byte now and then of it buys no more time, and a door that closes waits for nobody."""
+    """A byte now and then of it buys no more time, and a port that closes waits for nobody."""
     issue_coordinator(tmp_path, ["localhost"])
     tls = tls_of(tmp_path / "coordinator.pem", tmp_path / "coordinator.key", None)
     with lanes(Bounds(greeting=0.5), tls=tls) as there, socket.create_connection(("127.0.0.1", there.port), 10.0) as slow:
