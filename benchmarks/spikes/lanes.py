@@ -3,7 +3,7 @@
     python benchmarks/spikes/lanes.py [--mb 100 --n 2 --rounds 5] [--with FOLDER]
 
 A row's figure is the fastest round over the fastest of the bare stream, all of one run; `cpu` is processor seconds of all
-processes a round. `digests and files` adds what a lane does with them: a BLAKE3 of what comes, and files that it comes from and goes to.
+processes a round. `digests and files` adds what a lane does: a BLAKE3 of what comes, and files that it comes from and goes to.
 FOLDER holds packages that the project does not need (pip install --target FOLDER uvloop httptools aiohttp).
 """
 

@@ -192,7 +192,7 @@ def test_ports_lead_somewhere(objects: list[Object]) -> None:
     ports = {port["name"]: port["containerPort"] for each in containers(objects) for port in each.get("ports", [])}
     services = named(objects, "Service")
     for service in services.values():
-        assert [port["targetPort"] in ports for port in service["spec"]["ports"]] == [True]
+        assert [port["name"] for port in service["spec"]["ports"] if port["targetPort"] not in ports] == []
         outside = {"nodePort", "externalTrafficPolicy", "loadBalancerSourceRanges"} & {
             *service["spec"],
             *service["spec"]["ports"][0],
