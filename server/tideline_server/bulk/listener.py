@@ -25,6 +25,7 @@ from tideline_server.limits import network_of
 
 log = structlog.get_logger()
 BUFFER = 1 << 19  # bytes that are received, hashed and written at once: they stay in a core's cache
+LOOK_SECONDS = 0.25  # between two looks for connections that prove nothing
 LINGER_BYTES, LINGER_SECONDS = 4 << 20, 2.0  # that are read, and not looked at, of a body that was refused
 
 
@@ -43,10 +44,11 @@ class Bounds:
 
 @dataclass(eq=False)
 class Line:
-    """A connection: its socket, which TLS replaces, and its place as long as it is a stranger's."""
+    """A connection: its socket, which TLS replaces; its place, as long as it is a stranger's; and until when it may be one."""
 
     socket: socket.socket
     place: str
+    until: float
 
     def shut(self) -> None:
         with contextlib.suppress(OSError):
@@ -82,7 +84,7 @@ class Listener:
     def open(self, bound: socket.socket) -> None:
         """Serve who connects, from now on and until `close`."""
         bound.listen(128)
-        bound.settimeout(0.5)
+        bound.settimeout(LOOK_SECONDS)
         self._bound = bound
         self._thread = threading.Thread(target=self._accept, name="bulk", daemon=True)
         self._thread.start()
@@ -102,7 +104,11 @@ class Listener:
         return len(self._lines)
 
     def _accept(self) -> None:
+        looked = 0.0
         while not self._closed.is_set():
+            if (now := time.monotonic()) >= looked + LOOK_SECONDS:
+                looked = now
+                self._end_late(now)
             try:
                 accepted, peer = self._bound.accept()
             except TimeoutError:
@@ -111,11 +117,18 @@ class Listener:
                 log.warning("bulk_lane_full", reason=error.strerror)
                 self._closed.wait(0.5)
                 continue
-            line = Line(accepted, network_of(str(peer[0])))
+            line = Line(accepted, network_of(str(peer[0])), now + self.bounds.greeting)
             if self._enter(line):
                 threading.Thread(target=self._live, args=(line, peer), name="transfer", daemon=True).start()
             else:
                 accepted.close()
+
+    def _end_late(self, now: float) -> None:
+        """End the connections that have been strangers' for too long, whatever comes over them in small pieces."""
+        with self._lock:
+            late = [line for line in self._lines if line.place and now >= line.until]
+        for line in late:
+            line.shut()
 
     def _enter(self, line: Line) -> bool:
         """Whether there is room for a connection, which is a stranger's until it has shown a ticket."""
@@ -137,14 +150,10 @@ class Listener:
 
     def _live(self, line: Line, peer: tuple[str, int]) -> None:
         """A connection's life."""
-        ending = threading.Timer(self.bounds.greeting, line.shut)  # whatever comes in small pieces meanwhile
-        ending.daemon = True
-        ending.start()
         try:
             line.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._wrap(line)
             request = read_request(line.socket, self.bounds.greeting)
-            ending.cancel()
             line.socket.settimeout(self.bounds.stalled)
             self._answer(line, request, peer)
         except FederationError as error:
@@ -154,7 +163,6 @@ class Listener:
         except Exception:
             log.exception("transfer_failed")
         finally:
-            ending.cancel()
             self._known(line)
             with self._lock:
                 self._lines.discard(line)

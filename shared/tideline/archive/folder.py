@@ -42,6 +42,7 @@ class FolderParts:
         self._tmp = folder / tmp
         self._arriving: dict[Path, FolderUpload] = {}
         self._lock = threading.Lock()
+        self._synced: set[Path] = set()
         self.spares = Spares(self._tmp)
         with room(self._tmp / "parts"):
             self._tmp.mkdir(parents=True, exist_ok=True)
@@ -213,10 +214,14 @@ class FolderParts:
             os.fsync(descriptor)
 
     def sync(self, digests: Iterable[Digest]) -> None:
-        if self.durable:
-            for folder in sorted({self.path(digest).parent for digest in digests}):
-                sync(folder)
+        if not self.durable:
+            return
+        folders = {self.path(digest).parent for digest in digests}
+        for folder in sorted(folders):
+            sync(folder)
+        if folders - self._synced:  # what has a name that is safe keeps it: nobody takes these folders away
             sync(self.folder)
+            self._synced |= folders
 
 
 class FolderAside:
