@@ -55,6 +55,7 @@ class Row:
     rss_mb: dict[str, float]
     over_idle: dict[str, float]
     cpu_s: dict[str, float]
+    raw_cpu_s: float
 
 
 @dataclass(frozen=True)
@@ -113,24 +114,29 @@ def room() -> None:
 
 def measure(mb: float, n: int, rounds: int, lanes: tuple[str, ...], with_raw: bool) -> list[Row]:
     """The rows of a size: federations, and the bare stream behind the first of them."""
-    size, raw, found = int(mb * 1e6), [float("nan")], {}
+    size, raw, raw_cpu, found = int(mb * 1e6), [float("nan")], float("nan"), {}
     for lane in lanes:
         with tempfile.TemporaryDirectory(prefix="tideline-bench-") as home:
             found[lane] = federation(Path(home), mb, n, rounds, lane)
         if with_raw and len(found) == 1:
-            raw = raw_rounds(size, n, rounds)
-    return [row(mb, n, lane, each, min(raw)) for lane, each in found.items()]
+            before = os.times()
+            raw, after = raw_rounds(size, n, rounds), os.times()
+            used = after.children_user + after.children_system - before.children_user - before.children_system
+            raw_cpu = round(used / rounds, 3)
+    return [row(mb, n, lane, each, (min(raw), raw_cpu)) for lane, each in found.items()]
 
 
-def row(mb: float, n: int, lane: str, found: Measured, raw_s: float) -> Row:
+def row(mb: float, n: int, lane: str, found: Measured, raw: tuple[float, float]) -> Row:
+    """raw: seconds of the bare stream's fastest round, and processor seconds of one."""
     return Row(
         mb=mb,
         n=n,
         lane=lane,
         round_s=min(found.seconds),
         median_s=statistics.median(found.seconds),
-        raw_s=raw_s,
-        ratio=min(found.seconds) / raw_s,
+        raw_s=raw[0],
+        raw_cpu_s=raw[1],
+        ratio=min(found.seconds) / raw[0],
         limit=LIMITS.get(mb),
         bytes=found.moved,
         ideal_bytes=2 * n * int(mb * 1e6),
@@ -215,7 +221,7 @@ def line(row: Row) -> str:
         f"{row.mb:7.1f} MB  n={row.n}  {row.lane}  round {row.round_s:7.3f} s (median {row.median_s:.3f})"
         f"  raw {row.raw_s:7.3f} s  ratio {row.ratio:5.2f}{limit}"
         f"  bytes/ideal {row.bytes / row.ideal_bytes:6.3f}  over idle: coordinator {row.over_idle['coordinator']:.2f} S,"
-        f" agent+trainer {agent:.2f} S  cpu {sum(row.cpu_s.values()):.2f} s:"
+        f" agent+trainer {agent:.2f} S  cpu {sum(row.cpu_s.values()):.2f} s (raw {row.raw_cpu_s:.2f}):"
         f" {', '.join(f'{part} {seconds:.2f}' for part, seconds in row.cpu_s.items())}"
     )
 
