@@ -25,7 +25,7 @@ from tideline_server.limits import network_of
 
 log = structlog.get_logger()
 BUFFER = 1 << 19  # bytes that are received, hashed and written at once: they stay in a core's cache
-LOOK_SECONDS = 0.25  # between two looks for connections that prove nothing
+CHECK_SECONDS = 0.25  # between two looks for connections that prove nothing
 LINGER_BYTES, LINGER_SECONDS = 4 << 20, 2.0  # that are read, and not looked at, of a body that was refused
 
 
@@ -84,7 +84,7 @@ class Listener:
     def open(self, bound: socket.socket) -> None:
         """Serve who connects, from now on and until `close`."""
         bound.listen(128)
-        bound.settimeout(LOOK_SECONDS)
+        bound.settimeout(CHECK_SECONDS)
         self._bound = bound
         self._thread = threading.Thread(target=self._accept, name="bulk", daemon=True)
         self._thread.start()
@@ -106,7 +106,7 @@ class Listener:
     def _accept(self) -> None:
         looked = 0.0
         while not self._closed.is_set():
-            if (now := time.monotonic()) >= looked + LOOK_SECONDS:
+            if (now := time.monotonic()) >= looked + CHECK_SECONDS:
                 looked = now
                 self._end_late(now)
             try:
