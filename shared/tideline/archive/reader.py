@@ -18,7 +18,7 @@ from tideline.archive.checks import DTYPES, MOST, RULES, Checks, Rules, expect, 
 from tideline.archive.digests import check_digest
 from tideline.archive.layout import LIMITS, META, Entry, Limits
 from tideline.archive.parts import Parts
-from tideline.archive.watching import seen, watching
+from tideline.archive.watching import seen
 from tideline.core.record import Kind, Record, Spec, Value, Weights, specs
 from tideline.core.run import Digest
 from tideline.core.settings import Plain
@@ -42,9 +42,8 @@ def decode(kind: type[T], digest: Digest, parts: Parts, rules: Rules = RULES, su
 
 def decode_order(kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> tuple[R, Rules]:
     """An order, and what the reply to it is held to: the order's names, shapes and dims, and numbers that can be folded."""
-    with watching(at_end=False):  # replies are held to its names and shapes, and whoever uses its numbers reads it again
-        reader = Reader(digest, parts, rules)
-        order = reader.root(kind)
+    reader = Reader(digest, parts, rules)
+    order = reader.root(kind)
     return order, Rules(reader.checks.bound, (order,), most=MOST)
 
 
