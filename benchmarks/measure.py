@@ -37,6 +37,18 @@ def tree(pid: int) -> list[int]:
         return []
 
 
+def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
+    """Processor seconds that named processes and, as `NAME child`, their descendants have used."""
+    used: dict[str, float] = {}
+    for name, root in roots.items():
+        for pid in tree(root):
+            with suppress(psutil.NoSuchProcess):
+                times = psutil.Process(pid).cpu_times()
+                part = name if pid == root else f"{name} child"
+                used[part] = used.get(part, 0.0) + times.user + times.system
+    return used
+
+
 def loopback_bytes() -> int:
     """Bytes that have crossed the loopback since the machine started."""
     for line in Path("/proc/net/dev").read_text().splitlines():

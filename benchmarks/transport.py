@@ -1,9 +1,10 @@
 """What a round costs beside a bare stream of the same bytes.
 
-    python benchmarks/transport.py [--quick] [--huge] [--mb 100 --n 2] [--rounds 6] [--json]
+    python benchmarks/transport.py [--quick] [--huge] [--mb 100 --n 2] [--rounds 6] [--lane bulk] [--json]
 
 A coordinator and N agents, real processes, a model of S MB that every agent changes each round; digests checked, acknowledged
-parts on disk, averaging included. `ratio` is the fastest round over the fastest of as many rounds of the bare stream.
+parts on disk, averaging included. `ratio` is the fastest round over the fastest of as many rounds of the bare stream. Each row is
+measured with the parts over gRPC and over the bulk lane, and the bare stream between them. `cpu_s` is processor seconds a round.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -23,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from benchmarks.measure import PeakMemory, loopback_bytes
+from benchmarks.measure import PeakMemory, cpu_seconds, loopback_bytes
 from benchmarks.raw_stream import raw_rounds
 from tideline.bench.processes import stop_all
 from tideline.cli.local.demo_processes import Children, ended, wait_for
@@ -31,8 +33,9 @@ from tideline.client.http import Client, Endpoint
 
 GRID = ((0.1, 2), (10.0, 8), (100.0, 2), (100.0, 4), (100.0, 8), (500.0, 2))
 QUICK = ((0.1, 2), (10.0, 2), (100.0, 2))
-LIMITS = {10.0: 2.5, 100.0: 2.5, 500.0: 3.0}
+LIMITS = {10.0: 3.0, 100.0: 2.0, 500.0: 2.2}
 METHODS = "benchmarks.echo:METHODS"
+LANES = ("grpc", "bulk")
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,9 @@ class Row:
 
     mb: float
     n: int
+    lane: str
     round_s: float
+    median_s: float
     raw_s: float
     ratio: float
     limit: float | None
@@ -49,14 +54,29 @@ class Row:
     ideal_bytes: int
     rss_mb: dict[str, float]
     over_idle: dict[str, float]
+    cpu_s: dict[str, float]
+    raw_cpu_s: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a federation took: seconds of each round, bytes a round on the loopback, memory in MB, processor seconds a round."""
+
+    seconds: list[float]
+    moved: int
+    idle: dict[str, float]
+    peaks: dict[str, float]
+    cpu: dict[str, float]
 
 
 def main() -> int:
     """Measure the grid; a line a row."""
     args = arguments()
-    rows = [measure(mb, n, args.rounds, not args.huge) for mb, n in grid(args)]
-    for row in rows:
-        sys.stdout.write((json.dumps(asdict(row)) if args.json else line(row)) + "\n")
+    lanes = LANES if args.lane == "both" else (args.lane,)
+    for mb, n in grid(args):
+        for row in measure(mb, n, args.rounds, lanes, not args.huge):
+            sys.stdout.write((json.dumps(asdict(row)) if args.json else line(row)) + "\n")
+            sys.stdout.flush()
     return 0
 
 
@@ -68,6 +88,7 @@ def arguments() -> Any:
     parser.add_argument("--rounds", type=int, default=6, help="rounds of each measurement; the first warms up")
     parser.add_argument("--quick", action="store_true", help="a small grid")
     parser.add_argument("--huge", action="store_true", help="one round of a 5 GB model with 2 agents")
+    parser.add_argument("--lane", choices=("both", *LANES), default="both", help="what parts travel over")
     parser.add_argument("--json", action="store_true", help="a JSON line a row")
     return parser.parse_args()
 
@@ -91,41 +112,77 @@ def room() -> None:
         sys.exit(f"--huge needs 60 GB of disk and 20 GB of memory; here are {free:.0f} and {memory:.0f}")
 
 
-def measure(mb: float, n: int, rounds: int, with_raw: bool) -> Row:
-    """One row: the federation, then the bare stream."""
-    with tempfile.TemporaryDirectory(prefix="tideline-bench-") as home:
-        round_s, moved, idle, peaks = federation(Path(home), mb, n, rounds)
-    size = int(mb * 1e6)
-    raw_s = min(raw_rounds(size, n, rounds)) if with_raw else float("nan")
-    over = {name: round((peaks[name] - idle[name]) / mb, 3) for name in peaks}
-    peaks = {name: round(value, 1) for name, value in peaks.items()}
-    return Row(mb, n, round_s, raw_s, round_s / raw_s, LIMITS.get(mb), moved, 2 * n * size, peaks, over)
+def measure(mb: float, n: int, rounds: int, lanes: tuple[str, ...], with_raw: bool) -> list[Row]:
+    """The rows of a size: federations, and the bare stream behind the first of them."""
+    size, raw, raw_cpu, found = int(mb * 1e6), [float("nan")], float("nan"), {}
+    for lane in lanes:
+        with tempfile.TemporaryDirectory(prefix="tideline-bench-") as home:
+            found[lane] = federation(Path(home), mb, n, rounds, lane)
+        if with_raw and len(found) == 1:
+            before = os.times()
+            raw, after = raw_rounds(size, n, rounds), os.times()
+            used = after.children_user + after.children_system - before.children_user - before.children_system
+            raw_cpu = round(used / rounds, 3)
+    return [row(mb, n, lane, each, (min(raw), raw_cpu)) for lane, each in found.items()]
 
 
-def federation(home: Path, mb: float, n: int, rounds: int) -> tuple[float, int, dict[str, float], dict[str, float]]:
-    """Seconds of the fastest round, bytes a round on the loopback, idle and peak memory."""
-    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parent.parent)
+def row(mb: float, n: int, lane: str, found: Measured, raw: tuple[float, float]) -> Row:
+    """raw: seconds of the bare stream's fastest round, and processor seconds of one."""
+    return Row(
+        mb=mb,
+        n=n,
+        lane=lane,
+        round_s=min(found.seconds),
+        median_s=statistics.median(found.seconds),
+        raw_s=raw[0],
+        raw_cpu_s=raw[1],
+        ratio=min(found.seconds) / raw[0],
+        limit=LIMITS.get(mb),
+        bytes=found.moved,
+        ideal_bytes=2 * n * int(mb * 1e6),
+        rss_mb={name: round(value, 1) for name, value in found.peaks.items()},
+        over_idle={name: round((found.peaks[name] - found.idle[name]) / mb, 3) for name in found.peaks},
+        cpu_s=found.cpu,
+    )
+
+
+def federation(home: Path, mb: float, n: int, rounds: int, lane: str) -> Measured:
+    """A run of the echo over a line of its own."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")))
+    )
     children = Children(home)
     try:
-        client = start(children, home, n)
+        client = start(children, home, n, lane)
         play(client, 0.01, n, 2)
         roots = {name: process.pid for name, process in children.running.items()}
         with PeakMemory(roots) as memory:
-            idle = memory.now()
+            idle, used = memory.now(), cpu_seconds(roots)
             before = loopback_bytes()
             result = play(client, mb, n, rounds)
             moved = (loopback_bytes() - before) // rounds
+            cpu = by_part(used, cpu_seconds(roots), rounds)
         closed = [phase["seconds"] for phase in result["phases"] if phase["name"] == "echo"]
-        return min(closed), moved, idle, memory.peaks
+        return Measured(closed, moved, idle, memory.peaks, cpu)
     finally:
         stop_all(children.running.values())
 
 
-def start(children: Children, home: Path, n: int) -> Client:
+def by_part(before: dict[str, float], after: dict[str, float], rounds: int) -> dict[str, float]:
+    """Processor seconds a round of the coordinator, its worker, all agents and all trainers."""
+    used = dict.fromkeys(("coordinator", "worker", "agents", "trainers"), 0.0)
+    for name, seconds in after.items():
+        theirs, of_child = name.startswith("agent"), name.endswith(" child")
+        part = ("trainers" if of_child else "agents") if theirs else ("worker" if of_child else "coordinator")
+        used[part] += (seconds - before.get(name, 0.0)) / rounds
+    return {part: round(seconds, 3) for part, seconds in used.items()}
+
+
+def start(children: Children, home: Path, n: int, lane: str = "grpc") -> Client:
     """A coordinator and n agents that know the echo."""
-    folder = home / "coordinator"
+    folder, line = home / "coordinator", ("--bulk", "0") if lane == "bulk" else ()
     common = ("--methods", METHODS)
-    children.start("coordinator", "coordinator", "--home", str(folder), "--grpc-port", "0", "--http-port", "0", *common)
+    children.start("coordinator", "coordinator", "--home", str(folder), "--grpc-port", "0", "--http-port", "0", *line, *common)
     wait_for(children, folder / "coordinator.json")
     client = Client.of(Endpoint(home=folder))
     address = json.loads((folder / "coordinator.json").read_text())["grpc"]
@@ -161,9 +218,11 @@ def line(row: Row) -> str:
     limit = "" if row.limit is None else f" (limit {row.limit})"
     agent = max(v for k, v in row.over_idle.items() if k != "coordinator")
     return (
-        f"{row.mb:7.1f} MB  n={row.n}  round {row.round_s:7.3f} s  raw {row.raw_s:7.3f} s  ratio {row.ratio:5.2f}{limit}"
+        f"{row.mb:7.1f} MB  n={row.n}  {row.lane}  round {row.round_s:7.3f} s (median {row.median_s:.3f})"
+        f"  raw {row.raw_s:7.3f} s  ratio {row.ratio:5.2f}{limit}"
         f"  bytes/ideal {row.bytes / row.ideal_bytes:6.3f}  over idle: coordinator {row.over_idle['coordinator']:.2f} S,"
-        f" agent+trainer {agent:.2f} S"
+        f" agent+trainer {agent:.2f} S  cpu {sum(row.cpu_s.values()):.2f} s (raw {row.raw_cpu_s:.2f}):"
+        f" {', '.join(f'{part} {seconds:.2f}' for part, seconds in row.cpu_s.items())}"
     )
 
 

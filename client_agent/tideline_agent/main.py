@@ -47,7 +47,7 @@ from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool
 from tideline_agent.notes import NoteQueue, Witness
 from tideline_agent.policy_file import policy_digest, policy_in, policy_text
 from tideline_agent.pool import TrainerPool
-from tideline_agent.settings import AgentSettings, check
+from tideline_agent.settings import AgentSettings, Switch, check
 from tideline_agent.validity import Validity
 from tideline_agent.vault import FolderVault
 
@@ -102,6 +102,7 @@ def run_agent(settings: AgentSettings) -> None:
             away=away,
             seen=SeenFile(settings.folder),
             session=str(identity.new_session(settings.folder)),
+            bulk=settings.bulk is Switch.ON,
         )
         vault = FolderVault(settings.folder / "runs")
         notes = NoteQueue(link.send_notes, stop, settings.notes and policy.notes)

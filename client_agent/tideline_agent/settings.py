@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from tideline.core.algorithm import REGISTRY
@@ -15,6 +16,13 @@ from tideline.learning.loading.workers import MOST
 from tideline.learning.sites.named import place_in
 
 NOTES = "notes"  # beside the exposures: what an agent tells of its work (core.notes)
+
+
+class Switch(StrEnum):
+    """On or off."""
+
+    ON = "on"
+    OFF = "off"
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ class AgentSettings:
     )
     wait: float = setting(60.0, low=0, doc="Seconds to wait for a coordinator at the start.")
     notes: bool = True
+    bulk: Switch = setting(Switch.ON, doc="Whether parts travel over the coordinator's bulk lane, if it has one: on, off.")
     metrics: str | None = setting(None, doc="[HOST:]PORT that serves metrics for Prometheus. [default: off]")
 
     @property

@@ -118,9 +118,11 @@ class FolderVault:
                 sync(parts.path(digest).parent)
 
     def collect(self, run: RunId, files: Files) -> None:
-        parts = self.parts(run)
+        parts, head = self.parts(run), self.head(run)
         parts.sweep()
-        collect(parts, self.head(run), files)
+        collect(parts, head, files)
+        if head is not None and head.rowless:
+            parts.sweep()  # no spare file has rows either
 
     def note(self, run: RunId, brief: Mapping[str, Plain]) -> None:
         path, text = self.path(run) / "run.json", with_digest(json.dumps(dict(brief)))

@@ -42,6 +42,8 @@ from tideline_server.api.server import Bounds as HttpBounds
 from tideline_server.api.server import QuietServer, http_config
 from tideline_server.api.services import Meeting
 from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts
+from tideline_server.bulk.building import lane_of, listener_of
+from tideline_server.bulk.listener import Listener
 from tideline_server.connections import Warden, peer_in, peer_of, share_of
 from tideline_server.limits import Limits
 from tideline_server.metrics import Federation, Metrics
@@ -96,6 +98,7 @@ class Parts:
     servicer: Servicer
     services: Services
     warden: Warden
+    bulk: Listener | None
 
 
 def run_coordinator(settings: CoordinatorSettings) -> None:
@@ -138,11 +141,16 @@ async def serve(settings: CoordinatorSettings) -> None:
     """Build, open both ports, wait for a signal, and close in the opposite order."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     grpc_port, http_socket = bound(settings)
-    with stopping(partial(loop.call_soon_threadsafe, stop.set)), contextlib.closing(http_socket):
-        parts = await unless(stop, build(settings, grpc_port))
+    bulk = None if settings.lane is None else listen(settings.host, settings.lane[1], "--bulk")
+    with (
+        stopping(partial(loop.call_soon_threadsafe, stop.set)),
+        contextlib.closing(http_socket),
+        contextlib.nullcontext() if bulk is None else contextlib.closing(bulk),
+    ):
+        parts = await unless(stop, build(settings, grpc_port, bulk))
         if parts is None:  # the signal came while the database was awaited
             return
-        async with running(parts, http_socket) as addresses:
+        async with running(parts, http_socket, bulk) as addresses:
             log.info("coordinator_ready", grpc=addresses["grpc"], http=addresses["http"], home=str(settings.folder))
             parts.services.warnings()  # which logs them
             await stop.wait()
@@ -181,7 +189,7 @@ def listen(host: str, port: int, option: str) -> socket.socket:
     return made
 
 
-async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
+async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.socket | None = None) -> Parts:
     """Make every part of a coordinator, once its database answers. Raises Refused errors."""
     folder, clock, metrics, loop = settings.folder, WallClock(), Metrics(__version__), asyncio.get_running_loop()
     shared = shared_key(settings)
@@ -218,7 +226,9 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
     certified = settings.tls_client_ca is not None
     warden = Warden()
     connections = connections_of(settings, warden, grpc_port)
-    servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call, connections)
+    lane = lane_of(settings.lane, bulk)
+    servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call, connections, lane)
+    listener = None if bulk is None else listener_of(settings, servicer, warden, bulk.getsockname()[1])
     disks = (folder,) if "://" in settings.place[0] else (folder, Path(settings.place[0]))
     warned = partial(warnings_of, servicer, witness, tls, clock)
     readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
@@ -257,6 +267,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int) -> Parts:
         servicer=servicer,
         services=services,
         warden=warden,
+        bulk=listener,
     )
 
 
@@ -320,7 +331,9 @@ def scheduling_of(
 
 
 @contextlib.asynccontextmanager
-async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[dict[str, str | int]]:
+async def running(
+    parts: Parts, http_socket: socket.socket, bulk: socket.socket | None = None
+) -> AsyncIterator[dict[str, str | int]]:
     settings = parts.settings
     app = await described(parts.services, ApiSettings(max_weights_bytes=settings.weights_bytes))
     bounds = http_bounds(settings, parts.warden, http_socket.getsockname()[1])
@@ -328,6 +341,8 @@ async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[dic
     serving = asyncio.create_task(http.serve([http_socket]))
     most = parts.warden.ports[parts.grpc_port].share.in_all
     grpc = await open_servers(parts.servicer, f"{bracketed(settings.host)}:{parts.grpc_port}", parts.tls, most)
+    if parts.bulk is not None and bulk is not None:
+        parts.bulk.open(bulk)
     watching = asyncio.create_task(parts.warden.run())
     gc.freeze()  # what is loaded stays: else the collector, which frees calls that were refused, would come by ever more seldom
     parts.bell.start()
@@ -344,6 +359,8 @@ async def running(parts: Parts, http_socket: socket.socket) -> AsyncIterator[dic
         parts.planner.close()
         await parts.scheduling.stop()
         await grpc.stop(1.0)
+        if parts.bulk is not None:
+            await asyncio.to_thread(parts.bulk.close)
         await parts.servicer.living.ended()
         with contextlib.suppress(asyncio.CancelledError):
             await serving

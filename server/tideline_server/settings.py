@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tideline.core.algorithm import REGISTRY
+from tideline.core.errors import ConfigRefused
 from tideline.core.settings import setting
 from tideline.core.tokens import split_address
 from tideline.engine.coordinator.unreported import Allowance
@@ -38,7 +39,10 @@ class CoordinatorSettings:
     grpc_port: int = setting(7800, low=0, high=65535, doc="gRPC port, for agents. 0: any free port.")
     advertise: str | None = setting(None, doc="HOST:PORT,... that agents call. Without it, this host and port.")
     http_port: int = setting(7880, low=0, high=65535, doc="HTTP port, for users and programs. 0: any free port.")
-    tls_cert: Path | None = setting(None, doc="Certificate chain (PEM) for both ports.")
+    bulk: str | None = setting(
+        None, doc="[HOST:]PORT over which agents move parts faster, at the HOST that they call. 0: any free port. [default: off]"
+    )
+    tls_cert: Path | None = setting(None, doc="Certificate chain (PEM) for all ports.")
     tls_key: Path | None = setting(None, doc="Private key (PEM) of that certificate.")
     tls_client_ca: Path | None = setting(None, doc="CA certificate (PEM) that must have signed each agent's certificate.")
     insecure: bool = setting(False, doc="Listen beyond this machine without TLS.")
@@ -64,6 +68,16 @@ class CoordinatorSettings:
     def place(self) -> tuple[str, Path, float]:
         """Where parts are stored, the home that may hold a cache of them, and how many GB of it."""
         return self.parts or str(self.folder / "parts"), self.folder, self.parts_cache
+
+    @property
+    def lane(self) -> tuple[str, int] | None:
+        """The bulk lane's port, and the host that agents are told where it is another than that of gRPC. Raises ConfigRefused."""
+        if not self.bulk:
+            return None
+        host, _, port = self.bulk.rpartition(":")
+        if not (port.isascii() and port.isdigit()) or int(port) > 65535:
+            raise ConfigRefused(f"--bulk {self.bulk!r} is no port", "Write PORT or HOST:PORT, such as 7801", path="bulk")
+        return host, int(port)
 
     @property
     def weights_bytes(self) -> int:

@@ -95,4 +95,4 @@ def test_fields_are_found() -> None:
     assert fields("tideline.engine.model.orders.Failure") == ("kind", "what")
     assert fields("tideline.engine.audit.log.Entry") == ("kind", "at", "by", "client", "run", "details", "seq", "hash")
     assert fields("tideline.archive.writer.Memo") == ("known",)
-    assert fields("tideline.archive.reader.Reader") == ("digest", "parts", "rules")
+    assert fields("tideline.archive.reader.Reader") == ("digest", "parts", "rules", "sure")

@@ -91,6 +91,7 @@ OURS: dict[str, Object] = {
                 wait=600,
                 methods="ours:METHODS",
                 networks=["ours:small", "ours:NETWORKS"],
+                bulk="off",
                 metrics="0.0.0.0:9107",
                 logLevel="debug",
                 notes=False,
@@ -111,7 +112,7 @@ OURS: dict[str, Object] = {
         | SCRATCH
         | {
             "replicas": 3,
-            "grpc": {"type": "NodePort", "nodePort": 30780, "annotations": {"a": "b"}},
+            "grpc": {"type": "NodePort", "nodePort": 30780, "bulkPort": 7801, "annotations": {"a": "b"}},
             "http": {"type": "LoadBalancer", "port": 443, "sourceRanges": ["192.0.2.0/24"]},
             "ingress": {"enabled": True, "host": "federation.example", "tlsSecret": "web", "className": "nginx"},
             "adminKey": {"secret": "mine", "key": "key"},

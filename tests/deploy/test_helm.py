@@ -192,7 +192,7 @@ def test_ports_lead_somewhere(objects: list[Object]) -> None:
     ports = {port["name"]: port["containerPort"] for each in containers(objects) for port in each.get("ports", [])}
     services = named(objects, "Service")
     for service in services.values():
-        assert [port["targetPort"] in ports for port in service["spec"]["ports"]] == [True]
+        assert [port["name"] for port in service["spec"]["ports"] if port["targetPort"] not in ports] == []
         outside = {"nodePort", "externalTrafficPolicy", "loadBalancerSourceRanges"} & {
             *service["spec"],
             *service["spec"]["ports"][0],
@@ -272,12 +272,25 @@ def test_every_setting_can_be_set() -> None:
     """Each setting of a coordinator is the chart's own, or one of coordinator.settings; large numbers stay as they are."""
     listed = loaded().schema["properties"]["coordinator"]["properties"]["settings"]["properties"]
     theirs = {re.sub(r"([A-Z])", r"_\1", each).lower() for each in listed}
-    own = {"home", "database", "parts", "host", "redis", "admin_key_file", "admin_key", "grpc_port", "http_port", "advertise"}
+    own = {
+        "home",
+        "database",
+        "parts",
+        "host",
+        "redis",
+        "admin_key_file",
+        "admin_key",
+        "grpc_port",
+        "http_port",
+        "advertise",
+        "bulk",
+    }
     own |= {"tls_cert", "tls_key", "tls_client_ca", "insecure"}
     assert theirs | own == set(CoordinatorSettings.__dataclass_fields__) and not theirs & own
     env = containers(made_of("every port and every knob"))
     values = {each["name"]: each["value"] for container in env for each in container["env"] if "value" in each}
     assert values["TIDELINE_RATE"] == "2000000" and values["TIDELINE_LEASE"] == "7.5" and values["TIDELINE_RATE_ENROL"] == "0"
+    assert values["TIDELINE_BULK"] == "7801"
     assert values["TIDELINE_NETWORKS"] == "ours:small,ours:NETWORKS"
 
 

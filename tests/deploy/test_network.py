@@ -78,6 +78,6 @@ def test_the_database_is_reached_by_coordinators_alone() -> None:
 def test_ports_can_be_narrowed() -> None:
     """Who may call is a matter of values; agents of the release may always."""
     grpc, http = policies(made_of("every port and every knob"))["coordinators"]["ingress"]
-    assert ports_of([grpc]) == [7800] and len(grpc["from"]) == 2
+    assert ports_of([grpc]) == [7800, 7801] and len(grpc["from"]) == 2
     assert ports_of([http]) == [7880] and len(http["from"]) == 1
     assert all("from" not in rule for rule in policies(made_of("trial"))["coordinators"]["ingress"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.engine.flipping import Flipping
 from tests.synthetic import NAMES, experiment, sites
 from tideline.archive.errors import PartDamaged
 from tideline.archive.folder import FolderParts
-from tideline.archive.watching import WATCHED, watching
+from tideline.archive.watching import WATCHED, seen, watching
 from tideline.core.errors import Malformed
 from tideline.core.run import ClientId, Digest, RunId
 
@@ -66,6 +67,38 @@ def test_what_is_dropped_or_let_go_is_passed_over(tmp_path: Path) -> None:
     assert len(view) == LARGE
 
 
+def test_a_file_that_was_damaged_before_is_found_at_the_end(tmp_path: Path) -> None:
+    """Whoever watches opens it as it lies; the end, and an error of the block, tell that it is not what it was."""
+    parts = FolderParts(tmp_path, durable=False)
+    digest = parts.put([b"x" * LARGE])
+    spoil(parts.path(digest))
+    with pytest.raises(PartDamaged), watching():
+        seen(parts, digest)
+    for at_end in (True, False):
+        digest = parts.put([b"x" * LARGE])
+        spoil(parts.path(digest))
+        with pytest.raises(PartDamaged), watching(at_end):
+            seen(parts, digest)
+            raise ValueError("what the bytes led to")
+    digest = parts.put([b"x" * LARGE])
+    spoil(parts.path(digest))
+    with watching(at_end=False):
+        seen(parts, digest)
+    with pytest.raises(PartDamaged):
+        seen(parts, digest)  # nobody watches: it is held to its name at once
+
+
+def test_a_damaged_file_that_is_written_again_meanwhile(tmp_path: Path) -> None:
+    """The good copy that lies there at the end is not what was used."""
+    parts = FolderParts(tmp_path, durable=False)
+    digest = parts.put([b"x" * LARGE])
+    spoil(parts.path(digest))
+    with pytest.raises(PartDamaged, match="written again"), watching():
+        used = seen(parts, digest)
+        parts.put([b"x" * LARGE])
+    assert used[-1] != ord("x") and bytes(parts.view(digest)) == b"x" * LARGE
+
+
 @pytest.mark.parametrize("whose", ["state", "reply", "message", "memory"])
 def test_a_run_whose_files_change_while_they_are_folded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str) -> None:
     """The round is folded again, or the step done again, and the run ends as it would have; memory is gone, and it says so."""
@@ -76,16 +109,17 @@ def test_a_run_whose_files_change_while_they_are_folded(tmp_path: Path, monkeypa
     result = expected.play(expected.federation.start(asked))
     there = Flipping.over(tmp_path / "spoilt", toys.METHODS, sites(NAMES[:3]))
     run, done = there.federation.start(asked), list[object]()
-    mapped = FolderParts.view
+    ways = {"view": FolderParts.view, "peek": FolderParts.peek}
 
-    def view(parts: FolderParts, digest: Digest) -> memoryview:
+    def opened(way: str, parts: FolderParts, digest: Digest) -> memoryview:
         """Just opened for a fold or a step, and then it changes."""
-        found = mapped(parts, digest)
+        found = ways[way](parts, digest)
         if WATCHED.get() is not None and not done and digest in files(there, run, whose):
             done.append(spoil(parts.path(digest)))
         return found
 
-    monkeypatch.setattr(FolderParts, "view", view)
+    for way in ways:
+        monkeypatch.setattr(FolderParts, way, partialmethod(lambda parts, digest, way: opened(way, parts, digest), way=way))
     after = there.play(run)
     assert done
     if whose == "memory":

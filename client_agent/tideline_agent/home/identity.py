@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from tideline.archive.folder import sync
 from tideline.core.errors import IdentityRefused, Refused
-from tideline.core.signing import call_bytes, fingerprint, handover_bytes, rotation_bytes
+from tideline.core.signing import bulk_bytes, call_bytes, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.model.accounts import Session
 from tideline.engine.peers.peer_keys import MOST_FORMER, Own
 from tideline.engine.process.private import close_home
@@ -76,6 +76,10 @@ class Keys:
     def signature(self, method: str, client: str, time_ms: int, request: bytes, session: str = "") -> str:
         """What proves a call, in base64."""
         return base64.b64encode(self.sign_key.sign(call_bytes(method, client, time_ms, request, session))).decode()
+
+    def bulk_signature(self, ticket: str, up: bool, client: str, nbytes: int) -> str:
+        """What proves a transfer over the bulk lane, in base64."""
+        return base64.b64encode(self.sign_key.sign(bulk_bytes(ticket, up, client, nbytes))).decode()
 
     def hands_over(self, client: str, fresh: Keys) -> bytes:
         """What proves to who knows these keys that the client has others now."""

@@ -38,6 +38,7 @@ from tideline.engine.model.runs import MOST_QUIET
 from tideline.engine.process.pipe import from_plain
 from tideline_agent.home.identity import Keys
 from tideline_agent.home.seen import SeenFile
+from tideline_agent.link.bulk import Lane, LaneAway, LaneLine, Ticket
 from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Endpoints, Greeting, Line, Lines, Transfers, Watchdog
 from tideline_agent.link.wire import (
     entry_out,
@@ -50,6 +51,7 @@ from tideline_agent.link.wire import (
     reported_in,
     seen_in,
     seen_out,
+    ticket_request,
 )
 from tideline_protos.v1 import federation_pb2 as pb
 
@@ -115,8 +117,9 @@ class GrpcLink:
         away: Away = lambda error: None,
         seen: SeenFile | None = None,
         session: str = "",
+        bulk: bool = True,
     ) -> None:
-        self.name, self.stop = name, stop
+        self.name, self.stop, self._lane = name, stop, Lane(endpoints, bulk)
         self._lines, self._transfers = Lines(endpoints, name), Transfers()
         self._chunk = 0
         self._away: Away = lambda error: None if stop.is_set() else away(error)
@@ -246,6 +249,9 @@ class GrpcLink:
             with attempt:
                 self._transfers.check(order.id)
                 lacking = [(digest, size) for digest, size in files if not parts.has(digest)]
+                arrivals = tuple((digest, size, min(parts.arrived(digest), size)) for digest, size in lacking)
+                if self._moved(order, False, arrivals, lambda line: line.fetch(parts)):
+                    return
                 wanted = [pb.Wanted(digest=digest, offset=parts.arrived(digest)) for digest, _ in lacking]
                 line = self._lines.now
                 stream, first = self._stream(line, "Fetch", pb.FetchRequest(order=order.id, parts=wanted), order.id)
@@ -259,6 +265,45 @@ class GrpcLink:
         """One try: after a cut, or where the coordinator has no room, the next report says where to go on."""
         for digest, _, _ in arrivals:
             parts.size(digest)  # here, and not on the thread that sends, where an error would read as a cut
+        try:
+            if not self._moved(order, True, arrivals, lambda line: line.push(parts)):
+                self._push(order, arrivals, parts)
+        except Unreachable as error:
+            self._away(error)
+            self.stop.wait(FULL_SECONDS if isinstance(error, FullThere) else CUT_SECONDS)
+            raise
+
+    def _moved(self, order: Order, up: bool, arrivals: Arrivals, move: Callable[[LaneLine], None]) -> bool:
+        """Whether parts went over the bulk lane. Raises as `fetch` and `push` do, where it was there and was cut."""
+        if not self._lane.carries(sum(size - offset for _, size, offset in arrivals)):
+            return False
+        ticket = self._ticket(order, up, arrivals)
+        if ticket is None:
+            self._lane.leave()
+            return False
+        try:
+            with self._lane.line(ticket) as line, self._transfers.under(order.id, line):
+                move(line)
+        except LaneAway:
+            return False
+        except StorageFull as error:
+            raise FullThere(error.what, error.todo) if up else error from None
+        return True
+
+    def _ticket(self, order: Order, up: bool, arrivals: Arrivals) -> Ticket | None:
+        """A ticket for the bulk lane; None where there is none."""
+        line, keys = self._lines.now, self._keys
+        try:
+            given = self._ask("Ticket", ticket_request(order, up, arrivals), CALL_SECONDS)
+        except NotSpoken:
+            return None
+        if not given.ticket:
+            return None
+        host = line.address.rpartition(":")[0] if given.lane.startswith(":") else ""
+        signature = keys.bulk_signature(given.ticket, up, self.name, sum(size - offset for _, size, offset in arrivals))
+        return Ticket(secret=given.ticket, signature=signature, up=up, parts=arrivals, address=host + given.lane)
+
+    def _push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
         head = push_head(order, arrivals)
 
         def start(line: Line, metadata: Metadata) -> None:
@@ -271,12 +316,7 @@ class GrpcLink:
                     except grpc.FutureCancelledError:
                         raise Unreachable(f"{line.address} took nothing for {KEEPING_SECONDS:g} s", "It is tried again") from None
 
-        try:
-            self._begin(self._lines.now, "Push", head, start)
-        except Unreachable as error:
-            self._away(error)
-            self.stop.wait(FULL_SECONDS if isinstance(error, FullThere) else CUT_SECONDS)
-            raise
+        self._begin(self._lines.now, "Push", head, start)
 
     def report(self, order: Order, reply: Reply) -> Receipt:
         request = reply_out(reply)

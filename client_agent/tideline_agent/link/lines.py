@@ -8,7 +8,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -54,12 +54,18 @@ class Watchdog:
         self._bark()
 
 
+class Cancellable(Protocol):
+    """A call, or a line of another kind."""
+
+    def cancel(self) -> object: ...
+
+
 class Transfers:
     """Any number of threads; at most one transfer for each order."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: dict[OrderId, grpc.Future] = {}
+        self._calls: dict[OrderId, Cancellable] = {}
         self._given_up: set[OrderId] = set()
 
     def give_up(self, order: OrderId) -> None:
@@ -80,7 +86,7 @@ class Transfers:
             raise Cancelled(f"Order {order[:8]} was withdrawn")
 
     @contextlib.contextmanager
-    def under(self, order: OrderId | None, call: grpc.Future) -> Iterator[None]:
+    def under(self, order: OrderId | None, call: Cancellable) -> Iterator[None]:
         """A call that transfers for an order, as long as the block lasts. Whatever giving it up looks like is Cancelled."""
         if order is None:
             yield
@@ -124,6 +130,7 @@ REPLIES: dict[str, type[Message]] = {
     "Rotate": pb.RotateReply,
     "Orders": pb.OrderOrTick,
     "Push": pb.PushReply,
+    "Ticket": pb.TicketReply,
     "Report": pb.Receipt,
     "Beat": pb.BeatReply,
     "SendNotes": pb.SendNotesReply,

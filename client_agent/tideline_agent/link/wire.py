@@ -61,6 +61,12 @@ def push_head(order: Order, arrivals: Arrivals) -> bytes:
     return head.SerializeToString()
 
 
+def ticket_request(order: Order, up: bool, arrivals: Arrivals) -> pb.TicketRequest:
+    made = pb.TicketRequest(order=order.id, up=up)
+    made.parts.extend(pb.Arrival(digest=digest, size=size, offset=offset) for digest, size, offset in arrivals)
+    return made
+
+
 def push_chunks(arrivals: Arrivals, parts: Parts, chunk: int = 0) -> Iterator[memoryview]:
     """The bytes that follow. chunk: as many at once as the coordinator wishes; 0: as seems good."""
     total = sum(size - offset for _, size, offset in arrivals)

@@ -229,6 +229,24 @@ class Arrival(_message.Message):
     offset: int
     def __init__(self, digest: _Optional[str] = ..., size: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
+class TicketRequest(_message.Message):
+    __slots__ = ("order", "up", "parts")
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    UP_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    order: str
+    up: bool
+    parts: _containers.RepeatedCompositeFieldContainer[Arrival]
+    def __init__(self, order: _Optional[str] = ..., up: bool = ..., parts: _Optional[_Iterable[_Union[Arrival, _Mapping]]] = ...) -> None: ...
+
+class TicketReply(_message.Message):
+    __slots__ = ("ticket", "lane")
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    LANE_FIELD_NUMBER: _ClassVar[int]
+    ticket: str
+    lane: str
+    def __init__(self, ticket: _Optional[str] = ..., lane: _Optional[str] = ...) -> None: ...
+
 class Chunk(_message.Message):
     __slots__ = ("data",)
     DATA_FIELD_NUMBER: _ClassVar[int]

@@ -105,7 +105,15 @@ class Callers:
 
         Raises IdentityRefused for a client that is let in no more, Rekeyed for one that has other keys.
         """
-        known = admitted(self.enrolment.cached(opened.name) or await self.run(self.enrolment.read, opened.name, False))
+        self.same(opened, self.enrolment.cached(opened.name) or await self.run(self.enrolment.read, opened.name, False))
+
+    def still_here(self, opened: Client) -> None:
+        """The same on a thread, which may ask the journal."""
+        self.same(opened, self.enrolment.cached(opened.name) or self.enrolment.read(opened.name, False))
+
+    def same(self, opened: Client, now: Client) -> None:
+        """Raises as `still` does."""
+        known = admitted(now)
         self.enrolment.witness.check()
         if known.sign_key != opened.sign_key:
             raise Rekeyed(f"{known.name!r} has other keys than those that began this call", "Call again; an agent does by itself")

@@ -27,6 +27,7 @@ from tideline.engine.model.runs import MOST_QUIET
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
+from tideline_server.bulk.tickets import Lane
 from tideline_server.clocks import Clocks
 from tideline_server.limits import UNLIMITED, Limits, Refusing, address_of
 from tideline_server.rpc.callers import Callers, Rekeyed, keys_in, verified
@@ -39,6 +40,7 @@ from tideline_server.rpc.wire import (
     Context,
     announced,
     applicant_in,
+    arrivals_in,
     entry_out,
     notes_in,
     order_out,
@@ -160,9 +162,10 @@ class Servicer:
         certified: bool = False,
         watch: Watch = lambda *call: None,
         connections: Connections | None = None,
+        lane: Lane | None = None,
     ) -> None:
         self.agent_service, self.run_service, self.bell = agent_service, run_service, bell
-        self.version, self.limits, self.watch = version, limits, watch
+        self.version, self.limits, self.watch, self.lane = version, limits, watch, lane
         self._threads = ThreadPoolExecutor(16, "grpc")
         # A report waits for the numeric worker, which may crunch for minutes: other calls must not stand behind it.
         self._reports = ThreadPoolExecutor(REPORTERS, "report")
@@ -368,6 +371,15 @@ class Servicer:
             if writing is not None:
                 await writing
 
+    async def ticket(self, raw: bytes, context: Context) -> pb.TicketReply:
+        client = await self.caller("Ticket", raw, context)
+        request = parsed(pb.TicketRequest, raw)
+        if self.lane is None:
+            return pb.TicketReply()
+        order, parts = OrderId(request.order), arrivals_in(request.parts)
+        await self.run(self.agent_service.may_move, client.name, order, request.up, parts)
+        return pb.TicketReply(ticket=self.lane.tickets.issue(client, order, request.up, parts), lane=self.lane.address)
+
     async def report(self, raw: bytes, context: Context) -> pb.Receipt:
         client = await self.caller("Report", raw, context)
         async with self.shares.report(client.name, len(raw)):  # parsed when it is its turn: what waits is as long as it came
@@ -441,6 +453,7 @@ class Servicer:
             "Hello": self.hello,
             "Enrol": self.enrol,
             "Rotate": self.rotate,
+            "Ticket": self.ticket,
             "Report": self.report,
             "Beat": self.beat,
             "SendNotes": self.send_notes,

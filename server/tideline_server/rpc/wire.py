@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import structlog
@@ -40,7 +40,7 @@ MOST_BYTES: Mapping[type[Any], int] = {
     **dict.fromkeys(
         (pb.HelloRequest, pb.EnrolRequest, pb.RotateRequest, pb.OrdersRequest, pb.SendNotesRequest, pb.BeatRequest), 64 << 10
     ),
-    **dict.fromkeys((pb.FetchRequest, pb.PushHead, pb.ReportRequest), 1 << 20),
+    **dict.fromkeys((pb.FetchRequest, pb.PushHead, pb.TicketRequest, pb.ReportRequest), 1 << 20),
     pb.ProbeRequest: MOST_PROBED + 1024,
 }
 Context = Any  # grpc.aio.ServicerContext, whose stubs are untyped
@@ -77,8 +77,13 @@ def announced(first: bytes) -> tuple[OrderId, Arrivals]:
         head = pb.PushHead()
     if not head.order or not head.parts:
         raise Malformed("The call does not say which parts it brings", "Send a PushHead first")
-    few(len(head.parts), MOST_FILES, "parts")
-    return OrderId(head.order), tuple((Digest(p.digest), int(p.size), int(p.offset)) for p in head.parts)
+    return OrderId(head.order), arrivals_in(head.parts)
+
+
+def arrivals_in(parts: Sequence[pb.Arrival]) -> Arrivals:
+    """Parts and where they begin, from the wire. Raises TooLarge."""
+    few(len(parts), MOST_FILES, "parts")
+    return tuple((Digest(p.digest), int(p.size), int(p.offset)) for p in parts)
 
 
 def applicant_in(request: pb.EnrolRequest, keys: Keys, session: Session, signed_ms: int) -> Applicant:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -36,6 +36,8 @@ MOST = 1e15  # of a number in a reply, either way: squared and summed in float32
 class Rules:
     """What a record is held to: sizes of named dims, records that `like` refers to, whether numbers must be finite, how large one
     may be, either way, who makes values for peers (None: nobody may), and how its weights are packed (None: they are not).
+
+    numbers: whether those of tensors are looked at; they need not be where the same bytes were held to the same rules before.
     """
 
     sizes: Mapping[str, int] = field(default_factory=lambda: EMPTY)
@@ -44,6 +46,7 @@ class Rules:
     most: float = math.inf
     maker: Maker | None = None
     packing: Packing | None = None
+    numbers: bool = True
 
     def of_reply(self, bound: Mapping[str, int], order: Record) -> Rules:
         """What the reply to an order is held to: the order's names, shapes and dims, and numbers that can be folded.
@@ -78,7 +81,7 @@ class Checks:
             raise errors.WrongType(f"{path} is a sparse tensor, or one without storage", "Make it dense")
         if dims:
             self.bind(tuple(tensor.shape), dims.split(), path)
-        if not numbers or not tensor.numel():
+        if not (numbers and self.rules.numbers and tensor.numel()):
             return tensor
         if tensor.dtype == torch.bool:
             # Any other byte is a truth value to some kernels and a number to others.
@@ -139,13 +142,19 @@ class Checks:
             self.number(scalar, low, path)
         return scalar
 
-    def weights(self, weights: Weights, dims: str, path: str) -> Weights | None:
-        """Named tensors that are finite and, where declared, like the template in names, shapes and dtypes; the template."""
+    def weights(
+        self, weights: Weights, dims: str, path: str, looked_at: Callable[[Tensor], bool] = lambda tensor: False
+    ) -> Weights | None:
+        """Named tensors that are finite and, where declared, like the template in names, shapes and dtypes; the template.
+
+        looked_at: whether a tensor's numbers were looked at before.
+        """
         named = {under(path, name): tensor for name, tensor in weights.items()}
         for place, tensor in named.items():
             self.tensor(tensor, "", place, numbers=False)
-        if not self.fine(named.values()):
-            for place, tensor in named.items():
+        new = {place: tensor for place, tensor in named.items() if self.rules.numbers and not looked_at(tensor)}
+        if not self.fine(new.values()):
+            for place, tensor in new.items():
                 self.tensor(tensor, "", place)
         if (template := self.template(weights, dims, path)) is None:
             return None

@@ -32,10 +32,10 @@ class Hasher:
     def update(self, buffer: Buffer) -> None:
         self._made.update(buffer)
 
-    def read(self, file: FileIO) -> int:
-        """Take in the rest of a file; how many bytes that were."""
+    def read(self, file: FileIO, most: int) -> int:
+        """Take in the next bytes of a file, so many if it has them; how many that were."""
         size, room = 0, memoryview(bytearray(BLOCK))
-        while (came := file.readinto(room)) > 0:
+        while size < most and (came := file.readinto(room[: most - size])) > 0:
             self._made.update(room[:came])
             size += came
         return size

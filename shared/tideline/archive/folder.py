@@ -11,12 +11,15 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import FileIO
 from pathlib import Path
+from typing import BinaryIO
 
 from tideline.archive.digests import LENGTH, PATTERN, Buffer, Hasher, agree, check_digest, digest_of, shard_of
 from tideline.archive.errors import PartMissing
 from tideline.archive.parts import SMALL_BYTES, StoredPart, damaged, missing, whole, within
+from tideline.archive.spares import LEAST_BYTES, Reach, Spares, arrived_at, reach_of
 from tideline.archive.watching import note
 from tideline.core.errors import Malformed, Stale, StorageFull
 from tideline.core.run import Digest
@@ -39,6 +42,8 @@ class FolderParts:
         self._tmp = folder / tmp
         self._arriving: dict[Path, FolderUpload] = {}
         self._lock = threading.Lock()
+        self._synced: set[Path] = set()
+        self.spares = Spares(self._tmp)
         with room(self._tmp / "parts"):
             self._tmp.mkdir(parents=True, exist_ok=True)
 
@@ -65,25 +70,45 @@ class FolderParts:
             if not self._recovered(digest):
                 raise self._absent(digest)
 
+    def peek(self, digest: Digest) -> memoryview:
+        with suppress(FileNotFoundError), self.path(digest).open("rb") as file:
+            if os.fstat(file.fileno()).st_size > SMALL_BYTES:  # what is read at once, nobody reads again at the end
+                return note(self, digest, mapped_of(file), partial(self._is_file, digest, os.fstat(file.fileno()).st_ino))
+        return self.view(digest)
+
+    def _is_file(self, digest: Digest, inode: int) -> bool:
+        """Whether a part's file is the one with this number, or gone: then nobody has written another."""
+        try:
+            return self.path(digest).stat().st_ino == inode
+        except FileNotFoundError:
+            return True
+
     def put(self, buffers: Sequence[Buffer]) -> Digest:
         digest = digest_of(buffers)
         while not self._safe(digest):
             temporary = self._tmp / str(uuid.uuid4())
-            with room(temporary), temporary.open("wb", buffering=0) as file:
-                write_all(file.fileno(), buffers)
-                self.fsync(file.fileno())
+            self._write(temporary, buffers)
             with suppress(FileNotFoundError):  # another process has just started, and swept it away: once more
                 self.name(temporary, digest)
                 self.sync([digest])
                 return digest
         return digest
 
+    def _write(self, path: Path, buffers: Sequence[Buffer]) -> None:
+        size = sum(memoryview(buffer).nbytes for buffer in buffers)
+        if size >= LEAST_BYTES:
+            self.spares.take(size, path)
+        with room(path), FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+") as file:
+            write_all(file.fileno(), buffers)
+            file.truncate(size)
+            self.fsync(file.fileno())
+
     def upload(self, digest: Digest, size: int, sender: str = "") -> FolderUpload:
         return FolderUpload(self, digest, size, self.tmp(digest, sender))
 
     def arrived(self, digest: Digest, sender: str = "") -> int:
         try:
-            return self.tmp(digest, sender).stat().st_size
+            return arrived_at(self.tmp(digest, sender))
         except FileNotFoundError:
             return 0
 
@@ -102,7 +127,7 @@ class FolderParts:
                 del self._arriving[path]
 
     def drop(self, digest: Digest) -> None:
-        self.path(digest).unlink(missing_ok=True)
+        self.spares.retain(self.path(digest))
 
     def aside(self) -> FolderAside:
         return FolderAside(self)
@@ -193,10 +218,14 @@ class FolderParts:
             os.fsync(descriptor)
 
     def sync(self, digests: Iterable[Digest]) -> None:
-        if self.durable:
-            for folder in sorted({self.path(digest).parent for digest in digests}):
-                sync(folder)
+        if not self.durable:
+            return
+        folders = {self.path(digest).parent for digest in digests}
+        for folder in sorted(folders):
+            sync(folder)
+        if folders - self._synced:  # what has a name that is safe keeps it: nobody takes these folders away
             sync(self.folder)
+            self._synced |= folders
 
 
 class FolderAside:
@@ -221,8 +250,9 @@ class FolderAside:
 
     def destroy(self) -> None:
         while self._taken:
-            self._path(self._taken[-1]).unlink(missing_ok=True)
+            self._parts.spares.retain(self._path(self._taken[-1]))
             self._taken.pop()
+        self._parts.spares.expire()
 
     def _path(self, digest: Digest) -> Path:
         return self._parts.folder / ASIDE / f"{digest}.{self._whose}"
@@ -244,6 +274,7 @@ class FolderUpload:
         self._parts, self._digest, self._size, self._path = parts, digest, size, path
         self._lock = threading.RLock()
         self._file: FileIO | None = None
+        self._reach: Reach | None = None
         self._finished = False
         with self._lock:
             before = parts.instead(path, self)
@@ -251,22 +282,45 @@ class FolderUpload:
                 before.close()
             try:
                 with room(path):
+                    self._begin(size)
                     self._file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
                 # Go on behind what is there. Not by appending: another process may write the same bytes to the same file.
                 self._made = Hasher()
-                self.offset = self._made.read(self._file)
+                self.offset = self._made.read(self._file, arrived_at(path))
                 self._inode = os.fstat(self._file.fileno()).st_ino
             except BaseException:
                 self.close()
                 raise
 
+    def _begin(self, size: int) -> None:
+        """Have a spare file to write over where nothing has come yet. Before it has its name stands that nothing has."""
+        if not self._path.exists():
+            reach_of(self._path).unlink(missing_ok=True)
+            if size >= LEAST_BYTES:
+                self._reach = Reach(self._path)
+                self._reach.note(0)
+                if not self._parts.spares.take(size, self._path):
+                    self._let_go_of_reach()
+        elif reach_of(self._path).exists():
+            self._reach = Reach(self._path)
+
+    def _let_go_of_reach(self) -> None:
+        """The file's size tells again how much has come."""
+        reach_of(self._path).unlink(missing_ok=True)
+        if self._reach is not None:
+            self._reach.close()
+            self._reach = None
+
     def write(self, chunk: Buffer) -> None:
         with self._lock:
             file = self._open()
-            self.offset = within(self.offset + len(chunk), self._size)
+            offset = within(self.offset + len(chunk), self._size)
             self._made.update(chunk)
             with room(self._path):
                 write_all(file.fileno(), [chunk])
+            self.offset = offset
+            if self._reach is not None:
+                self._reach.note(offset)
 
     def finish(self) -> None:
         """Check, and fsync. Done once; a message of a thousand parts holds no thousand files open."""
@@ -277,6 +331,9 @@ class FolderUpload:
             try:
                 agree(self._digest, self._made.digest)
                 whole(self._digest, self.offset, self._size)
+                if self._reach is not None:
+                    file.truncate(self._size)
+                    self._let_go_of_reach()
                 with room(self._path):
                     self._parts.fsync(file.fileno())
             except BaseException as error:
@@ -309,12 +366,16 @@ class FolderUpload:
             file, self._file, self._finished = self._file, None, False
             if file is not None:
                 file.close()
+            if self._reach is not None:
+                self._reach.close()
+                self._reach = None
             self._parts.over(self._path, self)
 
     def discard(self) -> None:
         with self._lock:
             self.close()
             self._path.unlink(missing_ok=True)
+            reach_of(self._path).unlink(missing_ok=True)
 
     def _open(self) -> FileIO:
         if self._file is None:
@@ -335,6 +396,7 @@ def room(path: Path) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         path.unlink(missing_ok=True)
+        Spares(path.parent).expire(0.0)
         what = f"No room for a part in {path.parent.parent}"
         raise StorageFull(what, "Free disk space; the transfer is tried again by itself") from error
 
@@ -342,9 +404,14 @@ def room(path: Path) -> Iterator[None]:
 def mapped(path: Path) -> memoryview:
     """A file's bytes, mapped privately, or read if it is small: they stay readable when the file is taken away."""
     with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size > SMALL_BYTES:
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
-        return memoryview(bytearray(file.read()))
+        return mapped_of(file)
+
+
+def mapped_of(file: BinaryIO) -> memoryview:
+    """As `mapped`, of an open file."""
+    if os.fstat(file.fileno()).st_size > SMALL_BYTES:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    return memoryview(bytearray(file.read()))
 
 
 def write_all(descriptor: int, buffers: Iterable[Buffer]) -> None:

@@ -96,6 +96,9 @@ class Parts(Protocol):
         Raises PartMissing, and PartDamaged for one that was found to be damaged and has not been written again.
         """
 
+    def peek(self, digest: Digest) -> memoryview:
+        """A part's bytes as they lie here, for who holds them to their name before they count. Raises as `view` does."""
+
     def put(self, buffers: Sequence[Buffer]) -> Digest:
         """Keep the joined buffers, and see them safe. A part that is here, and not damaged, is not written again.
 
@@ -170,6 +173,9 @@ class MemoryParts:
             del self._held[digest]
             raise damaged(digest)
         return note(self, digest, view) if on_disk else view
+
+    def peek(self, digest: Digest) -> memoryview:
+        return self.view(digest)
 
     def put(self, buffers: Sequence[Buffer]) -> Digest:
         digest = digest_of(buffers)
@@ -393,21 +399,23 @@ def commit(upload: Upload) -> None:
 class Readable(Protocol):
     """What has parts to read."""
 
-    def view(self, digest: Digest) -> memoryview:
-        """As `Parts.view`."""
+    def peek(self, digest: Digest) -> memoryview:
+        """As `Parts.peek`."""
 
 
 def chunks(
     parts: Readable, wanted: Iterable[tuple[Digest, int]], most: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[memoryview]:
-    """The bytes of parts from offsets on, up to `most` at once, one part mapped at a time. Raises PartMissing.
+    """The bytes of parts from offsets on as they lie, up to `most` at once, one part mapped at a time. Raises PartMissing.
+
+    Nothing is held to its name here: the other end does so with all that comes.
 
     Chunks are small at first, and as long as each of them takes the line long: one that is cut in its middle is sent again, and
     a line that is cut more often than it passes a chunk would never get on.
     """
     size = min(MIN_CHUNK, most)
     for digest, offset in wanted:
-        view = parts.view(digest)
+        view = parts.peek(digest)
         while offset < len(view):
             began, at = clock(), offset
             offset += size

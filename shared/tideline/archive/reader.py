@@ -5,8 +5,9 @@ Files are mapped; no tensor is copied. A mapping is private, so a write never re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from tideline.archive.checks import DTYPES, RULES, Checks, Rules, expect, under
 from tideline.archive.digests import check_digest
 from tideline.archive.layout import LIMITS, META, Entry, Limits
 from tideline.archive.parts import Parts
+from tideline.archive.watching import seen
 from tideline.archive.wire.formats import FLOAT_BYTES, NAMES, VALUES, packs
 from tideline.archive.wire.packing import unpacked
 from tideline.core.asked.forms import Form
@@ -34,9 +36,12 @@ FOREIGN_ALIGN = 8
 REPEATS = 8  # of equal tensors that nobody needs to explain
 
 
-def decode(kind: type[T], digest: Digest, parts: Parts, rules: Rules = RULES) -> T:
-    """Read a record of a type from `parts`. Raises Malformed errors; copies no tensor."""
-    return Reader(digest, parts, rules).root(kind)
+def decode(kind: type[T], digest: Digest, parts: Parts, rules: Rules = RULES, sure: bool = False) -> T:
+    """Read a record of a type from `parts`. Raises Malformed errors; copies no tensor.
+
+    sure: hold its files to their names now, whoever does so at the end.
+    """
+    return Reader(digest, parts, rules, sure).root(kind)
 
 
 def decode_order(kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> tuple[R, Rules]:
@@ -55,9 +60,10 @@ def files_of(digest: Digest, parts: Parts) -> tuple[tuple[Digest, int], ...]:
 class Reader:
     """Walks a type along a file's structure; refuses whatever the type does not declare."""
 
-    def __init__(self, digest: Digest, parts: Parts, rules: Rules) -> None:
-        self.parts, self.checks = parts, Checks(rules, dict(rules.sizes))
-        self.view = parts.view(digest)
+    def __init__(self, digest: Digest, parts: Parts, rules: Rules, sure: bool = False) -> None:
+        self.checks = Checks(rules, dict(rules.sizes))
+        self.look: Callable[[Digest], memoryview] = parts.view if sure else partial(seen, parts)
+        self.view = self.look(digest)
         self.header = layout.parse(self.view)
         self.used: set[str] = set()
         self.came = {digest: len(self.view)}  # bytes of each file that was opened
@@ -152,7 +158,7 @@ class Reader:
         _, name, dtype, given, size = tree
         shape = layout.check_shape(path, dtype, given)
         digest = Digest(check_digest(name))
-        view = self.parts.view(digest)
+        view = self.look(digest)
         self.came[digest] = len(view)
         header = layout.parse(view)
         entry = header.entries.get(layout.PART_NAME)

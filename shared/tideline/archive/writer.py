@@ -35,7 +35,7 @@ from tideline.core.run import Digest
 from tideline.core.settings import Plain
 
 PART_BYTES = 1 << 20
-WRITERS = 2  # parts written at once
+WRITERS = 4  # parts written at once: some wait for the disk
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Writer:
                 return self.formed({path: tensor}, self.form(spec, kind), None, spec)[path]
             case "weights":
                 weights = cast(Weights, by_name(value, path))
-                like = self.checks.weights(weights, spec.dims, path)
+                like = self.checks.weights(weights, spec.dims, path, lambda tensor: self.memo.get(tensor) is not None)
                 places = {under(path, name): name for name in weights}
                 form, named = self.form(spec, kind), {place: weights[name] for place, name in places.items()}
                 nodes = self.formed(named, form, None if like is None else {p: like[name] for p, name in places.items()}, spec)

@@ -13,6 +13,7 @@ WINDOW_SECONDS = 300.0  # how far a call's time may be from the coordinator's
 KEY_BYTES = 32  # of each public key, and of nothing else
 FINGERPRINT_DIGITS = 32  # hexadecimal: 128 bits, for which nobody finds other keys
 CALL, ROTATION, HANDOVER = b"tideline call 2", b"tideline rotation 2", b"tideline handover 1"
+BULK = b"tideline bulk 1"
 
 
 def call_bytes(method: str, client: str, time_ms: int, request: bytes, session: str = "") -> bytes:
@@ -33,6 +34,11 @@ def rotation_bytes(client: str, sign_key: bytes, receive_key: bytes) -> bytes:
 def handover_bytes(client: str, sign_key: bytes, receive_key: bytes) -> bytes:
     """What an old key signs of the new ones, so that those who know the old one take them. Keys are public, as raw bytes."""
     return b"\n".join((HANDOVER, client.encode(), sign_key.hex().encode(), receive_key.hex().encode()))
+
+
+def bulk_bytes(ticket: str, up: bool, client: str, nbytes: int) -> bytes:
+    """What is signed of a transfer over the bulk lane. nbytes: of its body, up or down."""
+    return b"\n".join((BULK, b"PUT" if up else b"GET", ticket.encode(), client.encode(), str(nbytes).encode()))
 
 
 def fingerprint(sign_key: bytes, receive_key: bytes) -> str:

@@ -44,6 +44,9 @@ valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
 - {name: TIDELINE_HOST, value: {{ $own.host | quote }}}
 - {name: TIDELINE_GRPC_PORT, value: "7800"}
 - {name: TIDELINE_HTTP_PORT, value: "7880"}
+{{- with $own.grpc.bulkPort }}
+- {name: TIDELINE_BULK, value: "{{ . }}"}
+{{- end }}
 - {name: TIDELINE_ADVERTISE, value: {{ include "tideline.advertise" . | quote }}}
 - {name: TIDELINE_ADMIN_KEY_FILE, value: /secrets/admin/admin.key}
 {{- if .Values.insecure }}

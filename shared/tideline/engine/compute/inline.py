@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
-from tideline.archive.checks import Rules
+from tideline.archive.checks import LAX, Rules
 from tideline.archive.parts import Parts
 from tideline.archive.reader import decode, decode_order
 from tideline.archive.readings import Checked
@@ -123,7 +123,7 @@ class InlineCompute:
         if live is not None and live.made_of == (asked.checkpoint, asked.history):
             watched.add(live.over)
             return live.state
-        state: Record = decode(game.algorithm.state, asked.checkpoint.state, self.parts)
+        state: Record = decode(game.algorithm.state, asked.checkpoint.state, self.parts, LAX)  # held to its numbers when written
         for past, expected in zip(asked.history, (*asked.history, asked.closing)[1:], strict=True):
             # Who was available then is not known any more; who was drawn is.
             turned = close(game, state, past.cursor, self.replies(game, past), frozenset(expected.asked))

@@ -223,7 +223,7 @@ class StepRunner:
 
         def rid(root: Digest) -> Files:
             try:
-                memory: Record = decode(algorithm.memory, root, parts, LAX)
+                memory: Record = decode(algorithm.memory, root, parts, LAX, sure=True)
             except PartMissing as cause:
                 raise memory_lost(cause) from cause
             return guarded("forgetting", encode, without_rows(memory), parts, LAX).files
@@ -272,7 +272,7 @@ class StepRunner:
         if algorithm.memory is Nothing:
             return Nothing()
         try:
-            kept: Record = decode(algorithm.memory, job.memory, self.parts_of(job.run), LAX)
+            kept: Record = decode(algorithm.memory, job.memory, self.parts_of(job.run), LAX, sure=True)
             return kept
         except PartMissing as cause:
             raise memory_lost(cause) from cause
@@ -310,7 +310,7 @@ class StepRunner:
         if run not in job.outputs:
             return None
         try:
-            kept: Outputs = decode(Outputs, job.outputs[run], self.parts_of(job.run), LAX)
+            kept: Outputs = decode(Outputs, job.outputs[run], self.parts_of(job.run), LAX, sure=True)
             return kept
         except PartMissing as cause:
             what = f"What the run {run} predicted here is no longer whole: {cause.what}"

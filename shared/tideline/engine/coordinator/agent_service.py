@@ -117,6 +117,7 @@ class AgentService:
     ) -> Iterator[memoryview]:
         """The bytes of parts from offsets on. A digest alone opens nothing: one of the client's own open orders must name it.
 
+        Whoever takes them holds them to their names, and asks again for what is damaged: then they are looked at here first.
         streams: how many such calls there may be at once.
         """
         row = self.open(client, order)
@@ -125,7 +126,16 @@ class AgentService:
             if digest not in sizes:
                 raise NotFound(f"Order {order[:8]} names no part {digest[:12]}")
         total = sum(sizes[digest] - offset for digest, offset in wanted)
-        return chunks(MendedParts(self.mender, row.run), wanted, chunk_size(total, streams))
+        again = self._down[order] > 0
+        return chunks(MendedParts(self.mender, row.run, sure=again), wanted, chunk_size(total, streams))
+
+    def may_move(self, client: ClientId, order: OrderId, up: bool, parts: Arrivals) -> None:
+        """Whether the client may push (up) or fetch such parts for an order, as far as the order tells. Raises as these do."""
+        row = self.open(client, order)
+        sizes = {} if up else dict((*row.files, *ciphers(self.envelopes(row))))
+        for digest, size, _ in parts:
+            if not up and sizes.get(digest) != size:
+                raise NotFound(f"Order {order[:8]} names no part {digest[:12]} of {size} bytes")
 
     def sent(self, order: OrderId, nbytes: int) -> None:
         with self._lock:

@@ -179,15 +179,21 @@ class Agent:
             self.link.fetch(order, (), self.vault.parts(order.run))  # Stale, unless a coordinator that was restored asks again
 
     def bring(self, order: Order, files: Files) -> None:
-        """Fetch those of an order's files that this site lacks: of its message the root first, then the parts that it names."""
-        parts = self.vault.parts(order.run)
+        """Fetch those of an order's files that this site lacks: of its message the root first, then the parts that it names.
+
+        What came damaged is asked for again: what an earlier try left here may have been spoilt, and the coordinator looks at
+        its own copy only then.
+        """
+        parts, left = self.vault.parts(order.run), TRIES
         while lacking := tuple(file for file in files if not parts.has(file[0])):
             resumed = any(parts.arrived(digest) for digest, _ in lacking)
             try:
                 self.link.fetch(order, lacking, parts)
-            except DigestMismatch:
-                if not resumed:  # what an earlier try left may be spoilt, by a power cut for instance; it is forgotten now
+            except DigestMismatch as error:
+                left -= 0 if resumed else 1
+                if not left:
                     raise
+                self.log("cut", order, error)
 
     def whole(self, order: Order, brief: Brief) -> None:
         """The order names every part that its root names, and brings every value of a peer; beside them the run's base alone."""
@@ -292,6 +298,8 @@ class Agent:
         except errors.Unreachable as error:
             self.log("cut", order, error)  # the next report waits the outage out and says where to go on
         except DigestMismatch as error:
+            for digest, _ in missing:
+                self.vault.parts(order.run).view(digest)  # it was sent as it lay here; PartDamaged tells that it was to blame
             if not any(offset for _, offset in missing):
                 raise
             self.log("cut", order, error)  # what an earlier try left there was spoilt, and is forgotten now

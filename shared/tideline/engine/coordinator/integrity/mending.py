@@ -271,20 +271,23 @@ def named(many: Iterable[Files]) -> frozenset[Digest]:
 
 
 class MendedParts:
-    """The coordinator's parts as they are handed out for a run: one that is damaged or gone is made again first."""
+    """The coordinator's parts as they are handed out for a run: one that is gone, or known to be damaged, is made again first.
 
-    def __init__(self, mender: Mender, run: RunId) -> None:
+    sure: hold parts to their names before, too: who was sent bytes asks again for them.
+    """
+
+    def __init__(self, mender: Mender, run: RunId, sure: bool) -> None:
         self._mender, self._run = mender, run
+        self._look = mender.part_store.parts.view if sure else mender.part_store.parts.peek
 
-    def view(self, digest: Digest) -> memoryview:
+    def peek(self, digest: Digest) -> memoryview:
         """As of any store. Raises Unreachable, and lets the run stall, where the part cannot be made again."""
-        parts = self._mender.part_store.parts
         try:
-            return parts.view(digest)
+            return self._look(digest)
         except PartMissing as error:
             mended_or_stalled(self._mender, self._run, error)
         try:
-            return parts.view(digest)
+            return self._look(digest)
         except PartMissing as error:
             raise Unreachable(error.what, "It is tried again by itself") from error
 

@@ -1,0 +1,1 @@
+"""The bulk lane: parts over HTTP, a connection and a thread for each transfer. What may pass, a ticket of the gRPC port says."""
