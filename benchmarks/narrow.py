@@ -39,7 +39,7 @@ from tideline.learning.formats.transforms import prepare
 
 BITS, BACK_AND_FORTH = 20e6, 0.060  # a second; seconds
 BAR, POINTS = 1.1, 0.3
-ECHO = "benchmarks.echo:METHODS"
+TRADE = "benchmarks.trade:METHODS"
 SITES = ("north", "south")
 WIRES: Mapping[str, Mapping[str, Any]] = {
     "float32": {"format": "float32"},
@@ -132,7 +132,7 @@ def cell(value: Any) -> Any:
 
 def rounds(args: argparse.Namespace) -> Iterator[Narrow]:
     """Each form in turn, at the same agents."""
-    with staged(methods=ECHO) as stage, ExitStack() as lines:
+    with staged(methods=TRADE) as stage, ExitStack() as lines:
         there = {name: lines.enter_context(line_to(stage.address)) for name in SITES}
         for name, line in there.items():
             agent(stage, line, name)
@@ -151,7 +151,7 @@ def agent(stage: Stage, line: Line, name: str) -> None:
     np.savez(data / "a.npz", x=np.zeros((40, 2), np.float32), y=np.arange(40) % 2)
     place = ("--data", str(data), "--home", str(stage.home / name), "--device", "cpu", "--trainer-idle", "3600")
     who = ("--coordinator", line.address, "--token", stage.token(name), "--name", name, "--role", "source")
-    stage.children.start(name, "agent", *who, *place, "--methods", ECHO)
+    stage.children.start(name, "agent", *who, *place, "--methods", TRADE)
 
 
 def measured(stage: Stage, there: Mapping[str, Line], mb: float, form: str) -> Narrow:
@@ -159,7 +159,7 @@ def measured(stage: Stage, there: Mapping[str, Line], mb: float, form: str) -> N
     before = {name: line.up.passed + line.down.passed for name, line in there.items()}
     result = traded(stage, mb, form)
     passed = max(line.up.passed + line.down.passed - before[name] for name, line in there.items())
-    seconds = [phase["seconds"] for phase in result["phases"] if phase["name"] == "echo"]
+    seconds = [phase["seconds"] for phase in result["phases"] if phase["name"] == "trade"]
     of_round = passed // len(seconds)
     least = 8 * of_round / BITS
     return Narrow(form, mb, of_round, least, min(seconds), statistics.median(seconds), min(seconds) / least)
@@ -167,7 +167,7 @@ def measured(stage: Stage, there: Mapping[str, Line], mb: float, form: str) -> N
 
 def traded(stage: Stage, mb: float, form: str) -> Row:
     """One run of three rounds, to its end."""
-    asked = {"method": "echo", "config": {"rounds": 3, "mb": mb}, "world": WORLD, "wire": WIRES[form]}
+    asked = {"method": "trade", "config": {"rounds": 3, "mb": mb}, "world": WORLD, "wire": WIRES[form]}
     run = stage.client.post("/runs", {**asked, "roster": dict.fromkeys(SITES, "source")})["run"]
     result = stage.ended(str(run))
     if result["status"] != "completed":

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 
 PIECE, SMALL_PIECE = 1 << 16, 1 << 12  # bytes passed on at once; narrow lines take small ones
 BUFFER = 1 << 16  # of the kernel, where bytes wait that have not passed yet
+LATE_SECONDS = 0.05  # that a timer of a busy machine may be late: what waits meanwhile passes at once then
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close without a farewell
 
 
@@ -31,7 +32,7 @@ class Pace:
         """Wait until so many bytes have passed."""
         if self.rate is not None:
             now = time.monotonic()
-            self._free = max(self._free, now) + nbytes / self.rate
+            self._free = max(self._free, now - LATE_SECONDS) + nbytes / self.rate
             await asyncio.sleep(self._free - now)
         self.passed += nbytes
 

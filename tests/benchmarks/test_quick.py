@@ -19,12 +19,14 @@ from tideline.learning.datasets import digits
 pytestmark = pytest.mark.processes
 
 
+PATH = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+
 def measured(name: str, *more: str, code: int = 0) -> dict[str, Any]:
     """The row of a benchmark in its small form."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-W", "error", str(ROOT / "benchmarks" / f"{name}.py"), "--quick", "--json", *more]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=200, env=os.environ | {"PYTHONPATH": path}, check=False
+        command, capture_output=True, text=True, timeout=200, env=os.environ | {"PYTHONPATH": PATH}, check=False
     )
     assert done.returncode == code, done.stderr
     row: dict[str, Any] = json.loads(done.stdout)
@@ -84,6 +86,22 @@ def test_throttled() -> None:
     assert row["completed"] and row["same"]
     assert row["cuts"] == 2 <= row["connections"]
     assert row["bytes"] < row["sent"] < 1.5 * row["bytes"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("only", ["seconds", "accuracy"])
+def test_narrow(only: str) -> None:
+    """Every form is played over real lines and in one process, and takes fewer bytes than float32."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "narrow.py"), "--quick", "--json", "--only", only]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=200, env=os.environ | {"PYTHONPATH": PATH}, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr  # 1: a round took too long, on a busy machine or of so few bytes
+    rows = {row["form"]: row for row in map(json.loads, done.stdout.splitlines())}
+    whole = rows["float32"]["bytes"]
+    assert rows["int8"]["bytes"] < rows["bfloat16"]["bytes"] < 0.6 * whole
+    if only == "accuracy":
+        assert rows["float32"]["points"] == 0 and all(row["fewer"] > 1 for form, row in rows.items() if form != "float32")
 
 
 @pytest.mark.long
@@ -148,9 +166,8 @@ def test_a_malicious_source(tmp_path: Path) -> None:
     assert (row["target"], row["bad"], row["share"]) == ("usps", "mnist", 1.0)
     assert len(row["weight"]) == 2 and all(0 <= each <= 100 for each in row["weight"])
     out.write_text(json.dumps({**row, "share": 0.0, "accuracy": row["accuracy"] + 10}) + "\n" + out.read_text())
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, str(ROOT / "benchmarks" / "kd3a_malicious.py"), "--table", str(out)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | {"PYTHONPATH": path}, check=True)
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | {"PYTHONPATH": PATH}, check=True)
     assert "| kd3a |" in told.stdout and "| 10.0 ± 0.0 |" in told.stdout
 
 
@@ -180,10 +197,9 @@ def test_a_limit_on_what_is_not_measured_is_refused() -> None:
 @pytest.mark.long
 def test_links() -> None:
     """Every table is made; the optimum is proven, nothing is below it, and as energy weighs more its optimum takes no more."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-W", "error", str(ROOT / "benchmarks" / "links.py"), "--quick", "--json"]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=200, env=os.environ | {"PYTHONPATH": path}, check=False
+        command, capture_output=True, text=True, timeout=200, env=os.environ | {"PYTHONPATH": PATH}, check=False
     )
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
@@ -197,9 +213,8 @@ def test_links() -> None:
 @pytest.mark.long
 def test_newcomer() -> None:
     """Three commands, and everything in its order."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-W", "error", "-m", "benchmarks.newcomer", "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, env=os.environ | {"PYTHONPATH": path})
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, env=os.environ | {"PYTHONPATH": PATH})
     assert done.returncode == 0, done.stderr
     row = json.loads(done.stdout)
     assert row["commands"] == 3 and 0 < row["enrolled_s"] <= row["joined_s"] <= row["first_reply_s"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from tideline.archive.checks import LAX
@@ -20,7 +21,7 @@ from tideline.engine.ports.site import Job
 
 @record
 class Unsent:
-    """What rounding left out of the last message of each field, by the step that gives it and the field's path."""
+    """What rounding left out of the last message of each field, in bfloat16, by the step that gives it and the field's path."""
 
     fields: tuple[str, ...]
     numbers: tuple[Tensor, ...]
@@ -56,5 +57,6 @@ def unsent_after(packing: Packing | None, parts: Parts) -> Files:
     """The file of what was left out so far; none where this message was not rounded."""
     if packing is None or not packing.left:
         return ()
-    left = dict(sorted({**packing.before, **packing.left}.items()))
+    # Half of the bytes: three digits of what is a fraction of a step are enough.
+    left = {name: t.to(torch.bfloat16) for name, t in sorted({**packing.before, **packing.left}.items())}
     return encode(Unsent(tuple(left), tuple(left.values())), parts, LAX).files
