@@ -45,8 +45,11 @@ def decode(kind: type[T], digest: Digest, parts: Parts, rules: Rules = RULES, su
 
 
 def decode_order(kind: type[R], digest: Digest, parts: Parts, rules: Rules) -> tuple[R, Rules]:
-    """An order, and what the reply to it is held to: the order's names, shapes and dims, and numbers that can be folded."""
-    reader = Reader(digest, parts, rules)
+    """An order, and what the reply to it is held to: the order's names, shapes and dims, and numbers that can be folded.
+
+    Its files are held to their names now: replies may be differences to its numbers, long after.
+    """
+    reader = Reader(digest, parts, rules, sure=True)
     order = reader.root(kind)
     return order, rules.of_reply(reader.checks.bound, order)
 
