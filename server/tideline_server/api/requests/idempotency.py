@@ -146,17 +146,29 @@ class Call:
         asked = [scope["method"], scope["path"], scope["query_string"].decode("latin-1"), canonical(self.body)]
         meant = hmac.digest(self.caller.secret.encode(), json.dumps(asked).encode(), "sha256").hex()
         return IdempotencyRecord(
-            key=hashlib.sha256(self.key.encode()).hexdigest(),
+            key=hashlib.sha256(self.named.encode()).hexdigest(),
             asked=meant,
             seed=secrets.token_hex(16),
             made=now,
             worker=secrets.token_hex(8),
         )
 
+    @property
+    def named(self) -> str:
+        """The key among those of its project: that another project has used the same is not told."""
+        return f"{self.caller.scope}\n{self.key}" if self.caller.scope else self.key
+
     def identity(self, record: IdempotencyRecord) -> Identity:
         """What is made by it is called after the record's seed; a token also needs both keys."""
         secret = f"{self.caller.secret}\n{self.key}".encode()
-        return Identity(seed=record.seed, secret=secret, idempotency_record=record.key, worker=record.worker, by=self.caller.name)
+        return Identity(
+            seed=record.seed,
+            secret=secret,
+            idempotency_record=record.key,
+            worker=record.worker,
+            by=self.caller.name,
+            scope=self.caller.scope,
+        )
 
 
 @dataclass

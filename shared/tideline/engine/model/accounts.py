@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tideline.core.run import ClientId
+from tideline.engine.model.projects import DEFAULT
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a client, of an API key
 
@@ -26,7 +27,10 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Invite:
-    """A one-use token, stored hashed. `name` pins the client's name; empty lets the client choose. hold: it is pending first."""
+    """A one-use token, stored hashed. `name` pins the client's name; empty lets the client choose. hold: it is pending first.
+
+    project: which the client serves that it admits.
+    """
 
     token_hash: str
     name: str
@@ -34,6 +38,7 @@ class Invite:
     expires: float
     used_by: str = ""
     hold: bool = False
+    project: str = DEFAULT
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ class Client:
     session, session_id, session_began   the start of the agent that is served
     doubles    of a doubled one: the sessions that showed up, as texts
     shut       the ids of sessions that were not let go on
+    projects   which it serves: runs of others ask it for nothing
     """
 
     name: ClientId
@@ -110,6 +116,7 @@ class Client:
     session_began: float = 0.0
     doubles: tuple[str, ...] = ()
     shut: tuple[str, ...] = ()
+    projects: tuple[str, ...] = (DEFAULT,)
 
     @property
     def current(self) -> Session:
@@ -121,7 +128,7 @@ class Client:
 
 
 class KeyRole(StrEnum):
-    """What the holder of a key may do: read; run experiments and admit agents; everything."""
+    """What the holder of a key may do: read; run experiments and admit agents; everything, in every project."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -137,6 +144,7 @@ class ApiKey:
     """An API key. Of the key itself there is only a hash. A name is free again once its key is revoked.
 
     last_used   to the minute; None: never       expires   None: never       revoked   None: it is valid
+    project     that it opens; empty: every one, as admins' keys do
     """
 
     id: str
@@ -148,3 +156,4 @@ class ApiKey:
     last_used: float | None = None
     expires: float | None = None
     revoked: float | None = None
+    project: str = DEFAULT
