@@ -79,6 +79,7 @@ class RunResult(BaseModel):
 
     run: str
     name: str
+    project: str = Field("default", description="whose run it is; of a coordinator's run alone")
     method: str
     config: Facts = Field(description="the method's settings, defaults included")
     world: Facts = Field(description="what all members agree on")

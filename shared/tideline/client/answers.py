@@ -251,6 +251,7 @@ class ClientLine(TypedDict):
     fingerprint: str
     rotate: bool
     doubles: list[str]
+    projects: list[str]
 
 
 class RestoredLine(TypedDict):
@@ -266,6 +267,21 @@ class RestoredLine(TypedDict):
     invites: int
 
 
+class ProjectLine(TypedDict):
+    """A project: what it has, and what it may have."""
+
+    name: str
+    created: float
+    created_by: str
+    ended: float | None
+    runs: int
+    members: int
+    bytes: int
+    most_runs: int | None
+    most_members: int | None
+    most_bytes: int | None
+
+
 class KeyLine(TypedDict):
     """An API key, without the secret."""
 
@@ -276,6 +292,7 @@ class KeyLine(TypedDict):
     last_used: float | None
     expires: float | None
     revoked: float | None
+    project: str
 
 
 PlannedLink = TypedDict("PlannedLink", {"from": str, "to": str, "weight": float, "joules": float})

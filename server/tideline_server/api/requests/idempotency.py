@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tideline.core.errors import ConfigRefused, FederationError, KeyReused, Underway
 from tideline.engine.coordinator.api_keys import Caller
 from tideline.engine.coordinator.idempotency import Identity
+from tideline.engine.model.projects import DEFAULT, EVERY
 from tideline.engine.ports.journal import Answer, IdempotencyRecord
 from tideline_server.api.answers import federation_error
 from tideline_server.api.requests.access import STREAMED, UNCHANGING, caller_in, keyless
@@ -156,7 +157,7 @@ class Call:
     @property
     def named(self) -> str:
         """The key among those of its project: that another project has used the same is not told."""
-        return f"{self.caller.scope}\n{self.key}" if self.caller.scope else self.key
+        return self.key if self.caller.scope in (EVERY, DEFAULT) else f"{self.caller.scope}\n{self.key}"
 
     def identity(self, record: IdempotencyRecord) -> Identity:
         """What is made by it is called after the record's seed; a token also needs both keys."""

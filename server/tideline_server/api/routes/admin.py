@@ -77,7 +77,9 @@ def opened(asked: KeyAsked, asking: Caller, projects: Projects) -> str:
         return EVERY
     if asked.project == ALL:
         return EVERY
-    return projects.narrowed(asking, asked.project).scope or DEFAULT
+    project = projects.narrowed(asking, asked.project).scope or DEFAULT
+    projects.check_open(project)
+    return project
 
 
 @router.delete("/keys/{name}", summary="Revoke a key")

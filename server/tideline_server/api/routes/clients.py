@@ -16,7 +16,7 @@ from tideline.core.settings import parse, setting
 from tideline.core.signing import fingerprint
 from tideline.core.tokens import MOST_ADDRESSES, split_address
 from tideline.engine.model.accounts import Client
-from tideline.engine.model.projects import EVERY, shares, within
+from tideline.engine.model.projects import DEFAULT, EVERY, shares, within
 from tideline_server.api.models import ClientLine, Invited
 from tideline_server.api.openapi import body_of
 from tideline_server.api.requests.access import Asking, Known
@@ -73,10 +73,11 @@ def list_clients(
 
 
 @router.post("/invites", status_code=201, summary="Invite an agent", openapi_extra=body_of(Invitation, EXAMPLES))
-def invite_client(services: Given, identity: Named, body: Annotated[dict[str, Any], Body()]) -> Invited:
-    """Makes a one-use token for `tideline agent`; it is stored as a hash, so note it now."""
+def invite_client(services: Given, projects: Known, identity: Named, body: Annotated[dict[str, Any], Body()]) -> Invited:
+    """Makes a one-use token for `tideline agent`; it is stored as a hash, so note it now. The agent serves the call's project."""
     asked = parse(Invitation, body)
     check_addresses(asked.addresses)
+    projects.check_open(identity.scope or DEFAULT)
     secret = services.run_service.enrolment.invite(asked.name, asked.labels, asked.ttl_seconds, identity, asked.hold)
     token = services.meeting.token(secret, asked.addresses)
     return Invited(

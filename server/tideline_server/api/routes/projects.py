@@ -52,7 +52,7 @@ def list_projects(projects: Known, asking: Asking) -> list[ProjectLine]:
 def add_project(projects: Known, identity: Named, body: Annotated[dict[str, Any], Body()]) -> ProjectLine:
     """Make keys in it, and invite its sites with one of them. A name is given once: 409 also after its project was removed."""
     asked = parse(ProjectAsked, body)
-    made = projects.add(asked.name, asked.quota, identity.by)
+    made = projects.add(asked.name, asked.quota, identity)
     return line(made, projects.usage(made.name))
 
 

@@ -10,6 +10,7 @@ from tideline.core.errors import ConfigRefused, NotFound, Refused, Unreachable
 from tideline.core.run import ClientId
 from tideline.core.settings import nearest
 from tideline.engine.coordinator.api_keys import Caller
+from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.model.accounts import Client, Standing
 from tideline.engine.model.projects import ALL, DEFAULT, EVERY, NAME, UNLIMITED, Project, Quota, Usage, within
@@ -39,21 +40,31 @@ class Projects:
         found = self._journal.usage(project)
         return Usage(found.runs, found.members, found.bytes + self._waiting(project))
 
-    def add(self, name: str, quota: Quota = UNLIMITED, by: str = "") -> Project:
+    def add(self, name: str, quota: Quota = UNLIMITED, identity: Identity | None = None) -> Project:
         """A new project. Raises ConfigRefused; Refused where the name was given before."""
+        identity = identity or Identity()
         if name == ALL or not NAME.fullmatch(name):
             why = "stands for every project" if name == ALL else "cannot name a project"
             todo = "Use up to 40 small letters, digits and dashes, the first no dash"
             raise ConfigRefused(f"{name[:80]!r} {why}", todo, path="name")
-        made = Project(name=name, created=self._clock.now(), created_by=by, quota=quota)
+        made = Project(name=name, created=self._clock.now(), created_by=identity.by, quota=quota)
+        known = self._known_before(name, identity)
         if not self._journal.add_project(made):
-            if made in self._journal.projects():  # an earlier try of the same call made it
-                return made
-            ended = any(each.name == name and each.ended is not None for each in self._journal.projects())
+            there = next(each for each in self._journal.projects() if each.name == name)
+            if not known:  # an earlier try of the same call made it
+                return there
+            ended = there.ended is not None
             more = ", which was removed: its runs are kept, and a new project would see them" if ended else ""
             raise Refused(f"There is a project named {name!r} already{more}", "Choose another name")
         self.forget()
         return made
+
+    def _known_before(self, name: str, identity: Identity) -> bool:
+        """Whether the first try of a call found a project of this name."""
+        found = {"known": int(any(each.name == name for each in self._journal.projects()))}
+        if identity.idempotency_record:
+            return bool(self._journal.choose(identity.idempotency_record, found)["known"])
+        return True
 
     def limit(self, name: str, quota: Quota, by: str = "") -> Project:
         """Give a project another quota. What it has above it stays. Raises NotFound."""
@@ -137,8 +148,14 @@ class Projects:
                 self._known, self._read_at = found, read_at
         return self._known
 
+    def check_open(self, project: str) -> None:
+        """Raises NotFound for a project that was removed: nothing is added to it."""
+        if any(each.name == project and each.ended is not None for each in self._recent()):
+            raise missing(project, EVERY)
+
     def check_room(self, project: str, more: int = 0) -> None:
-        """Raises Refused where a project has its quota of bytes, or would with so many more."""
+        """Raises Refused where a project has its quota of bytes, or would with so many more; NotFound as `check_open`."""
+        self.check_open(project)
         known = next((each for each in self._recent() if each.name == project), None)
         if known is not None and known.quota.bytes is not None:
             check_bytes(known, self.usage(project).bytes, more)
