@@ -41,7 +41,7 @@ UPLOADED = (
 
 def project_of(row: Row[Any]) -> Project:
     quota = Quota(row.most_runs, row.most_members, row.most_bytes)
-    return Project(row.name, row.created, row.created_by, quota, row.ended)
+    return Project(row.name, row.created, row.created_by, quota=quota, ended=row.ended)
 
 
 def columns_of(project: Project) -> dict[str, Any]:

@@ -191,7 +191,7 @@ def login(
     key = read_key(key_stdin)
     with Client.of(Endpoint(url=at, api_key=key, ca=authority, project=project or "")) as client:
         who = client.get("/whoami")
-    login = Login(key, who["name"], who["role"], str(authority or ""), project or "")
+    login = Login(key, who["name"], who["role"], ca=str(authority or ""), project=project or "")
     save(at, login)
     shown = {"url": at, "file": str(file_of_logins()), **{k: v for k, v in vars(login).items() if k != "key"}}
     where = f" in the project {who['project']}" if who["project"] else ""
