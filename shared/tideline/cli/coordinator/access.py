@@ -14,7 +14,7 @@ from tideline.cli.options import Authority, Connect, Json, Project, remote
 from tideline.client.answers import ClientLine, KeyLine
 from tideline.client.output import clean, day, warn
 from tideline.core.errors import ConfigRefused
-from tideline.engine.model.projects import ALL
+from tideline.engine.model.projects import ALL, DEFAULT
 
 clients = group_of("See which agents are enrolled, approve them, revoke them, or ask them for new keys.")
 keys = group_of("Make API keys for users, and revoke them.")
@@ -139,7 +139,8 @@ def add(
         body |= {"project": ALL} if client.project == ALL else {}
         made = client.post("/keys", body)
     until = f", until {day(made['expires'])}" if made["expires"] else ""
-    whose = f"{clean(made['name'])}, {made['role']} in {made['project'] or 'all projects'}"
+    where = "" if made["project"] == DEFAULT or made["role"] == "admin" else f" in {made['project'] or 'all projects'}"
+    whose = f"{clean(made['name'])}, {made['role']}{where}"
     key = f"Key of {whose}{until}; it is not shown again:\n\n  {made['key']}\n"
     output(made, as_json, f"{key}\nIts user saves it with:\n\n  tideline login --url {client.base_url}")
 
