@@ -12,5 +12,5 @@ if [ -s /scraper/key ] && TIDELINE_API_KEY=$(cat /scraper/key) tideline run list
 TIDELINE_API_KEY=$(cat /secrets/admin.key)
 export TIDELINE_API_KEY
 tideline keys revoke prometheus --json >/dev/null || true # frees the name; there may be no such key
-tideline keys add --name prometheus --role viewer --json >/tmp/made
+tideline keys add --name prometheus --role viewer --project all --json >/tmp/made
 python -c 'import json; print(json.load(open("/tmp/made"))["key"])' | put /scraper/key

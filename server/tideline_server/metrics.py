@@ -184,15 +184,39 @@ class Federation(Collector):
             self._bytes = (ended + max(STOCK_SECONDS, STOCK_SHARE * (ended - began)), known)
 
 
-def tally_metrics(found: Tally) -> Iterator[Metric]:
+class OfProject(Collector):
+    """The gauges of one project, which is a label of each."""
+
+    def __init__(self, project: str, found: Tally) -> None:
+        self._project, self._found = project, found
+
+    def collect(self) -> Iterator[Metric]:
+        yield from counted(self._found, {"project": self._project})
+
+
+def project_text(project: str, found: Tally) -> tuple[bytes, str]:
+    """What the users of one project see of the coordinator's numbers."""
+    registry = CollectorRegistry()
+    registry.register(OfProject(project, found))
+    return generate_latest(registry), TEXT
+
+
+def counted(found: Tally, labels: Mapping[str, str]) -> Iterator[Metric]:
+    """What a project has, or all of them. labels: more of each gauge."""
     for name, what, label, counts in (
         ("tideline_runs", "runs by status", "status", found.runs),
         ("tideline_clients", "enrolled agents by standing", "standing", found.clients),
     ):
-        family = GaugeMetricFamily(name, what, labels=[label])
+        family = GaugeMetricFamily(name, what, labels=[label, *labels])
         for value, count in counts.items():
-            family.add_metric([value], float(count))
+            family.add_metric([value, *labels.values()], float(count))
         yield family
-    yield GaugeMetricFamily("tideline_orders_open", "orders that wait for an answer", value=float(found.orders))
+    waiting = GaugeMetricFamily("tideline_orders_open", "orders that wait for an answer", labels=list(labels))
+    waiting.add_metric(list(labels.values()), float(found.orders))
+    yield waiting
+
+
+def tally_metrics(found: Tally) -> Iterator[Metric]:
+    yield from counted(found, {})
     yield GaugeMetricFamily("tideline_parts", "parts that the database knows", value=float(found.parts))
     yield GaugeMetricFamily("tideline_audit_entries", "entries of the audit log", value=float(found.entries))

@@ -62,6 +62,8 @@ def rules(**runs: Any) -> SiteRules:
         (rules(methods=("feddadil",)), {}, "the method fedavg"),
         (rules(users=("bob",)), {}, "runs of alice"),
         (rules(users=("bob",)), {"by": ""}, "runs of a user without a name"),
+        (rules(projects=("cardio",)), {}, "runs of the project default"),
+        (rules(projects=("cardio",)), {"project": "retina"}, "runs of the project retina"),
         (rules(), {"weights": WEIGHTS}, f"weights that a user brings ({WEIGHTS})"),
         (rules(), {"base": WEIGHTS}, None),  # a trainer looks whether a package that is installed here has them
         (rules(), {"base": WEIGHTS, "weights": Digest("cd" * 32)}, "weights that a user brings"),

@@ -9,6 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 
 from tideline.engine.audit.entries import Refusals
+from tideline.engine.coordinator.access.projects import Projects
 from tideline.engine.coordinator.api_keys import ApiKeys
 from tideline_server.api.answers import add_handlers
 from tideline_server.api.models import Problem
@@ -20,6 +21,7 @@ from tideline_server.api.requests.idempotency import Once
 from tideline_server.api.requests.turns import InTurn
 from tideline_server.api.requests.wrapping import Confined, Counting, Handshake, Numbered, Shield
 from tideline_server.api.routes import admin, clients, files, health, manual, methods, runs
+from tideline_server.api.routes import projects as projects_routes
 from tideline_server.api.services import DEFAULTS, ApiSettings, Responses, Services
 from tideline_server.limits import Refusing
 
@@ -27,6 +29,7 @@ ABOUT = """Start and watch federated runs, and fetch their results.
 
 Every error is a problem document (RFC 9457), `application/problem+json`; programs match on its `kind`.
 Every address but `/health`, `/ready` and these pages needs `Authorization: Bearer KEY`, and the role that it names.
+A key is of one project, or of all; then the header `Tideline-Project` names the one that a call is about.
 """
 TAGS = [
     {"name": "runs", "description": "Experiments that were started, and how far they are."},
@@ -36,6 +39,7 @@ TAGS = [
     {"name": "algorithms", "description": "Methods, their settings, and what sites send for them."},
     {"name": "clients", "description": "Enrolled agents, and invitations."},
     {"name": "keys", "description": "Keys of this API and their roles."},
+    {"name": "projects", "description": "Whose the sites, keys and runs are; nothing of one project is seen in another."},
     {"name": "audit", "description": "What was done, in a chain in which every change of an entry shows."},
     {"name": "health", "description": "Whether the coordinator works."},
 ]
@@ -61,13 +65,13 @@ for status in (409, 429, 503):
 REFUSALS[401]["headers"] = {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}}
 KEYED = (
     *(runs.router, files.router, files.weights, methods.links, methods.router, clients.router),
-    *(admin.router, admin.audit, admin.restores, health.numbers),
+    *(admin.router, projects_routes.router, admin.audit, admin.restores, health.numbers),
 )
 
 
 def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> Described:
     """The HTTP API over the engine. It holds no state of its own: any number of them may run side by side."""
-    api_keys = api_keys_for(services)
+    api_keys, projects = api_keys_for(services), Projects(services.journal, services.clock, services.part_store)
     app = Described(
         title="Tideline coordinator",
         version=services.version,
@@ -77,9 +81,9 @@ def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> Describe
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,  # generated clients call operations by our functions' names
-        middleware=guards(services, settings, api_keys),
+        middleware=guards(services, settings, api_keys, projects),
     )
-    app.state.services, app.state.settings, app.state.api_keys = services, settings, api_keys
+    app.state.services, app.state.settings, app.state.api_keys, app.state.projects = services, settings, api_keys, projects
     add_handlers(app)
     app.include_router(health.router)
     app.include_router(manual.router)
@@ -99,7 +103,7 @@ def api_keys_for(services: Services) -> ApiKeys:
     return ApiKeys(services.journal, services.clock, own, services.run_service.enrolment.witness)
 
 
-def guards(services: Services, settings: ApiSettings, api_keys: ApiKeys) -> list[Middleware]:
+def guards(services: Services, settings: ApiSettings, api_keys: ApiKeys, projects: Projects) -> list[Middleware]:
     """What every request passes, outermost first."""
     refusing = Refusing(Refusals(services.journal, services.clock, "http"), run_in_threadpool)
     return [
@@ -109,7 +113,7 @@ def guards(services: Services, settings: ApiSettings, api_keys: ApiKeys) -> list
         Middleware(Counting, seen=services.seen),
         Middleware(Handshake, version=services.version),
         Middleware(Shield),
-        Middleware(KeyCheck, api_keys=api_keys, limits=services.limits, refusing=refusing),
+        Middleware(KeyCheck, api_keys=api_keys, projects=projects, limits=services.limits, refusing=refusing),
         Middleware(Intake, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds),
         Middleware(Once, services=services, patience=settings.patience_seconds),
         Middleware(Tags),

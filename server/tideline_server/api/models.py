@@ -46,6 +46,7 @@ class RunLine(BaseModel):
     created: float
     ended: float | None
     parent: str | None = Field(description="the run that this one belongs to: its reference, or of its rehearsal")
+    project: str = Field(description="whose run it is")
 
 
 class Groups(BaseModel):
@@ -78,6 +79,7 @@ class RunResult(BaseModel):
 
     run: str
     name: str
+    project: str = Field("default", description="whose run it is; of a coordinator's run alone")
     method: str
     config: Facts = Field(description="the method's settings, defaults included")
     world: Facts = Field(description="what all members agree on")
@@ -246,6 +248,7 @@ class ClientLine(BaseModel):
     reason: str = Field(description="why it was revoked")
     fingerprint: str = Field(description="of its public keys, for you to compare")
     rotate: bool = Field(description="whether it is asked for new keys")
+    projects: list[str] = Field(description="which it serves, of those that you see")
 
 
 class Invited(BaseModel):
@@ -338,6 +341,7 @@ class Whoami(BaseModel):
 
     name: str = Field(description="the key's name; `admin` for a coordinator's own key; empty where no key is asked for")
     role: str = Field(description="viewer, operator or admin")
+    project: str = Field(description="the project that it sees; empty: all")
 
 
 class KeyLine(BaseModel):
@@ -351,6 +355,7 @@ class KeyLine(BaseModel):
     last_used: float | None = Field(description="to the minute; null: never")
     expires: float | None = Field(description="null: never")
     revoked: float | None = Field(description="null: it is good, unless it has expired")
+    project: str = Field(description="the project that it opens; empty: all")
 
 
 class KeyMade(BaseModel):
@@ -361,3 +366,19 @@ class KeyMade(BaseModel):
     name: str
     role: str
     expires: float | None
+    project: str = Field(description="the project that it opens; empty: all")
+
+
+class ProjectLine(BaseModel):
+    """A project in one line: what it has, and what it may have."""
+
+    name: str
+    created: float = Field(description="0: it was always there")
+    created_by: str = Field(description="the name of the key that made it")
+    ended: float | None = Field(description="when it was removed; null: it is there")
+    runs: int = Field(description="runs that are not over, their references and rehearsals not counted")
+    members: int = Field(description="sites that are not revoked")
+    bytes: int = Field(description="of all that its runs and its uploads have in the store of parts")
+    most_runs: int | None = Field(description="its quota; null: none")
+    most_members: int | None = Field(description="its quota; null: none")
+    most_bytes: int | None = Field(description="its quota; null: none")

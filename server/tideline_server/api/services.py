@@ -11,7 +11,7 @@ from fastapi import Depends, Path, Query, Request
 from starlette.responses import Response
 
 from tideline.core.tokens import Token, Trust
-from tideline.engine.coordinator.api_keys import ANYBODY
+from tideline.engine.coordinator.api_keys import ANYBODY, Caller
 from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService
@@ -107,7 +107,8 @@ async def services_of(request: Request) -> Services:
 def identity_of(request: Request) -> Identity:
     """What the things are called that a request makes: of each try of it the same, if it has an Idempotency-Key (see once)."""
     found: Identity | None = getattr(request.state, "identity", None)
-    return found or Identity(by=getattr(request.state, "caller", ANYBODY).name)
+    caller: Caller = getattr(request.state, "caller", ANYBODY)
+    return found or Identity(by=caller.name, scope=caller.scope)
 
 
 # What an operation adds to OpenAPI, by status.

@@ -11,12 +11,16 @@ from sqlalchemy import Connection, Row, bindparam, or_, select, update
 from tideline.core.run import ClientId
 from tideline.engine.audit.log import Tip
 from tideline.engine.model.accounts import ApiKey, Client, Handover, Invite, KeyRole, Keys, Session, ShownLedger, Standing
+from tideline.engine.model.projects import EVERY, shares
 from tideline.engine.model.transitions import ledger_shown, let_on, rekeyed, sessioned
+from tideline_server.store.access.projects import admit_members
 from tideline_server.store.database.dialect import INSERTS, added
 from tideline_server.store.listings import in_batches
 from tideline_server.store.schema import GOOD, api_keys, clients, invites
 
-LAST_SEEN = select(clients.c.name, clients.c.seen).where(clients.c.name.in_(bindparam("names", expanding=True)))
+LAST_SEEN = select(clients.c.name, clients.c.seen, clients.c.projects).where(
+    clients.c.name.in_(bindparam("names", expanding=True))
+)
 SEEN = update(clients).where(clients.c.name == bindparam("who")).values(seen=bindparam("at"))
 
 NOTE_LEDGER = (
@@ -38,7 +42,7 @@ def spend(connection: Connection, invite: str, used_by: str) -> None:
 
 def client_of(row: Row[Any]) -> Client:
     handovers = tuple(Handover(Keys(**each["keys"]), each["signature"]) for each in row.handovers or ())
-    lists = {name: tuple(row._mapping[name] or ()) for name in ("roles", "doubles", "shut")}
+    lists = {name: tuple(row._mapping[name] or ()) for name in ("roles", "doubles", "shut", "projects")}
     return Client(**{**row._mapping, **lists, "standing": Standing(row.standing), "handovers": handovers})
 
 
@@ -53,10 +57,15 @@ def invite(connection: Connection, token_hash: str) -> Invite | None:
 
 
 def enrol(connection: Connection, token_hash: str, client: Client) -> bool:
-    """Use an unused invite and add the client. False where either is taken; the name of a revoked client is free."""
+    """Use an unused invite and add the client. False where either is taken; the name of a revoked client is free.
+
+    Raises Refused where a quota of sites is reached.
+    """
     fresh = (invites.c.token_hash == token_hash) & (invites.c.used_by == "")
     if connection.execute(select(invites.c.name).where(fresh).with_for_update()).one_or_none() is None:
         return False
+    if (before := known(connection, client.name)) is None or before.standing is Standing.REVOKED:
+        admit_members(connection, client.projects)
     if not added(connection, clients, asdict(client)) and not replaced(connection, client):
         return False
     connection.execute(update(invites).where(fresh).values(used_by=client.name))
@@ -78,8 +87,9 @@ def everybody(connection: Connection) -> tuple[Client, ...]:
     return tuple(sorted(map(client_of, connection.execute(select(clients))), key=lambda c: c.name))
 
 
-def last_seen(connection: Connection, names: Collection[ClientId]) -> dict[ClientId, float]:
-    return {ClientId(row.name): row.seen for row in in_batches(connection, LAST_SEEN, "names", names)}
+def last_seen(connection: Connection, names: Collection[ClientId], scope: str = EVERY) -> dict[ClientId, float]:
+    rows = in_batches(connection, LAST_SEEN, "names", names)
+    return {ClientId(row.name): row.seen for row in rows if shares(scope, row.projects)}
 
 
 def saw(

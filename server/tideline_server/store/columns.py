@@ -19,8 +19,8 @@ def whole(name: str, *more: ForeignKey, key: bool = False, null: bool = False) -
     return Column(name, Integer, *more, primary_key=key, nullable=null, autoincrement=False)
 
 
-def large(name: str) -> Column[int]:
-    return Column(name, BigInteger, nullable=False)
+def large(name: str, null: bool = False) -> Column[int]:
+    return Column(name, BigInteger, nullable=null)
 
 
 def flag(name: str) -> Column[bool]:

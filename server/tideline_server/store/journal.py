@@ -18,6 +18,7 @@ from tideline.engine.audit.witness import confirmed, keys_in
 from tideline.engine.coordinator.idempotency import free
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
 from tideline.engine.model.orders import Files, Hold, OrderRow, OrderStatus, Reply
+from tideline.engine.model.projects import Project, Quota
 from tideline.engine.model.runs import OPEN, Lease, RoundRow, RunRow, Status
 from tideline.engine.model.transitions import answered, present, with_author
 from tideline.engine.peers.sealing import ciphers
@@ -35,6 +36,8 @@ from tideline_server.store import (
     totals,
     transitions,
 )
+from tideline_server.store.access import projects
+from tideline_server.store.access.projects import assign
 from tideline_server.store.database.transactions import Watch, open_store
 
 P = ParamSpec("P")
@@ -81,6 +84,7 @@ class SqlJournal:
     envelopes = reads(envelopes.find)
     invite = reads(accounts.invite)
     client, clients, last_seen = reads(accounts.known), reads(accounts.everybody), reads(accounts.last_seen)
+    projects, usage, uploaded = reads(projects.every), reads(projects.usage), reads(projects.uploaded)
     api_keys, used_key = reads(accounts.all_keys), writes(accounts.use_key)
     add_parts, adopt = writes(parts.add), writes(parts.adopt)
     choose, conclude, leave = writes(idempotency.choose), writes(idempotency.conclude), writes(idempotency.leave)
@@ -158,6 +162,23 @@ class SqlJournal:
 
     def revoke(self, name: ClientId, reason: str, now: float, by: str = "") -> tuple[OrderRow, ...]:
         return self._write(partial(revoked, name=name, reason=reason, now=now, by=by))
+
+    def add_project(self, project: Project) -> bool:
+        return self._do(lambda connection: projects.add(connection, project), entries.project_made(project))
+
+    def limit_project(self, name: str, quota: Quota, now: float, by: str = "") -> bool:
+        return self._do(lambda connection: projects.limit(connection, name, quota), entries.project_limited(name, quota, now, by))
+
+    def end_project(self, name: str, now: float, by: str = "") -> bool:
+        return self._do(lambda connection: projects.end(connection, name, now), entries.project_ended(name, now, by))
+
+    def assign(self, name: ClientId, projects: tuple[str, ...], now: float, by: str = "") -> bool:
+        def work(connection: Connection, done: list[AuditEvent]) -> bool:
+            before = assign(connection, name, projects)
+            done += [entries.assigned(name, before, projects, now, by)] if before not in (None, projects) else []
+            return before is not None
+
+        return self._write(work)
 
     def add_key(self, key: ApiKey) -> bool:
         return self._do(lambda connection: accounts.add_key(connection, key), entries.key_made(key))

@@ -11,11 +11,12 @@ from sqlalchemy import Connection, Row, Select, bindparam, exists, insert, selec
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.orders import Failure, Files, Hold, OrderRow, OrderStatus
+from tideline.engine.model.runs import reaches
 from tideline.engine.model.totals import OrderLine
 from tideline_server.store import envelopes
 from tideline_server.store.database.prepared import prepared
 from tideline_server.store.listings import Library, Listed, in_batches
-from tideline_server.store.schema import MISSED, clients, orders
+from tideline_server.store.schema import MISSED, clients, orders, runs
 
 ANSWER = ("status", "reply", "metrics", "facts", "failure", "answered", "progress", "bytes_down", "bytes_up")
 STATUSES = {status.value: status for status in OrderStatus}
@@ -43,7 +44,8 @@ ANSWERED = (
     .order_by(orders.c.client, orders.c.attempt)
 )
 BARRED = prepared(
-    select(clients.c.name)
+    select(clients.c.name, clients.c.projects, runs.c.project, runs.c.cursor)
+    .join(runs, runs.c.id == bindparam("of"))
     .where(
         clients.c.standing == Standing.REVOKED,
         exists().where(orders.c.client == clients.c.name, orders.c.status == OrderStatus.OPEN, orders.c.run == bindparam("of")),
@@ -104,7 +106,8 @@ def line_of(row: Row[Any]) -> OrderLine:
 
 
 def barred(connection: Connection, run: RunId) -> tuple[ClientId, ...]:
-    return tuple(map(ClientId, connection.scalars(BARRED, {"of": run})))
+    rows = connection.execute(BARRED, {"of": run}).all()
+    return tuple(ClientId(row.name) for row in rows if reaches(row.cursor, row.project, row.projects))
 
 
 def bare(connection: Connection, order: OrderId) -> OrderRow | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, Connection, Row, Select, bindparam, func, insert, or_, select, update
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, bindparam, exists, func, insert, or_, select, true, update
 
 from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.run import ClientId, Member, Role, Roster, RunId, RunSpec
@@ -17,6 +17,7 @@ from tideline.core.settings import plain as as_plain
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.fold_report import groups_in, tables_in
 from tideline.engine.model.orders import OrderStatus
+from tideline.engine.model.projects import EVERY
 from tideline.engine.model.runs import FINAL, JOIN, Event, Headline, PhaseFact, RoundRow, RunRow, Status, Tally
 from tideline_server.store.database.dialect import upsert
 from tideline_server.store.database.prepared import prepared
@@ -24,6 +25,7 @@ from tideline_server.store.listings import Listed, batches, files_of
 from tideline_server.store.schema import audit_tip, clients, drafts, events, listings, orders, parts, rosters, rounds, runs
 
 T = TypeVar("T")
+ALL = true()
 KEPT_RUNS = 64  # runs whose unchanging facts stay decoded
 KEPT_FILES = 100_000  # a run's rounds are remembered up to so many files of states and values of tables; more are read each time
 
@@ -42,11 +44,13 @@ CHECKPOINTS = (
 )
 
 IDS = select(runs.c.id).order_by(runs.c.created, runs.c.id)
+OF_PROJECT = runs.c.project == bindparam("project")
 LENGTH = func.json_array_length(drafts.c.plan)
 LINE = [LENGTH.label("of") if field.name == "of" else runs.c[field.name] for field in fields(Headline)]
 LINES = select(*LINE).join(drafts, drafts.c.run == runs.c.id).order_by(runs.c.created, runs.c.id)
 MARK = runs.alias("mark")
 BEFORE = select(MARK.c.created).where(MARK.c.id == bindparam("after")).scalar_subquery()
+SEEN = exists().where(MARK.c.id == bindparam("after"), MARK.c.project == bindparam("project"))
 LATER = or_(runs.c.created > BEFORE, (runs.c.created == BEFORE) & (runs.c.id > bindparam("after")))
 
 
@@ -182,14 +186,24 @@ def open_at(connection: Connection, run: RunId) -> int | None:
     return None if row is None or row.status in FINAL else int(row.cursor)
 
 
-def ids(connection: Connection) -> tuple[RunId, ...]:
-    return tuple(RunId(run) for run in connection.scalars(IDS))
+def project_of(connection: Connection, run: RunId) -> str:
+    return str(connection.scalar(select(runs.c.project).where(runs.c.id == run)))
 
 
-def headlines(connection: Connection, limit: int | None = None, after: RunId | None = None) -> tuple[Headline, ...]:
+def ids(connection: Connection, scope: str = EVERY) -> tuple[RunId, ...]:
+    chosen = IDS.where(OF_PROJECT) if scope else IDS
+    return tuple(RunId(run) for run in connection.scalars(chosen, {"project": scope} if scope else {}))
+
+
+def headlines(
+    connection: Connection, limit: int | None = None, after: RunId | None = None, scope: str = EVERY
+) -> tuple[Headline, ...]:
     """Runs in one line each, the oldest first. The database counts a plan's phases."""
     chosen = LINES if after is None else LINES.where(LATER)
-    rows = connection.execute(chosen.limit(limit), {} if after is None else {"after": after})
+    chosen = chosen.where(OF_PROJECT) if scope else chosen
+    chosen = chosen.where(SEEN) if scope and after is not None else chosen
+    values = {"after": after} if after is not None else {}
+    rows = connection.execute(chosen.limit(limit), values | ({"project": scope} if scope else {}))
     return tuple(Headline(run, name, method, Status(status), *more) for run, name, method, status, *more in rows)
 
 
@@ -237,18 +251,25 @@ def events_after(connection: Connection, run: RunId, after: int = 0, limit: int 
     return tuple(Event(**row._mapping) for row in connection.execute(chosen))
 
 
-def tally(connection: Connection) -> Tally:
+def tally(connection: Connection, scope: str = EVERY) -> Tally:
     asked = select(func.count()).select_from(orders).where(orders.c.status == OrderStatus.OPEN)
+    asked = asked.join(runs, runs.c.id == orders.c.run).where(runs.c.project == scope) if scope else asked
     return Tally(
-        runs=by(connection, runs.c.status, Status),
-        clients=by(connection, clients.c.standing, Standing),
+        runs=by(connection, runs.c.status, Status, runs.c.project == scope if scope else ALL),
+        clients=serving(connection, scope) if scope else by(connection, clients.c.standing, Standing),
         orders=connection.scalar(asked) or 0,
         parts=connection.scalar(select(func.count()).select_from(parts)) or 0,
         entries=connection.scalar(select(audit_tip.c.seq)) or 0,
     )
 
 
-def by(connection: Connection, column: Column[str], words: type[StrEnum]) -> dict[str, int]:
-    rows = connection.execute(select(column, func.count().label("many")).group_by(column))
+def serving(connection: Connection, project: str) -> dict[str, int]:
+    """A project's sites by their standing."""
+    rows = connection.execute(select(clients.c.standing, clients.c.projects)).all()
+    return {word.value: sum(row.standing == word and project in row.projects for row in rows) for word in Standing}
+
+
+def by(connection: Connection, column: Column[str], words: type[StrEnum], where: ColumnElement[bool] = ALL) -> dict[str, int]:
+    rows = connection.execute(select(column, func.count().label("many")).where(where).group_by(column))
     found = {str(row[0]): int(row.many) for row in rows}
     return {word.value: found.get(word.value, 0) for word in words}

@@ -23,6 +23,19 @@ invites = Table(
     seconds("expires"),
     text("used_by"),
     flag("hold"),
+    text("project"),
+)
+
+# Projects that somebody made, and the default one once it has a quota.
+projects = Table(
+    "projects",
+    metadata,
+    text("name", key=True),
+    seconds("created"),
+    text("created_by"),
+    *(whole(name, null=True) for name in ("most_runs", "most_members")),
+    large("most_bytes", null=True),
+    seconds("ended", null=True),
 )
 
 # Keys of the HTTP API. A name is free again once its key is revoked.
@@ -36,6 +49,7 @@ api_keys = Table(
     seconds("last_used", null=True),
     seconds("expires", null=True),
     seconds("revoked", null=True),
+    text("project"),
 )
 GOOD = api_keys.c.revoked.is_(None)
 Index("api_keys_by_name", api_keys.c.name, unique=True, sqlite_where=GOOD, postgresql_where=GOOD)
@@ -67,7 +81,7 @@ clients = Table(
     whole("session"),
     text("session_id"),
     seconds("session_began"),
-    *map(plain, ("doubles", "shut")),
+    *map(plain, ("doubles", "shut", "projects")),
     whole("ledger_entries", null=True),
     text("ledger_hash", null=True),
     whole("ledger_now", null=True),
@@ -90,7 +104,9 @@ runs = Table(
     text("reference", null=True),
     text("parent", null=True),
     whole("best", null=True),
+    text("project"),
     Index("runs_by_age", "created", "id"),
+    Index("runs_by_project", "project", "created", "id"),
 )
 
 # What never changes in a run: a round must not rewrite a plan of thousands of phases.

@@ -12,7 +12,7 @@ from tideline.core.settings import Plain
 from tideline.engine.model.accounts import Client
 from tideline.engine.model.experiment import WEIGHTS_CURSOR, initial_weights_of, weights_missing
 from tideline.engine.model.orders import OrderRow, OrderStatus, Reply
-from tideline.engine.model.runs import FINAL, RunRow, Status
+from tideline.engine.model.runs import FINAL, RunRow, Status, reaches
 from tideline.engine.model.transitions import (
     advanced,
     answered,
@@ -25,6 +25,7 @@ from tideline.engine.model.transitions import (
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import Advance
 from tideline_server.store import envelopes, leases, orders, parts, runs, totals
+from tideline_server.store.access.projects import admit_runs
 from tideline_server.store.listings import Listed, digests_in, interned
 from tideline_server.store.parts import Claim
 
@@ -32,7 +33,10 @@ from tideline_server.store.parts import Claim
 def create(
     connection: Connection, new: Sequence[RunRow], asked: Iterable[OrderRow], by: str, here: Callable[[Digest], bool]
 ) -> None:
-    """Write new runs and their first orders. Raises ConfigRefused if a run's initial weights are not here."""
+    """Write new runs and their first orders. Raises ConfigRefused if a run's initial weights are not here, and Refused where a
+    quota of runs is reached.
+    """
+    admit_runs(connection, new)
     begin_from(connection, new, here)
     for run in new:
         runs.write(connection, run)
@@ -155,10 +159,12 @@ def lock_open_runs(connection: Connection, client: ClientId) -> None:
 
 
 def end_orders_of(connection: Connection, client: Client, now: float) -> list[tuple[OrderRow, Reply]]:
-    """Fail a revoked client's open orders. Gives the orders as they are then, and what stands in for their replies."""
+    """Fail a revoked client's open orders that reach it: these as they are then, and what stands in for their replies."""
     lock_open_runs(connection, client.name)  # one may have come since the first look
     ended = []
     for row in orders.all_open_of(connection, client.name):
+        if not reaches(row.cursor, runs.project_of(connection, row.run), client.projects):
+            continue
         reply = revoked_reply(row, client)
         ended.append((answered(row, reply, OrderStatus.FAILED, now, 0, 0), reply))
         answer(connection, *ended[-1], now)

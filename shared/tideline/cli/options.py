@@ -68,6 +68,9 @@ Home = Annotated[
 Authority = Annotated[
     Path | None, typer.Option("--ca", envvar="TIDELINE_CA", help="CA certificate (PEM) that signed the coordinator's.")
 ]
+Project = Annotated[
+    str | None, typer.Option("--project", envvar="TIDELINE_PROJECT", help="The project. [default: that of your login or key]")
+]
 LogJson = Annotated[bool, typer.Option("--log-json", envvar="TIDELINE_LOG_JSON", help="Log JSON lines instead of text.")]
 LogLevel = Annotated[
     str, typer.Option("--log-level", envvar="TIDELINE_LOG_LEVEL", help="Lowest level to log: debug, info, warning, error.")
@@ -130,7 +133,7 @@ def connector(options: Options) -> Connect:
 
 
 # The command's first argument is a function that connects to the coordinator.
-ENDPOINT = {"url": Url, "api_key": ApiKey, "home": Home, "ca": Authority}
+ENDPOINT = {"url": Url, "api_key": ApiKey, "home": Home, "ca": Authority, "project": Project}
 remote = grouped([parameter(*each) for each in ENDPOINT.items()], connector, last=True)
 
 

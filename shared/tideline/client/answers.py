@@ -255,6 +255,7 @@ class ClientLine(TypedDict):
     ledger_entries: int | None
     ledger_hash: str | None
     ledger_now: int | None
+    projects: list[str]
 
 
 class RestoredLine(TypedDict):
@@ -270,6 +271,21 @@ class RestoredLine(TypedDict):
     invites: int
 
 
+class ProjectLine(TypedDict):
+    """A project: what it has, and what it may have."""
+
+    name: str
+    created: float
+    created_by: str
+    ended: float | None
+    runs: int
+    members: int
+    bytes: int
+    most_runs: int | None
+    most_members: int | None
+    most_bytes: int | None
+
+
 class KeyLine(TypedDict):
     """An API key, without the secret."""
 
@@ -280,6 +296,7 @@ class KeyLine(TypedDict):
     last_used: float | None
     expires: float | None
     revoked: float | None
+    project: str
 
 
 PlannedLink = TypedDict("PlannedLink", {"from": str, "to": str, "weight": float, "joules": float})

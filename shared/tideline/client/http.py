@@ -31,10 +31,12 @@ from tideline.core.errors import (
     Unreachable,
     VersionRefused,
 )
+from tideline.engine.model.projects import NAME
 from tideline.engine.process.pipe import from_plain
 
 # Headers in which both ends name the API and the version that they speak.
 API, VERSION = "Tideline-Api", "Tideline-Version"
+PROJECT = "Tideline-Project"  # in which a call names the project that it is about
 SPOKEN = 2  # the API of this version
 DEFAULT_HOME = Path("~/.tideline/coordinator")
 GRPC_PORT = 7800
@@ -70,21 +72,33 @@ class UnknownError(FederationError):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The options that say where the coordinator is, and which API key to use. None: look it up (Client.of)."""
+    """The options that say where the coordinator is, which API key to use, and which project is meant. None: look it up
+    (Client.of).
+    """
 
     url: str | None = None
     api_key: str | None = None
     home: Path | None = None
     ca: Path | None = None
+    project: str | None = None
 
 
 class Client:
     """One coordinator. Raises its errors as our own, and Unreachable if it does not answer."""
 
-    def __init__(self, base_url: str, key: str | None, grpc: str | None = None, source: str = "", ca: Path | None = None) -> None:
-        self.base_url, self._grpc, self._source = base_url, grpc, source
+    def __init__(
+        self,
+        base_url: str,
+        key: str | None,
+        grpc: str | None = None,
+        source: str = "",
+        ca: Path | None = None,
+        project: str = "",
+    ) -> None:
+        self.base_url, self._grpc, self._source, self.project = base_url, grpc, source, project
         headers = {API: str(SPOKEN), VERSION: __version__, "User-Agent": f"tideline/{__version__}"}
         headers |= {"Authorization": f"Bearer {key}"} if key else {}
+        headers |= {PROJECT: checked_project(project)} if project else {}
         # A proxy is for other machines, not for this one.
         outside = not is_loopback(host_of(base_url))
         self._http = httpx.Client(headers=headers, timeout=TIMEOUT, verify=ssl_context(ca), trust_env=outside)
@@ -101,7 +115,8 @@ class Client:
         # Never show the key of this machine's coordinator to another by mistake.
         ours = endpoint.url is None or endpoint.home is not None or is_loopback(host_of(url))
         key = login.key or (read_key(home / "admin.key") if ours else None)
-        return cls(url, key, grpc, source, endpoint.ca or (Path(login.ca) if login.ca else None))
+        project = login.project if endpoint.project is None else endpoint.project
+        return cls(url, key, grpc, source, endpoint.ca or (Path(login.ca) if login.ca else None), project)
 
     def __enter__(self) -> Client:
         return self
@@ -224,6 +239,14 @@ class Client:
             words = str(cause) or type(cause).__name__
             what = f"No coordinator answers at {self.base_url} (from {self._source}): {words}"
             raise Unreachable(what, remedy(words), url=self.base_url) from None
+
+
+def checked_project(project: str) -> str:
+    """A project's name, which goes into a header. Raises ConfigRefused."""
+    if not NAME.fullmatch(project):
+        todo = "Use small letters, digits and dashes; all stands for every project"
+        raise ConfigRefused(f"{project[:80]!r} cannot name a project", todo, path="project")
+    return project
 
 
 def patiently(ask: Callable[[], T], patience: float) -> T:

@@ -19,12 +19,13 @@ from tideline.core.errors import IdentityRefused, NotFound
 
 @dataclass(frozen=True)
 class Login:
-    """An API key for one coordinator, its name and role, and the CA certificate to trust; empty: none."""
+    """An API key for one coordinator, its name and role, the CA certificate to trust, and a project; empty: none."""
 
     key: str
     name: str = ""
     role: str = ""
     ca: str = ""
+    project: str = ""
 
 
 def file_of_logins() -> Path:

@@ -63,13 +63,15 @@ def connect(
     *,
     ca: Path | str | None = None,
     home: Path | str | None = None,
+    project: str | None = None,
     methods: Methods | str | None = None,
     networks: Networks = None,
 ) -> Server:
     """A coordinator, by the URL of its HTTP port and an API key. Raises Unreachable, IdentityRefused.
 
     Without these they are found as the command line finds them: by the only login, or in the home of this machine's coordinator.
-    ca: certificate (PEM) that signed the coordinator's. methods, networks: as `tideline.simulate` takes them; they are needed
+    ca: certificate (PEM) that signed the coordinator's. project: where the key opens several.
+    methods, networks: as `tideline.simulate` takes them; they are needed
     where models are built, and where an experiment has `weights`.
 
     >>> import tideline
@@ -79,7 +81,13 @@ def connect(
     ...     print(error.todo.split(",")[0])
     Start one with `tideline coordinator`
     """
-    endpoint = Endpoint(url, key, None if home is None else Path(home), None if ca is None else Path(ca))
+    endpoint = Endpoint(
+        url=url,
+        api_key=key,
+        home=None if home is None else Path(home),
+        ca=None if ca is None else Path(ca),
+        project=project,
+    )
     client = Client.of(endpoint)
     try:
         client.get("/runs")  # what is wrong with the address or the key is said here

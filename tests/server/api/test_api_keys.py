@@ -101,7 +101,7 @@ def test_a_role_opens_what_it_covers(held: tuple[Coordinator, KeyRole, dict[str,
         yield b""
 
     if role.covers(NEEDS[name].role):
-        assert door.send(method, path, headers=headers).status_code != 403
+        assert door.send(method, path, headers=headers).status_code != 403, "where there is one project, it is the whole"
     else:
         told = refused(door.send(method, path, headers=headers, content=endless()), 403, "PermissionRefused")
         assert told["detail"].startswith(f"The key 'bob' is a{'n' if role is KeyRole.OPERATOR else ''} {role}; ")
@@ -120,8 +120,8 @@ def test_odd_addresses_open_nothing(watched: tuple[Coordinator, str, dict[str, s
 def test_keys_are_made_listed_and_revoked(door: Coordinator) -> None:
     """The key is told once; the list tells whose it is, who made it and when it was used, and no hash."""
     bob = given(door, "bob", "operator", ttl_seconds=3600)
-    assert door.get("/whoami", headers=bob).json() == {"name": "bob", "role": "operator"}
-    assert door.get("/whoami", headers=OWN).json() == {"name": ADMIN, "role": "admin"}
+    assert door.get("/whoami", headers=bob).json() == {"name": "bob", "role": "operator", "project": "default"}
+    assert door.get("/whoami", headers=OWN).json() == {"name": ADMIN, "role": "admin", "project": ""}
     (row,) = door.get("/keys", headers=OWN).json()
     now = door.federation.clock.now()
     assert {k: row[k] for k in row if k != "id"} == {
@@ -132,6 +132,7 @@ def test_keys_are_made_listed_and_revoked(door: Coordinator) -> None:
         "last_used": now,
         "expires": now + 3600,
         "revoked": None,
+        "project": "default",
     }
     assert hash_of(bob["Authorization"].split()[1]) not in door.get("/keys", headers=OWN).text
     first = door.send("DELETE", "/keys/bob", headers=OWN)

@@ -20,6 +20,7 @@ from tideline_server.api.openapi import schema_of
 PAGE = Path(__file__).parents[3] / "docs" / "http-api.md"
 ROUTES = [
     "DELETE /keys/{name}",
+    "DELETE /projects/{name}",
     "GET /algorithms",
     "GET /algorithms/{name}",
     "GET /algorithms/{name}/contract",
@@ -30,6 +31,7 @@ ROUTES = [
     "GET /keys",
     "GET /metrics",
     "GET /parts/{digest}",
+    "GET /projects",
     "GET /ready",
     "GET /restored",
     "GET /runs",
@@ -39,6 +41,7 @@ ROUTES = [
     "GET /weights/{digest}",
     "GET /whoami",
     "POST /clients/{name}/approve",
+    "POST /clients/{name}/projects",
     "POST /clients/{name}/revoke",
     "POST /clients/{name}/rotate",
     "POST /invites",
@@ -46,6 +49,8 @@ ROUTES = [
     "POST /links/plan",
     "POST /parts/sweep",
     "POST /parts/verify",
+    "POST /projects",
+    "POST /projects/{name}/limit",
     "POST /restored/confirm",
     "POST /runs",
     "POST /runs/{run}/cancel",

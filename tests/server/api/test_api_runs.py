@@ -57,6 +57,7 @@ def test_runs_are_listed_in_one_line_each(finished: tuple[Coordinator, str]) -> 
         "cursor": 4,
         "of": 4,
         "parent": None,
+        "project": "default",
     }
 
 
@@ -81,12 +82,12 @@ def test_runs_are_listed_in_pages(coordinator: Coordinator) -> None:
 
 
 def test_a_run_shows_the_result_of_the_engine(finished: tuple[Coordinator, str]) -> None:
-    """GET /runs/{id} is the engine's result, every key of it described in the manual, and nothing but two numbers more."""
+    """GET /runs/{id} is the engine's result, every key of it described in the manual, and nothing but three things more."""
     coordinator, run = finished
     shown = coordinator.get(f"/runs/{run}").json()
     own = result_of(coordinator.federation.journal, run, coordinator.federation.clock.now())  # type: ignore[arg-type]
-    assert set(RunResult.model_fields) == set(own) | {"plan_length", "cursor"}
-    assert (shown.pop("plan_length"), shown.pop("cursor")) == (4, 4)
+    assert set(RunResult.model_fields) == set(own) | {"plan_length", "cursor", "project"}
+    assert (shown.pop("plan_length"), shown.pop("cursor"), shown.pop("project")) == (4, 4, "default")
     assert shown == own
     assert all(0 <= site["accuracy"] <= 1 for site in shown["clients"])
 

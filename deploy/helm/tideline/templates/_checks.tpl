@@ -123,7 +123,7 @@
 
 {{- define "tideline.checkMonitor" -}}
 {{- if and .enabled (not .keySecret.name) }}
-{{- fail "serviceMonitor has no key, and /metrics asks for one. Make a key with `tideline keys add --name prometheus --role viewer`, put it into a Secret, and name that (serviceMonitor.keySecret.name)" }}
+{{- fail "serviceMonitor has no key, and /metrics asks for one. Make a key with `tideline keys add --name prometheus --role viewer --project all`, put it into a Secret, and name that (serviceMonitor.keySecret.name)" }}
 {{- end }}
 {{- end }}
 

@@ -13,8 +13,10 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tideline.core.errors import FederationError, IdentityRefused, PermissionRefused
+from tideline.engine.coordinator.access.projects import Projects
 from tideline.engine.coordinator.api_keys import ANYBODY, ApiKeys, Caller
 from tideline.engine.model.accounts import KeyRole
+from tideline.engine.model.projects import EVERY
 from tideline_server.api.answers import answer
 from tideline_server.errors import code_of
 from tideline_server.limits import Limits, Refusing
@@ -22,10 +24,11 @@ from tideline_server.limits import Limits, Refusing
 
 @dataclass(frozen=True)
 class Need:
-    """The role that an operation needs, and the operation in words, for the refusal."""
+    """The role that an operation needs, and the operation in words, for the refusal. whole: it is about every project."""
 
     role: KeyRole
     what: str
+    whole: bool = False
 
 
 VIEW = Need(KeyRole.VIEWER, "viewing")
@@ -35,6 +38,7 @@ OPEN_PATHS = frozenset({"/health", "/ready", "/openapi.json"}) | MANUAL_PATHS
 # What a key that was good a while ago opens while the store of keys is away: that it is away is told there.
 WHILE_AWAY = frozenset({"/metrics"})
 OTHER = "other"
+PROJECT = "Tideline-Project"  # the header by which a call names a project
 NEEDS: Mapping[str, Need] = {
     "GET /algorithms": VIEW,
     "GET /algorithms/{name}": VIEW,
@@ -55,11 +59,16 @@ NEEDS: Mapping[str, Need] = {
     "POST /runs/{run}/resume": Need(KeyRole.OPERATOR, "resuming a run"),
     "POST /invites": Need(KeyRole.OPERATOR, "inviting an agent"),
     "POST /clients/{name}/approve": Need(KeyRole.OPERATOR, "approving an agent"),
-    "POST /parts/sweep": Need(KeyRole.OPERATOR, "sweeping the parts"),
-    "POST /parts/verify": Need(KeyRole.OPERATOR, "verifying the parts"),
+    "POST /parts/sweep": Need(KeyRole.OPERATOR, "sweeping the parts", whole=True),
+    "POST /parts/verify": Need(KeyRole.OPERATOR, "verifying the parts", whole=True),
     "PUT /weights/{digest}": Need(KeyRole.OPERATOR, "uploading weights"),
     "POST /clients/{name}/revoke": Need(KeyRole.ADMIN, "revoking an agent"),
+    "POST /clients/{name}/projects": Need(KeyRole.ADMIN, "saying which projects a site serves"),
     "POST /clients/{name}/rotate": Need(KeyRole.ADMIN, "having an agent change its keys"),
+    "GET /projects": Need(KeyRole.VIEWER, "seeing one's project"),
+    "POST /projects": Need(KeyRole.ADMIN, "making a project"),
+    "POST /projects/{name}/limit": Need(KeyRole.ADMIN, "limiting a project"),
+    "DELETE /projects/{name}": Need(KeyRole.ADMIN, "removing a project"),
     "GET /restored": Need(KeyRole.ADMIN, "seeing what a restore had forgotten"),
     "POST /restored/confirm": Need(KeyRole.ADMIN, "confirming a restore"),
     "GET /audit": Need(KeyRole.ADMIN, "reading the audit log"),
@@ -100,6 +109,12 @@ def permit(caller: Caller, method: str, path: str) -> None:
             role=caller.role.value,
             needs=need.role.value,
         )
+    if need is not None and need.whole and not caller.whole:
+        raise PermissionRefused(
+            f"The key {caller.name!r} is of the project {caller.scope}; {need.what} is about all of them",
+            "Ask an admin to do it, or for a key of all projects: tideline keys add --project all",
+            project=caller.scope,
+        )
 
 
 def article(role: KeyRole) -> str:
@@ -116,14 +131,16 @@ def check_rows(operations: Iterable[str]) -> None:
 class KeyCheck:
     """Everything but health and the manual asks for a key, counts for the caller's limits, and needs a role (roles)."""
 
-    def __init__(self, app: ASGIApp, api_keys: ApiKeys, limits: Limits, refusing: Refusing) -> None:
-        self.app, self.api_keys, self.limits, self.refusing = app, api_keys, limits, refusing
+    def __init__(self, app: ASGIApp, api_keys: ApiKeys, projects: Projects, limits: Limits, refusing: Refusing) -> None:
+        self.app, self.api_keys, self.projects, self.limits, self.refusing = app, api_keys, projects, limits, refusing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
                 address, lately = (scope.get("client") or ("",))[0], scope["path"] in WHILE_AWAY
-                caller = await self.admit(key_in(Headers(scope=scope)), address, lately)
+                headers = Headers(scope=scope)
+                caller = await self.admit(key_in(headers), address, lately)
+                caller = await self.narrowed(caller, headers.get(PROJECT, ""))
                 scope.setdefault("state", {})["caller"] = caller
                 permit(caller, scope["method"], scope["path"])
         except IdentityRefused as error:
@@ -132,6 +149,12 @@ class KeyCheck:
             await answer(code_of(error).http, error)(scope, receive, send)
         else:
             await self.app(scope, receive, send)
+
+    async def narrowed(self, caller: Caller, asked: str) -> Caller:
+        """The caller in the project that a call names. Raises NotFound; Unreachable where projects have to be looked up."""
+        if self.projects.fresh or (caller.scope == EVERY and not asked):
+            return self.projects.narrowed(caller, asked)
+        return await run_in_threadpool(self.projects.narrowed, caller, asked)
 
     async def admit(self, key: str, address: str, lately: bool = False) -> Caller:
         """Let a caller in. Raises IdentityRefused, TooMany; Unreachable where the store is needed and does not answer.
@@ -165,6 +188,11 @@ async def caller_of(request: Request) -> Caller:
     return caller_in(request.scope)
 
 
+async def projects_of(request: Request) -> Projects:
+    projects: Projects = request.app.state.projects
+    return projects
+
+
 async def api_keys_of(request: Request) -> ApiKeys:
     api_keys: ApiKeys = request.app.state.api_keys
     return api_keys
@@ -172,3 +200,4 @@ async def api_keys_of(request: Request) -> ApiKeys:
 
 Asking = Annotated[Caller, Depends(caller_of)]
 Keys = Annotated[ApiKeys, Depends(api_keys_of)]
+Known = Annotated[Projects, Depends(projects_of)]

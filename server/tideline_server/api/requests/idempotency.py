@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tideline.core.errors import ConfigRefused, FederationError, KeyReused, Underway
 from tideline.engine.coordinator.api_keys import Caller
 from tideline.engine.coordinator.idempotency import Identity
+from tideline.engine.model.projects import DEFAULT, EVERY
 from tideline.engine.ports.journal import Answer, IdempotencyRecord
 from tideline_server.api.answers import federation_error
 from tideline_server.api.requests.access import STREAMED, UNCHANGING, caller_in, keyless
@@ -146,17 +147,29 @@ class Call:
         asked = [scope["method"], scope["path"], scope["query_string"].decode("latin-1"), canonical(self.body)]
         meant = hmac.digest(self.caller.secret.encode(), json.dumps(asked).encode(), "sha256").hex()
         return IdempotencyRecord(
-            key=hashlib.sha256(self.key.encode()).hexdigest(),
+            key=hashlib.sha256(self.named.encode()).hexdigest(),
             asked=meant,
             seed=secrets.token_hex(16),
             made=now,
             worker=secrets.token_hex(8),
         )
 
+    @property
+    def named(self) -> str:
+        """The key among those of its project: that another project has used the same is not told."""
+        return self.key if self.caller.scope in (EVERY, DEFAULT) else f"{self.caller.scope}\n{self.key}"
+
     def identity(self, record: IdempotencyRecord) -> Identity:
         """What is made by it is called after the record's seed; a token also needs both keys."""
         secret = f"{self.caller.secret}\n{self.key}".encode()
-        return Identity(seed=record.seed, secret=secret, idempotency_record=record.key, worker=record.worker, by=self.caller.name)
+        return Identity(
+            seed=record.seed,
+            secret=secret,
+            idempotency_record=record.key,
+            worker=record.worker,
+            by=self.caller.name,
+            scope=self.caller.scope,
+        )
 
 
 @dataclass

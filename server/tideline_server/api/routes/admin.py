@@ -7,16 +7,18 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Query, Request, Response
 
-from tideline.core.errors import NotFound
+from tideline.core.errors import ConfigRefused, NotFound
 from tideline.core.settings import parse, setting
 from tideline.engine.audit import log
 from tideline.engine.audit.entries import KINDS
-from tideline.engine.coordinator.api_keys import LONGEST_SECONDS
+from tideline.engine.coordinator.access.projects import Projects
+from tideline.engine.coordinator.api_keys import LONGEST_SECONDS, Caller
 from tideline.engine.coordinator.witness import sentence
 from tideline.engine.model.accounts import ApiKey, KeyRole
+from tideline.engine.model.projects import ALL, DEFAULT, EVERY, within
 from tideline_server.api.models import AuditEntry, AuditTip, KeyLine, KeyMade, Restored, Whoami
 from tideline_server.api.openapi import body_of
-from tideline_server.api.requests.access import Asking, Keys
+from tideline_server.api.requests.access import Asking, Keys, Known
 from tideline_server.api.services import LONGEST, NAME, PAGED, After, Given, Limit, Name, Named, link_next
 
 router = APIRouter(tags=["keys"])
@@ -29,6 +31,7 @@ class KeyAsked:
     name: str = setting(doc="the name of its owner, in lists and in events of runs")
     role: KeyRole = setting(doc="what its owner may do")
     ttl_seconds: float | None = setting(None, low=1.0, high=LONGEST_SECONDS, doc="seconds until it expires; null: never")
+    project: str = setting("", doc="the project that it opens, or all; empty: that of the call, or default. An admin's opens all")
 
 
 EXAMPLES = {"operator": {"summary": "For a user", "value": {"name": "alice", "role": "operator", "ttl_seconds": 7776000}}}
@@ -36,14 +39,16 @@ EXAMPLES = {"operator": {"summary": "For a user", "value": {"name": "alice", "ro
 
 @router.get("/whoami", summary="Show whose key this is")
 def whoami(asking: Asking) -> Whoami:
-    """The name and the role of the key that the call was made with. An empty name: this API asks for no key."""
-    return Whoami(name=asking.name, role=asking.role.value)
+    """The name, the role and the project of the key that the call was made with. An empty name: this API asks for no key."""
+    return Whoami(name=asking.name, role=asking.role.value, project=asking.scope)
 
 
 @router.get("/keys", summary="List the keys", responses=PAGED)
-def list_keys(request: Request, response: Response, keys: Keys, limit: Limit = None, after: After = None) -> list[KeyLine]:
+def list_keys(
+    request: Request, response: Response, keys: Keys, asking: Asking, limit: Limit = None, after: After = None
+) -> list[KeyLine]:
     """Every key that was ever made here, oldest first, without the keys themselves. A page's mark is an `id`."""
-    rows = list(keys.every())
+    rows = [row for row in keys.every() if within(asking.scope, row.project)]
     ids = [row.id for row in rows]
     if after is not None and after not in ids:
         raise NotFound(f"There is no key whose id is {after!r}", "See the list of keys")
@@ -55,11 +60,26 @@ def list_keys(request: Request, response: Response, keys: Keys, limit: Limit = N
 
 
 @router.post("/keys", status_code=201, summary="Make a key", openapi_extra=body_of(KeyAsked, EXAMPLES))
-def add_key(keys: Keys, asking: Asking, identity: Named, body: Annotated[dict[str, Any], Body()]) -> KeyMade:
+def add_key(keys: Keys, projects: Known, asking: Asking, identity: Named, body: Annotated[dict[str, Any], Body()]) -> KeyMade:
     """Shows the key once; only its hash is stored. Other replicas accept it within a second."""
     asked = parse(KeyAsked, body)
-    key, made = keys.add(asked.name, asked.role, asked.ttl_seconds, asking.name, identity)
-    return KeyMade(key=key, id=made.id, name=made.name, role=made.role.value, expires=made.expires)
+    project = opened(asked, asking, projects)
+    key, made = keys.add(asked.name, asked.role, asked.ttl_seconds, asking.name, identity, project)
+    return KeyMade(key=key, id=made.id, name=made.name, role=made.role.value, expires=made.expires, project=made.project)
+
+
+def opened(asked: KeyAsked, asking: Caller, projects: Projects) -> str:
+    """The project that a new key opens; empty: all. Raises ConfigRefused, NotFound."""
+    if asked.role is KeyRole.ADMIN:
+        if asked.project not in ("", ALL):
+            what = f"project is {asked.project!r}, and an admin's key opens every project"
+            raise ConfigRefused(what, "Leave project out, or give another role", path="project")
+        return EVERY
+    if asked.project == ALL:
+        return EVERY
+    project = projects.narrowed(asking, asked.project).scope or DEFAULT
+    projects.check_open(project)
+    return project
 
 
 @router.delete("/keys/{name}", summary="Revoke a key")

@@ -15,8 +15,10 @@ from tideline.core.settings import EMPTY, parse, setting
 from tideline.core.signing import fingerprint
 from tideline.core.tokens import MOST_ADDRESSES, split_address
 from tideline.engine.model.accounts import Client
+from tideline.engine.model.projects import DEFAULT, EVERY, shares, within
 from tideline_server.api.models import ClientLine, Invited
 from tideline_server.api.openapi import body_of
+from tideline_server.api.requests.access import Asking, Known
 from tideline_server.api.services import PAGED, After, Given, Limit, Name, Named, link_next, page
 
 router = APIRouter(tags=["clients"])
@@ -59,20 +61,22 @@ WITH_REASON["requestBody"]["required"] = False
 
 @router.get("/clients", summary="List the enrolled agents", responses=PAGED)
 def list_clients(
-    request: Request, response: Response, services: Given, limit: Limit = None, after: After = None
+    request: Request, response: Response, services: Given, asking: Asking, limit: Limit = None, after: After = None
 ) -> list[ClientLine]:
-    """Sorted by name, each with the fingerprint of its keys."""
-    shown, more = page(services.journal.clients(), lambda client: client.name, after, limit)
+    """Those of your project, sorted by name, each with the fingerprint of its keys."""
+    ours = [client for client in services.journal.clients() if shares(asking.scope, client.projects)]
+    shown, more = page(ours, lambda client: client.name, after, limit)
     if more:
         link_next(request, response, shown[-1].name)
-    return [line(client) for client in shown]
+    return [line(client, asking.scope) for client in shown]
 
 
 @router.post("/invites", status_code=201, summary="Invite an agent", openapi_extra=body_of(Invitation, EXAMPLES))
-def invite_client(services: Given, identity: Named, body: Annotated[dict[str, Any], Body()]) -> Invited:
-    """Makes a one-use token for `tideline agent`; it is stored as a hash, so note it now."""
+def invite_client(services: Given, projects: Known, identity: Named, body: Annotated[dict[str, Any], Body()]) -> Invited:
+    """Makes a one-use token for `tideline agent`; it is stored as a hash, so note it now. The agent serves the call's project."""
     asked = parse(Invitation, body)
     check_addresses(asked.addresses)
+    projects.check_open(identity.scope or DEFAULT)
     secret = services.run_service.enrolment.invite(asked.name, asked.labels, asked.ttl_seconds, identity, asked.hold)
     token = services.meeting.token(secret, asked.addresses)
     return Invited(
@@ -93,7 +97,8 @@ def approve_client(
 
     Of a doubled one, `session` says which of `doubles` goes on; it is asked for new keys. 409 without it.
     """
-    return line(services.run_service.approve(name, identity.by, parse(Approval, body or {}).session))
+    session = parse(Approval, body or {}).session
+    return line(services.run_service.approve(name, identity.by, session, identity.scope), identity.scope)
 
 
 @router.post("/clients/{name}/revoke", summary="Revoke an agent", openapi_extra=WITH_REASON)
@@ -110,6 +115,25 @@ def rotate_client(services: Given, identity: Named, name: Name) -> ClientLine:
     return line(services.run_service.enrolment.ask_rotation(name, identity.by))
 
 
+@dataclass(frozen=True)
+class Serving:
+    """Which projects a site serves."""
+
+    projects: tuple[str, ...] = setting(doc="their names, all of them")
+
+
+SERVES = {"two": {"summary": "A site of two projects", "value": {"projects": ["cardio", "retina"]}}}
+
+
+@router.post("/clients/{name}/projects", summary="Say which projects a site serves", openapi_extra=body_of(Serving, SERVES))
+def assign_client(
+    services: Given, projects: Known, identity: Named, name: Name, body: Annotated[dict[str, Any], Body()]
+) -> ClientLine:
+    """Runs of others ask it for nothing from now on; those that it has joined go on. 409 where a quota of sites is reached."""
+    services.run_service.enrolment.find(name)
+    return line(projects.assign(name, parse(Serving, body).projects, identity.by))
+
+
 def check_addresses(addresses: tuple[str, ...]) -> None:
     """Raises ConfigRefused with the place of what cannot stand in a token."""
     for at, each in enumerate(addresses):
@@ -121,7 +145,9 @@ def check_addresses(addresses: tuple[str, ...]) -> None:
         raise ConfigRefused("The addresses are too long for a token", "Name fewer", path="addresses")
 
 
-def line(client: Client) -> ClientLine:
+def line(client: Client, scope: str = EVERY) -> ClientLine:
+    """A site as it is listed; which other projects it serves is not told to who does not see them."""
     said = fingerprint(bytes.fromhex(client.keys.sign), bytes.fromhex(client.keys.receive))
     lists = {"roles": list(client.roles), "labels": dict(client.labels), "doubles": list(client.doubles)}
+    lists |= {"projects": [each for each in client.projects if within(scope, each)]}
     return ClientLine(**vars(client) | lists | {"standing": client.standing.value, "fingerprint": said})

@@ -23,12 +23,13 @@ from tideline.engine.coordinator.integrity.mending import Mender
 from tideline.engine.coordinator.integrity.verifying import Verifier
 from tideline.engine.coordinator.scores import scored_state
 from tideline.engine.model.accounts import KeyRole
-from tideline.engine.model.experiment import UPLOADER
+from tideline.engine.model.experiment import uploader
 from tideline.engine.model.orders import Files
+from tideline.engine.model.projects import DEFAULT
 from tideline.engine.model.runs import Status
 from tideline_server.api.answers import answer
 from tideline_server.api.models import PartsSwept, PartsVerified, Problem, RunFiles, Weights
-from tideline_server.api.requests.access import Asking, article
+from tideline_server.api.requests.access import Asking, Known, article
 from tideline_server.api.requests.bodies import NoLength, NotLabelled, TooSlow, check_plain, refusal
 from tideline_server.api.requests.conditional import OutOfRange, Span, matches, span_of, unchanged
 from tideline_server.api.services import ApiSettings, Given, Name, Named, Responses, Services
@@ -95,7 +96,7 @@ def state_files(services: Services, run: RunId, asking: Caller) -> dict[str, Fil
 
     Some methods' states are for admins alone; and so is that of a run that has length tables for them, which may stand in it.
     """
-    row = services.run_service.find(run)
+    row = services.run_service.find(run, asking.scope)
     if row.status is not Status.COMPLETED:
         raise Refused(
             f"Run {run} is {row.status.value}; only a completed run has a final state",
@@ -146,9 +147,12 @@ TAKEN: Responses = {
 
 
 @weights.get("/{digest}", summary="Look whether weights are here")
-def weights_here(services: Given, digest: PartDigest, request: Request) -> Weights:
-    """If so, they wait an hour from now for a run that names them. 404 if not; `context.limit` is how long a file may be."""
-    if not services.part_store.has_initial_weights(Digest(digest)):
+def weights_here(services: Given, asking: Asking, digest: PartDigest, request: Request) -> Weights:
+    """Whether your project has them. If so, they wait an hour from now for a run that names them.
+
+    404 if not; `context.limit` is how long a file may be.
+    """
+    if not services.part_store.has_initial_weights(Digest(digest), asking.scope or DEFAULT):
         settings: ApiSettings = request.app.state.settings
         what = f"There are no weights {digest[:12]} here"
         raise NotFound(what, "Upload them with PUT", limit=settings.max_weights_bytes)
@@ -156,16 +160,18 @@ def weights_here(services: Given, digest: PartDigest, request: Request) -> Weigh
 
 
 @weights.put("/{digest}", status_code=201, summary="Upload weights", response_model=Weights, openapi_extra=BODY, responses=TAKEN)
-async def put_weights(services: Given, digest: PartDigest, request: Request) -> Response:
+async def put_weights(services: Given, asking: Asking, projects: Known, digest: PartDigest, request: Request) -> Response:
     """The body is a safetensors file, whose digest stands in the address. It waits an hour for a run that names it, then goes.
 
-    Sent again, it waits anew. Only a run that names it reads it.
+    Sent again, it waits anew. Only a run that names it reads it, and is of the same project. 409 where a quota is reached.
     """
     settings: ApiSettings = request.app.state.settings
+    project = asking.scope or DEFAULT
     try:
         size = announced(request.headers, settings.max_weights_bytes)
-        before = await run_in_threadpool(services.part_store.has_initial_weights, Digest(digest))
-        await take(services, Digest(digest), size, pieces(request, settings.body_seconds))
+        before = await run_in_threadpool(services.part_store.has_initial_weights, Digest(digest), project)
+        await run_in_threadpool(projects.check_room, project, 0 if before else size)
+        await take(services, Digest(digest), size, pieces(request, settings.body_seconds), project)
     except (NotLabelled, TooSlow, NoLength) as error:
         return refusal(error)
     return JSONResponse({"digest": digest, "bytes": size}, 200 if before else 201)
@@ -204,13 +210,13 @@ async def pieces(request: Request, seconds: float) -> AsyncIterator[bytes]:
             return
 
 
-async def take(services: Services, digest: Digest, size: int, body: AsyncIterator[bytes]) -> None:
+async def take(services: Services, digest: Digest, size: int, body: AsyncIterator[bytes], project: str) -> None:
     """Keep a file while its body comes; of one that is cut, or another than announced, nothing stays."""
     upload = await run_in_threadpool(services.part_store.upload_initial_weights, digest, size)
     try:
         async for piece in body:
             await run_in_threadpool(upload.write, piece)
-        await run_in_threadpool(finish_upload, services, upload, size)
+        await run_in_threadpool(finish_upload, services, upload, size, project)
     except DigestMismatch as error:
         got = str(error.context["got"])
         what = f"The file's digest is {got}; the address says {digest}"
@@ -221,8 +227,8 @@ async def take(services: Services, digest: Digest, size: int, body: AsyncIterato
             await run_in_threadpool(upload.discard)
 
 
-def finish_upload(services: Services, upload: Upload, size: int) -> None:
+def finish_upload(services: Services, upload: Upload, size: int, project: str) -> None:
     """Name a file that is whole, and note it. Raises DataTruncated, DigestMismatch."""
     if upload.offset < size:
         raise DataTruncated(f"The body ended {size - upload.offset} bytes before its announced end", "Send the call again")
-    services.part_store.commit([upload], *UPLOADER)
+    services.part_store.commit([upload], *uploader(project))

@@ -8,9 +8,12 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from tideline.core.errors import Unreachable
+from tideline.engine.model.projects import EVERY
 from tideline_server.api.answers import jsonable
 from tideline_server.api.models import Health, Problem, Ready
+from tideline_server.api.requests.access import Asking, Known
 from tideline_server.api.services import Given, Responses
+from tideline_server.metrics import project_text
 
 router = APIRouter(tags=["health"])
 numbers = APIRouter(tags=["health"])
@@ -40,7 +43,11 @@ def ready(services: Given) -> Ready:
 
 
 @numbers.get("/metrics", summary="Numbers for Prometheus", response_class=Response, responses=TEXT)
-def metrics(services: Given) -> Response:
-    """Counters of this process, and gauges of the federation, which are the same at every replica."""
-    text, kind = services.metrics()
+def metrics(services: Given, projects: Known, asking: Asking) -> Response:
+    """Counters of this process, and gauges of the federation, which are the same at every replica.
+
+    To a key of one project among several, the gauges of this project alone.
+    """
+    whole = asking.scope == EVERY or projects.alone
+    text, kind = services.metrics() if whole else project_text(asking.scope, services.journal.tally(asking.scope))
     return Response(text, media_type=kind)

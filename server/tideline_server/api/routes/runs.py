@@ -16,11 +16,12 @@ from tideline.core.run import RunId
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import Experiment
+from tideline.engine.model.projects import DEFAULT
 from tideline.engine.model.runs import FINAL, Event, Headline, RunRow, headline
 from tideline_server.api.answers import PlainJson, jsonable
 from tideline_server.api.models import RunLine, RunResult, Started
 from tideline_server.api.openapi import EXPERIMENTS, body_of
-from tideline_server.api.requests.access import Asking
+from tideline_server.api.requests.access import Asking, Known
 from tideline_server.api.services import (
     LINK,
     LONGEST,
@@ -42,8 +43,16 @@ NEW: Responses = {201: {"headers": {"Location": {"description": "where the run i
 
 
 @router.post("", status_code=201, summary="Start an experiment", openapi_extra=body_of(Experiment, EXPERIMENTS), responses=NEW)
-def start_run(services: Given, identity: Named, body: Annotated[dict[str, Any], Body()], response: Response) -> Started:
-    """Checks the experiment, down to the method's own settings, and asks its sites to join. Mistakes come with their place."""
+def start_run(
+    services: Given, projects: Known, identity: Named, body: Annotated[dict[str, Any], Body()], response: Response
+) -> Started:
+    """Checks the experiment, down to the method's own settings, and asks its sites to join. Mistakes come with their place.
+
+    The run is in your key's project; of a key of all projects, in the one that the header names, or in `default`. 409 where
+    a quota of the project is reached.
+    """
+    if services.journal.run(identity.run) is None:  # else an earlier try of the same call made it
+        projects.check_room(identity.scope or DEFAULT)
     run = services.run_service.start(body, identity)
     response.headers["Location"] = f"/runs/{run}"
     row = services.run_service.find(run)
@@ -51,12 +60,14 @@ def start_run(services: Given, identity: Named, body: Annotated[dict[str, Any], 
 
 
 @router.get("", summary="List the runs", responses=PAGED)
-def list_runs(request: Request, response: Response, services: Given, limit: Limit = None, after: After = None) -> list[RunLine]:
+def list_runs(
+    request: Request, response: Response, services: Given, asking: Asking, limit: Limit = None, after: After = None
+) -> list[RunLine]:
     """Oldest first; all of them, unless a page is asked for. The header Link leads to the next page, if there is one."""
     last = None if after is None else RunId(after)
-    rows = services.journal.headlines(None if limit is None else limit + 1, last)
+    rows = services.journal.headlines(None if limit is None else limit + 1, last, asking.scope)
     if last is not None and not rows:
-        services.run_service.find(last)  # 404 where there is no such run
+        services.run_service.find(last, asking.scope)  # 404 where there is no such run
     shown = rows[:limit]
     if len(shown) < len(rows):
         link_next(request, response, shown[-1].id)
@@ -66,9 +77,9 @@ def list_runs(request: Request, response: Response, services: Given, limit: Limi
 @router.get("/{run}", summary="Show a run", response_model=RunResult)
 def show_run(services: Given, asking: Asking, run: Name, history: History = False) -> Response:
     """The run's result, or as much as there is of it, and what it waits for. Only admins get the tables for admins."""
-    row = services.run_service.find(RunId(run))
+    row = services.run_service.find(RunId(run), asking.scope)
     result = result_of(services.journal, row.id, services.clock.now(), history, admins=asking.role.covers(KeyRole.ADMIN))
-    return PlainJson(result | {"plan_length": len(row.plan), "cursor": row.cursor})
+    return PlainJson(result | {"plan_length": len(row.plan), "cursor": row.cursor, "project": row.project})
 
 
 @router.post("/{run}/cancel", summary="Cancel a run")
@@ -114,6 +125,7 @@ Most = Annotated[int | None, Query(ge=1, le=LONGEST, description="with follow=fa
 async def run_events(
     request: Request,
     services: Given,
+    asking: Asking,
     run: Name,
     after: AfterEvent = 0,
     follow: Follow = True,
@@ -126,7 +138,7 @@ async def run_events(
     off goes on without loss or repeat
     by sending the last number that it saw as Last-Event-ID, which browsers do by themselves.
     """
-    row = await run_in_threadpool(services.run_service.find, RunId(run))
+    row = await run_in_threadpool(services.run_service.find, RunId(run), asking.scope)
     settings: ApiSettings = request.app.state.settings
     start = after if last_event_id is None else last_event_id
     if limit is not None:

@@ -10,10 +10,11 @@ from urllib.parse import quote
 import typer
 
 from tideline.cli.guard import group_of, output, print_json
-from tideline.cli.options import Authority, Connect, Json, remote
+from tideline.cli.options import Authority, Connect, Json, Project, remote
 from tideline.client.answers import ClientLine, KeyLine
 from tideline.client.output import clean, day, warn
 from tideline.core.errors import ConfigRefused
+from tideline.engine.model.projects import ALL, DEFAULT
 
 clients = group_of("See which agents are enrolled, approve them, revoke them, or ask them for new keys.")
 keys = group_of("Make API keys for users, and revoke them.")
@@ -37,7 +38,7 @@ def list_clients(connect: Connect, as_json: Json = False) -> None:
     elif rows:
         from tideline.cli.tables import show, table
 
-        columns = ["name", "standing", "fingerprint", "roles", "labels", "version", "last heard"]
+        columns = ["name", "standing", "fingerprint", "roles", "labels", "projects", "version", "last heard"]
         show(table("", columns, map(client_cells, rows)))
         for row in rows:
             if row["standing"] == "revoked":
@@ -74,6 +75,20 @@ def revoke_client(
     change_client(connect, f"{quote(name, safe='')}/revoke", {"reason": reason}, as_json, "revoked")
 
 
+@clients.command("assign")
+@remote
+def assign(
+    connect: Connect,
+    name: ClientName,
+    projects: Annotated[list[str], typer.Argument(metavar="PROJECT...", help="All projects that it is to serve.")],
+    as_json: Json = False,
+) -> None:
+    """Say which projects an agent serves. Runs of others ask it for nothing from then on; those that it joined go on."""
+    with connect() as client:
+        row: ClientLine = client.post(f"/clients/{quote(name, safe='')}/projects", {"projects": projects})
+    output(row, as_json, f"{row['name']} serves {', '.join(row['projects'])}")
+
+
 @clients.command("rotate")
 @remote
 def rotate(connect: Connect, name: ClientName, as_json: Json = False) -> None:
@@ -91,7 +106,7 @@ def client_cells(row: ClientLine) -> list[str]:
     labels = ",".join(f"{key}={value}" for key, value in sorted(row["labels"].items()))
     standing = row["standing"] + (", new keys awaited" if row["rotate"] else "")
     cells = [row["name"], standing, row["fingerprint"], ", ".join(row["roles"]), labels]
-    return [*cells, row["version"], utc(row["seen"])]
+    return [*cells, ", ".join(row["projects"]), row["version"], utc(row["seen"])]
 
 
 def doubled(row: ClientLine) -> str:
@@ -133,9 +148,12 @@ def add(
 
     body = {"name": name, "role": role, "ttl_seconds": None if ttl is None else read_seconds(ttl)}
     with connect() as client:
+        body |= {"project": ALL} if client.project == ALL else {}
         made = client.post("/keys", body)
     until = f", until {day(made['expires'])}" if made["expires"] else ""
-    key = f"Key of {clean(made['name'])}, {made['role']}{until}; it is not shown again:\n\n  {made['key']}\n"
+    where = "" if made["project"] == DEFAULT or made["role"] == "admin" else f" in {made['project'] or 'all projects'}"
+    whose = f"{clean(made['name'])}, {made['role']}{where}"
+    key = f"Key of {whose}{until}; it is not shown again:\n\n  {made['key']}\n"
     output(made, as_json, f"{key}\nIts user saves it with:\n\n  tideline login --url {client.base_url}")
 
 
@@ -150,7 +168,7 @@ def list_keys(connect: Connect, as_json: Json = False) -> None:
         return
     from tideline.cli.tables import show, table
 
-    show(table("", ["name", "role", "made", "by", "last used", "state"], map(key_cells, rows)))
+    show(table("", ["name", "role", "project", "made", "by", "last used", "state"], map(key_cells, rows)))
 
 
 @keys.command("revoke")
@@ -165,12 +183,13 @@ def revoke_key(connect: Connect, name: KeyName, as_json: Json = False) -> None:
 def key_cells(row: KeyLine) -> list[str]:
     state = f"revoked {day(row['revoked'])}" if row["revoked"] else f"until {day(row['expires'])}" if row["expires"] else "valid"
     used = day(row["last_used"]) if row["last_used"] else "-"
-    return [row["name"], row["role"], day(row["created"]), row["created_by"] or "-", used, state]
+    return [row["name"], row["role"], row["project"] or ALL, day(row["created"]), row["created_by"] or "-", used, state]
 
 
 def login(
     url: LoginUrl,
     ca: Authority = None,
+    project: Project = None,
     key_stdin: Annotated[bool, typer.Option("--key-stdin", help="Read the key from stdin instead of the terminal.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -183,11 +202,14 @@ def login(
         warn(f"Note: without TLS, others can read the key for {at} on its way")
     authority = None if ca is None else ca.expanduser().absolute()
     key = read_key(key_stdin)
-    with Client.of(Endpoint(url=at, api_key=key, ca=authority)) as client:
+    with Client.of(Endpoint(url=at, api_key=key, ca=authority, project=project or "")) as client:
         who = client.get("/whoami")
-    save(at, Login(key, who["name"], who["role"], str(authority or "")))
-    shown = {"url": at, "file": str(file_of_logins()), "name": who["name"], "role": who["role"], "ca": str(authority or "")}
-    output(shown, as_json, f"Logged in to {at} as {clean(who['name'])}, {who['role']}. The key is saved in {file_of_logins()}")
+    login = Login(key, who["name"], who["role"], ca=str(authority or ""), project=project or "")
+    save(at, login)
+    shown = {"url": at, "file": str(file_of_logins()), **{k: v for k, v in vars(login).items() if k != "key"}}
+    where = f" in the project {who['project']}" if who["project"] else ""
+    words = f"Logged in to {at} as {clean(who['name'])}, {who['role']}{where}. The key is saved in {file_of_logins()}"
+    output(shown, as_json, words)
 
 
 def logout(url: LoginUrl, as_json: Json = False) -> None:

@@ -18,6 +18,7 @@ from tideline.engine.audit.witness import CONFIRMED, RESTORED
 from tideline.engine.model.accounts import NAME, ApiKey, Client, Invite, Keys
 from tideline.engine.model.intent import intent_of
 from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply, hashed
+from tideline.engine.model.projects import DEFAULT, Project, Quota
 from tideline.engine.model.runs import RunRow, Status
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Advance, Journal
@@ -36,6 +37,7 @@ KINDS = (
     *("reply_accepted", "reply_late", "reply_failed", "reply_refused", "sign_in_refused", "parts_swept"),
     *(PART_MENDED, "parts_verified"),
     *(RESTORED, CONFIRMED, "doubled", "ledger_differs", "ledger_fits", "ledger_accepted"),
+    *("project_made", "project_limited", "project_ended", "projects_changed"),
 )
 
 
@@ -45,7 +47,9 @@ def begun(at: float, chain: str) -> AuditEvent:
 
 
 def invited(invite: Invite, by: str, now: float) -> AuditEvent:
-    details = {"invite": invite.token_hash[:HASH], "expires": invite.expires, "hold": invite.hold, "labels": dict(invite.labels)}
+    details: dict[str, Plain] = {"invite": invite.token_hash[:HASH], "expires": invite.expires}
+    details |= {"hold": invite.hold, "labels": dict(invite.labels)}
+    details |= of_project(invite.project)
     return AuditEvent("invited", now, by, invite.name, details=details)
 
 
@@ -91,9 +95,32 @@ def about_client(kind: str, name: ClientId, now: float, by: str, **details: Plai
     return AuditEvent(kind, now, by, name, details=details)
 
 
+def of_project(project: str) -> dict[str, Plain]:
+    """In whose project, unless it is the default one."""
+    return {} if project == DEFAULT else {"project": project}
+
+
+def project_made(project: Project) -> AuditEvent:
+    details: dict[str, Plain] = {"project": project.name, "quota": dict(vars(project.quota))}
+    return AuditEvent("project_made", project.created, project.created_by, details=details)
+
+
+def project_limited(name: str, quota: Quota, now: float, by: str) -> AuditEvent:
+    return AuditEvent("project_limited", now, by, details={"project": name, "quota": dict(vars(quota))})
+
+
+def project_ended(name: str, now: float, by: str) -> AuditEvent:
+    return AuditEvent("project_ended", now, by, details={"project": name})
+
+
+def assigned(name: ClientId, before: Iterable[str], projects: Iterable[str], now: float, by: str) -> AuditEvent:
+    """A site serves other projects than before."""
+    return AuditEvent("projects_changed", now, by, name, details={"before": list(before), "projects": list(projects)})
+
+
 def key_made(key: ApiKey) -> AuditEvent:
-    details = {"name": key.name, "id": key.id, "role": key.role.value, "expires": key.expires}
-    return AuditEvent("key_made", key.created, key.created_by, details=details)
+    details: dict[str, Plain] = {"name": key.name, "id": key.id, "role": key.role.value, "expires": key.expires}
+    return AuditEvent("key_made", key.created, key.created_by, details=details | of_project(key.project))
 
 
 def key_ended(name: str, now: float, by: str) -> AuditEvent:

@@ -25,7 +25,7 @@ from tideline.engine.coordinator.unreported import Allowance, Unreported
 from tideline.engine.model.brief import brief_of, with_peers
 from tideline.engine.model.joins import check_join, kept
 from tideline.engine.model.orders import Arrivals, Envelope, Failure, Hold, Order, OrderRow, OrderStatus, Receipt, Reply
-from tideline.engine.model.runs import FINAL, JOIN, RunRow
+from tideline.engine.model.runs import FINAL, JOIN, RunRow, reaches
 from tideline.engine.peers.relay import check_envelopes, for_one, seals
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.clock import SILENT, Bell, Clock, Meter
@@ -80,9 +80,17 @@ class AgentService:
         And the names of all that are open: from then on all of them were sent.
         """
         silent = self.clock.now() - SILENT_SECONDS
-        rows = self.journal.open_orders(client)
+        rows = self.reaching(client, self.journal.open_orders(client))
         offered = tuple(self.offer(row) for row in rows if row.id not in sent or max(row.beat, row.created) < silent)
         return offered, frozenset(row.id for row in rows)
+
+    def reaching(self, client: ClientId, rows: tuple[OrderRow, ...]) -> tuple[OrderRow, ...]:
+        """The orders but for those by which a project that the client does not serve asks it to join."""
+        if all(row.cursor != JOIN for row in rows):
+            return rows
+        known = self.journal.client(client)
+        serves = () if known is None else known.projects
+        return tuple(row for row in rows if reaches(row.cursor, self.facts(row).project, serves))
 
     def offer(self, row: OrderRow) -> Order:
         """An order as the agent sees it: seconds left instead of times, and only what concerns this client."""
@@ -92,7 +100,9 @@ class AgentService:
             run = replace(run, best=None)  # the round has closed meanwhile: this order comes too late for what it found
         brief = brief_of(run, run.roster[row.client], self.version)
         if seals(run.contract):
-            brief = with_peers(brief, (each for each in self.journal.clients() if each.name in run.roster))
+            joined = {member.id for member in run.members}
+            there = (each for each in self.journal.clients() if each.name in run.roster)
+            brief = with_peers(brief, (each for each in there if run.project in each.projects or each.name in joined))
         return Order(
             id=row.id,
             run=row.run,

@@ -15,6 +15,7 @@ from tideline.core.settings import nearest
 from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.coordinator.witness import Witness
 from tideline.engine.model.accounts import NAME, ApiKey, KeyRole
+from tideline.engine.model.projects import DEFAULT, EVERY
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
 
@@ -30,11 +31,17 @@ PREFIX = "tidekey_"
 
 @dataclass(frozen=True)
 class Caller:
-    """Who made a request. `secret` is one of the key, which no store has (see records); an empty name is anybody."""
+    """Who made a request. `secret` is one of the key, which no store has (see records); an empty name is anybody.
+
+    scope   the project that the caller sees, or asks about just now; empty: every one
+    whole   whether the coordinator as a whole may be seen: by who sees every project, and where there is only one
+    """
 
     name: str = ""
     role: KeyRole = KeyRole.ADMIN
     secret: str = field(default="", repr=False)
+    scope: str = EVERY
+    whole: bool = True
 
 
 ANYBODY = Caller()
@@ -106,8 +113,13 @@ class ApiKeys:
                 self._read_at = now
             return self._known.get(hash_of(key))
 
-    def add(self, name: str, role: KeyRole, ttl: float | None, by: str, identity: Identity | None = None) -> tuple[str, ApiKey]:
-        """A new key, shown once and kept hashed. Raises ConfigRefused; Refused where the name is taken."""
+    def add(
+        self, name: str, role: KeyRole, ttl: float | None, by: str, identity: Identity | None = None, project: str = DEFAULT
+    ) -> tuple[str, ApiKey]:
+        """A new key, shown once and kept hashed. project: as a key has it.
+
+        Raises ConfigRefused; Refused where the name is taken.
+        """
         check_key_name(name)
         if ttl is not None and not 0 < ttl <= LONGEST_SECONDS:
             what = f"A lifetime of {ttl:g} s is out of range"
@@ -121,6 +133,7 @@ class ApiKeys:
             created=now,
             created_by=by,
             expires=None if ttl is None else now + ttl,
+            project=EVERY if role is KeyRole.ADMIN else project,
         )
         if self._journal.add_key(made):
             self.forget()
@@ -173,7 +186,7 @@ def caller_of(key: ApiKey, secret: str, now: float) -> Caller:
         raise IdentityRefused(f"The API key {key.name!r} was revoked on {day(key.revoked)}", "Ask an admin for a new one")
     if key.expires is not None and key.expires <= now:
         raise IdentityRefused(f"The API key {key.name!r} expired on {day(key.expires)}", "Ask an admin for a new one")
-    return Caller(key.name, key.role, hash_of(f"idempotency of {secret}"))
+    return Caller(key.name, key.role, hash_of(f"idempotency of {secret}"), key.project, whole=key.project == EVERY)
 
 
 def unknown() -> IdentityRefused:

@@ -29,6 +29,7 @@ from tideline.engine.model.accounts import (
     Standing,
     session_in,
 )
+from tideline.engine.model.projects import DEFAULT, EVERY, shares
 from tideline.engine.model.transitions import revocation
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
@@ -80,13 +81,22 @@ class Enrolment:
         if identity and self.journal.invite(secret_hash(secret)):
             return secret
         check_client_name(name)
+        scope = identity.scope if identity else EVERY
         known = self.journal.client(name) if name else None
-        if known is not None and known.standing is not Standing.REVOKED:
+        if known is not None and shares(scope, known.projects) and known.standing is not Standing.REVOKED:
             raise Refused(f"A client named {name!r} is enrolled already", "Invite under another name")
         if not 0 < ttl <= 366 * 86400:
             raise ConfigRefused(f"A lifetime of {ttl:g} s is out of range", "Give between a second and a year", path="ttl")
         made, by = self.clock.now(), identity.by if identity else ""
-        self.journal.add_invite(Invite(secret_hash(secret), name, dict(labels), made + ttl, hold=hold), by, made)
+        invite = Invite(
+            token_hash=secret_hash(secret),
+            name=name,
+            labels=dict(labels),
+            expires=made + ttl,
+            hold=hold,
+            project=scope or DEFAULT,
+        )
+        self.journal.add_invite(invite, by, made)
         return secret
 
     def invited(self, token: str) -> Invite:
@@ -277,12 +287,12 @@ class Enrolment:
 
     # What users decide
 
-    def approve(self, name: str, by: str = "", session: str = "") -> Client:
+    def approve(self, name: str, by: str = "", session: str = "", scope: str = EVERY) -> Client:
         """Let a pending client work, or one session of a doubled one; one that is approved stays so.
 
         Raises NotFound, Refused for a revoked one, and for a doubled one without one of its sessions.
         """
-        known = self.find_admitted(name)
+        known = self.find_admitted(name, scope)
         chosen = session_in(session)
         if known.standing is Standing.DOUBLED and (not session or chosen is None or session not in known.doubles):
             each = " or ".join(f"tideline clients approve {name} --session {it}" for it in known.doubles if it)
@@ -310,17 +320,18 @@ class Enrolment:
             self.journal.ask_rotation(known.name, by, self.clock.now())
         return self.find(name)
 
-    def find_admitted(self, name: str) -> Client:
+    def find_admitted(self, name: str, scope: str = EVERY) -> Client:
         """A client by name that is not revoked. Raises NotFound, Refused."""
-        known = self.find(name)
+        known = self.find(name, scope)
         if known.standing is Standing.REVOKED:
             raise Refused(f"{name} was {revocation(known)}", f"Invite it again: tideline invite --name {name}")
         return known
 
-    def find(self, name: str) -> Client:
+    def find(self, name: str, scope: str = EVERY) -> Client:
+        """A client that is seen in this scope. Raises NotFound, the same for one that serves other projects alone."""
         known = self.journal.client(name)
-        if known is None:
-            names = [each.name for each in self.journal.clients()]
+        if known is None or not shares(scope, known.projects):
+            names = [each.name for each in self.journal.clients() if shares(scope, each.projects)]
             raise NotFound(f"There is no client {name!r}", f"See the list of clients{nearest(name, names)}")
         return known
 
@@ -339,6 +350,7 @@ def newcomer(invite: Invite, who: Applicant, now: float) -> Client:
         session=who.session.count,
         session_id=who.session.id,
         session_began=now,
+        projects=(invite.project,),
     )
 
 

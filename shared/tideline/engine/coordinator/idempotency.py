@@ -30,6 +30,7 @@ class Identity:
     idempotency record  the record's key, or nothing
     worker  this try of it
     by      the name of who asks, or nothing
+    scope   the project that it is asked in; nothing: who asks sees every one
     """
 
     seed: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -37,6 +38,7 @@ class Identity:
     idempotency_record: str = ""
     worker: str = ""
     by: str = ""
+    scope: str = ""
 
     @property
     def run(self) -> RunId:

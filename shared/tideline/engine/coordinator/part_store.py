@@ -14,8 +14,9 @@ from tideline.archive.parts import Parts, Upload
 from tideline.core.errors import ConfigRefused, FederationError, Unreachable
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.audit import entries
-from tideline.engine.model.experiment import UPLOADER
+from tideline.engine.model.experiment import uploader
 from tideline.engine.model.orders import Files
+from tideline.engine.model.projects import DEFAULT
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import MOST_DROPPED, Journal
 
@@ -70,9 +71,9 @@ class PartStore:
         """Take in weights that a user gives. Two that send the same do not meet: each has a place of its own."""
         return self.parts.upload(digest, size, f"-weights-{secrets.token_hex(8)}")
 
-    def has_initial_weights(self, digest: Digest) -> bool:
-        """Whether a user's weights are here; their collection is put off, so that a run may name them."""
-        return not self.missing(((digest, 0),), *UPLOADER)
+    def has_initial_weights(self, digest: Digest, project: str = DEFAULT) -> bool:
+        """Whether weights of a project's users are here; their collection is put off, so that a run may name them."""
+        return not self.missing(((digest, 0),), *uploader(project))
 
     def probe(self, data: bytes) -> tuple[bytes, float]:
         """Write a part, read it and drop it: its bytes as they came back, and the seconds that it took. Raises StorageFull.

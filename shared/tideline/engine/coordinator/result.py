@@ -224,7 +224,7 @@ def awaited(journal: Journal, run: RunRow, now_open: Lines, now: float) -> list[
     if run.status not in OPEN:
         return []
     waiting = [order for order in newest(now_open) if order.status is OrderStatus.OPEN]
-    heard = journal.last_seen([order.client for order in waiting])
+    heard = journal.last_seen([order.client for order in waiting], run.project)
     return [
         {
             "client": order.client,

@@ -21,15 +21,16 @@ from tideline.engine.coordinator.witness import Witness
 from tideline.engine.model.accounts import Client, Keys, Standing
 from tideline.engine.model.brief import check_room
 from tideline.engine.model.experiment import (
-    UPLOADER,
     Experiment,
     Reference,
     base_files,
     check_weights_digest,
     read_experiment,
+    uploader,
     weights_missing,
 )
 from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, hashed, new_order, seed_for
+from tideline.engine.model.projects import DEFAULT, EVERY, within
 from tideline.engine.model.runs import JOIN, OPEN, RunRow, Status
 from tideline.engine.model.totals import newest
 from tideline.engine.model.transitions import revocation
@@ -61,9 +62,9 @@ class RunService:
         self.enrolment = Enrolment(journal, clock, witness)
         self.invite, self.invited = self.enrolment.invite, self.enrolment.invited
 
-    def approve(self, name: str, by: str = "", session: str = "") -> Client:
+    def approve(self, name: str, by: str = "", session: str = "", scope: str = EVERY) -> Client:
         """Let a pending client work, or one session of a doubled one. Raises NotFound, Refused."""
-        client = self.enrolment.approve(name, by, session)
+        client = self.enrolment.approve(name, by, session, scope)
         self.bell.ring(f"client:{name}")
         return client
 
@@ -88,12 +89,13 @@ class RunService:
         run = identity.run
         if identity.idempotency_record and self.journal.run(run):
             return self.started(run)
-        experiment = read_experiment(given)
-        self.check_initial_weights(experiment.weights)
-        roster = self.roster(experiment)
+        experiment, project = read_experiment(given), identity.scope or DEFAULT
+        self.check_initial_weights(experiment.weights, project)
+        roster = self.roster(experiment, project)
         rows = self.compared(run, experiment, roster) if experiment.rehearse is None else self.rehearsed(run, experiment, roster)
         asked = Digest(hashed("experiment", plain(experiment)))
-        rows = [replace(row, spec=replace(row.spec, by=identity.by, experiment=asked)) for row in rows]
+        rows = [replace(row, project=project, spec=replace(row.spec, by=identity.by, experiment=asked)) for row in rows]
+        self.check_peers(rows)
         self.write(identity, rows, [order for row in rows for order in joins(row, self.clock.now())])
         return self.started(run)
 
@@ -137,11 +139,14 @@ class RunService:
         else:
             self.journal.create(rows, orders, identity.by, self.here)
 
-    def check_initial_weights(self, weights: str) -> None:
-        """The file that a run is to begin from was uploaded and is here; its collection is put off. Raises ConfigRefused."""
+    def check_initial_weights(self, weights: str, project: str = DEFAULT) -> None:
+        """The file that a run is to begin from was uploaded in its project and is here; its collection is put off.
+
+        Raises ConfigRefused.
+        """
         check_weights_digest(weights)
         digest = Digest(weights)
-        if weights and not (self.journal.held(((digest, 0),), *UPLOADER, self.clock.now()) and self.here(digest)):
+        if weights and not (self.journal.held(((digest, 0),), *uploader(project), self.clock.now()) and self.here(digest)):
             raise weights_missing(weights)
 
     def started(self, run: RunId) -> RunId:
@@ -162,10 +167,12 @@ class RunService:
             for client in row.roster:
                 self.bell.ring(f"client:{client}")
 
-    def roster(self, experiment: Experiment) -> dict[ClientId, Role]:
+    def roster(self, experiment: Experiment, project: str) -> dict[ClientId, Role]:
+        """Who is asked: sites of the project. A name that is another project's site is to this one's users nobody's."""
         roster = {ClientId(name): role for name, role in experiment.roster.items()}
         for i, selector in enumerate(experiment.select):
-            labelled = [c for c in self.journal.clients() if dict(selector.labels).items() <= dict(c.labels).items()]
+            ours = [c for c in self.journal.clients() if project in c.projects]
+            labelled = [c for c in ours if dict(selector.labels).items() <= dict(c.labels).items()]
             found = [c for c in labelled if c.standing is Standing.APPROVED]
             if not found:
                 who = "approved" if labelled else "enrolled"
@@ -175,13 +182,15 @@ class RunService:
         if not roster:
             raise RosterRefused("The experiment names no client", "Add roster: {NAME: source, ...} or select", path="roster")
         for name, role in roster.items():
-            self.check_member(name, role)
+            self.check_member(name, role, project)
         return roster
 
-    def check_member(self, name: ClientId, role: Role) -> None:
+    def check_member(self, name: ClientId, role: Role, project: str) -> None:
         """A named client may be enrolled later; one that is enrolled must allow the role."""
         check_client_name(name, empty=False)
         client = self.journal.client(name)
+        if client is not None and project not in client.projects:
+            return
         if client is not None and client.standing is Standing.REVOKED:
             raise RosterRefused(f"{name} was {revocation(client)}", "Leave it out, or invite it again", path=f"roster.{name}")
         if client is not None and role.value not in client.roles:
@@ -197,8 +206,6 @@ class RunService:
         scoring = replace(experiment.scoring, outputs=outputs)
         made = self.compute.draft(request_of(experiment, roster, scoring))
         check_shares(experiment.shares, roster, made.contract)
-        if seals(made.contract):
-            check_keys(c for c in self.journal.clients() if c.name in roster and c.standing is not Standing.REVOKED)
         now = self.clock.now()
         row = RunRow(
             id=run,
@@ -216,9 +223,16 @@ class RunService:
             check_room(row)
         return row
 
+    def check_peers(self, rows: list[RunRow]) -> None:
+        """Raises RosterRefused where sites are to seal for each other and one of them has no key that this can be done with."""
+        named = {name: row.project for row in rows if seals(row.contract) for name in row.roster}
+        if named:
+            known = (c for c in self.journal.clients() if named.get(c.name) in c.projects)
+            check_keys(c for c in known if c.standing is not Standing.REVOKED)
+
     def cancel(self, run: RunId, identity: Identity | None = None) -> None:
         """End a run, and its reference or rehearsals. Their agents give up the steps at the next beat."""
-        rows, now = self.family(run), self.clock.now()
+        rows, now = self.family(run, identity.scope if identity else EVERY), self.clock.now()
         seen = last_seen(self.journal, identity, rows)
         by = identity.by if identity else ""
         among = (*OPEN, Status.STALLED)
@@ -229,7 +243,7 @@ class RunService:
 
     def resume(self, run: RunId, identity: Identity | None = None) -> None:
         """Ask those again who did not answer, with the same seed; what was answered stays. So for its reference or rehearsals."""
-        rows = self.family(run)
+        rows = self.family(run, identity.scope if identity else EVERY)
         seen = last_seen(self.journal, identity, rows)
         done = done_since(self.journal, seen, RESUMED)
         stalled = [r for r in rows if r.status is Status.STALLED and r.id not in done]
@@ -240,9 +254,9 @@ class RunService:
             raise Refused(f"Run {run} is no longer stalled", "See its state with run show")
         self.announce(resumed or rows)
 
-    def family(self, run: RunId) -> list[RunRow]:
+    def family(self, run: RunId, scope: str = EVERY) -> list[RunRow]:
         """A run, its reference, and those of its rehearsal."""
-        row = self.find(run)
+        row = self.find(run, scope)
         return [row, *map(self.find, row.serving)]
 
     def resume_one(self, row: RunRow, by: str = "") -> bool:
@@ -257,10 +271,11 @@ class RunService:
         deadline = now + row.spec.waiting.deadline
         return self.journal.reopen(row.id, status, RESUMED, now, deadline, orders, by)
 
-    def find(self, run: RunId) -> RunRow:
+    def find(self, run: RunId, scope: str = EVERY) -> RunRow:
+        """A run that is seen in this scope. Raises NotFound, the same for one that is another project's."""
         row = self.journal.run(run)
-        if row is None:
-            raise NotFound(f"There is no run {run!r}", f"See the list of runs{nearest(run, self.journal.run_ids())}")
+        if row is None or not within(scope, row.project):
+            raise NotFound(f"There is no run {run!r}", f"See the list of runs{nearest(run, self.journal.run_ids(scope))}")
         return row
 
 

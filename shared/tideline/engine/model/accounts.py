@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from tideline.core.run import ClientId
 from tideline.engine.audit.log import START, Tip
+from tideline.engine.model.projects import DEFAULT
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a client, of an API key
 
@@ -27,7 +28,10 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Invite:
-    """A one-use token, stored hashed. `name` pins the client's name; empty lets the client choose. hold: it is pending first."""
+    """A one-use token, stored hashed. `name` pins the client's name; empty lets the client choose. hold: it is pending first.
+
+    project: which the client serves that it admits.
+    """
 
     token_hash: str
     name: str
@@ -35,6 +39,7 @@ class Invite:
     expires: float
     used_by: str = ""
     hold: bool = False
+    project: str = DEFAULT
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,7 @@ class Client:
     shut       the ids of sessions that were not let go on
     ledger_entries, ledger_hash   the last entry of its ledger that it reported; None: none
     ledger_now   how many entries it showed when that one was not among them; None: it was
+    projects   which it serves: runs of others ask it for nothing
     """
 
     name: ClientId
@@ -126,6 +132,7 @@ class Client:
     session_began: float = 0.0
     doubles: tuple[str, ...] = ()
     shut: tuple[str, ...] = ()
+    projects: tuple[str, ...] = (DEFAULT,)
     ledger_entries: int | None = None
     ledger_hash: str | None = None
     ledger_now: int | None = None
@@ -144,7 +151,7 @@ class Client:
 
 
 class KeyRole(StrEnum):
-    """What the holder of a key may do: read; run experiments and admit agents; everything."""
+    """What the holder of a key may do: read; run experiments and admit agents; everything, in every project."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -160,6 +167,7 @@ class ApiKey:
     """An API key. Of the key itself there is only a hash. A name is free again once its key is revoked.
 
     last_used   to the minute; None: never       expires   None: never       revoked   None: it is valid
+    project     that it opens; empty: every one, as admins' keys do
     """
 
     id: str
@@ -171,3 +179,4 @@ class ApiKey:
     last_used: float | None = None
     expires: float | None = None
     revoked: float | None = None
+    project: str = DEFAULT

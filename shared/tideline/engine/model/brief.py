@@ -261,7 +261,8 @@ def handed_over(client: Client) -> tuple[Handover, ...]:
 
 def check_room(run: RunRow) -> None:
     """Raises RosterRefused for more sites than an order can tell each other's bare keys of, or a reply can seal one value to."""
-    room = MOST_BRIEF - chars({**brief_of(run, max(Role, key=len)), "peers": {}}) - SPARE
+    # Not one that is remembered: of a run that is not written yet, more is to be told.
+    room = MOST_BRIEF - chars({**plain_brief(run, max(Role, key=len), ""), "peers": {}}) - SPARE
     sizes = list(itertools.accumulate(map(bare_chars, sorted(run.roster))))
     fits = min(bisect.bisect_right(sizes, room), MOST_SITES)
     if fits < len(sizes):

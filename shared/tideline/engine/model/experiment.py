@@ -21,6 +21,7 @@ from tideline.core.rows import NO_AUGMENT, Augment
 from tideline.core.run import MOST_THREADS, ClientId, Digest, Role, RunId, RunSpec, Shares, Waiting
 from tideline.core.settings import EMPTY, Plain, parse, setting
 from tideline.engine.model.orders import Files
+from tideline.engine.model.projects import DEFAULT
 from tideline.engine.model.runs import JOIN, RunRow
 
 REFERENCE = "fedavg"  # what a run is compared with unless it says otherwise: no adaptation
@@ -226,6 +227,13 @@ def check_size(sites: float, path: str) -> None:
 
 # Uploads of initial weights are recorded under these names, beside those of sites. No run has this name.
 UPLOADER = RunId("weights"), ClientId("users")
+
+
+def uploader(project: str) -> tuple[RunId, ClientId]:
+    """The names under which a project's uploads are recorded: what another has uploaded counts as not here."""
+    return UPLOADER if project == DEFAULT else (UPLOADER[0], ClientId(f"users of {project}"))
+
+
 WEIGHTS_CURSOR = JOIN - 1  # of a run's reference to its initial weights: before its first state
 DIGEST = re.compile(PATTERN)
 UPLOAD = "Upload the file with PUT /weights/{digest}, or start the run with `tideline run start`, which does that"

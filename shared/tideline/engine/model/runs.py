@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
@@ -11,6 +11,7 @@ from tideline.core.privacy import Contract
 from tideline.core.run import ClientId, Digest, Role, Roster, RunId, RunSpec
 from tideline.core.settings import EMPTY, Plain
 from tideline.engine.model.orders import Files
+from tideline.engine.model.projects import DEFAULT
 
 JOIN = -1  # the cursor of the exchange before the first phase: a site checks the contract and makes its first memory
 
@@ -33,6 +34,11 @@ FINAL = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
 MOST_QUIET = 64  # runs of which one sign of life of an agent asks whether they are over
 
 
+def reaches(cursor: int, project: str, serves: Sequence[str]) -> bool:
+    """Whether an order of a project's run reaches a site: none joins a run of a project that it does not serve."""
+    return cursor != JOIN or project in serves
+
+
 @dataclass(frozen=True)
 class PhaseFact:
     """What is known of one place in a plan without loading the method."""
@@ -52,7 +58,7 @@ class RunRow:
     """One run: what was asked for (`spec`), and how far it is.
 
     reference: the run that it is compared with. parent: the run that it belongs to, as its reference or in its rehearsal.
-    best: the cursor of its best scoring so far, if it selects.
+    best: the cursor of its best scoring so far, if it selects. project: whose it is.
     """
 
     id: RunId
@@ -76,6 +82,7 @@ class RunRow:
     reference: RunId | None = None
     parent: RunId | None = None
     best: int | None = None
+    project: str = DEFAULT
 
     @property
     def serving(self) -> tuple[RunId, ...]:
@@ -101,6 +108,7 @@ class Headline:
     created: float
     ended: float | None
     parent: RunId | None
+    project: str = DEFAULT
 
 
 def headline(row: RunRow) -> Headline:

@@ -13,6 +13,7 @@ from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import Mark
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
 from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
+from tideline.engine.model.projects import EVERY, Project, Quota, Usage
 from tideline.engine.model.runs import Event, Headline, Lease, RoundRow, RunRow, Status, Tally
 from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
 
@@ -90,22 +91,23 @@ class IdempotencyRecord:
 class Runs(Protocol):
     """Runs, their rounds, orders, leases and events."""
 
-    def tally(self) -> Tally:
-        """How much there is of everything."""
+    def tally(self, scope: str = EVERY) -> Tally:
+        """How much there is of everything; of one project's runs, sites and open orders."""
 
     def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present) -> None:
         """Write new runs and their first orders. `by`: who asked, as the event tells; so in `set_status` and `reopen`.
 
         A run refers to the weights that it begins from until its first state is kept; they may wait for another run from then
-        on as if they had been uploaded now. `here`: as in `advance`. Raises ConfigRefused if they are not here.
+        on as if they had been uploaded now. `here`: as in `advance`. Raises ConfigRefused if they are not here, and Refused
+        where a run's project has as many open ones as its quota.
         """
 
     def run(self, run: RunId) -> RunRow | None: ...
 
-    def run_ids(self) -> tuple[RunId, ...]:
+    def run_ids(self, scope: str = EVERY) -> tuple[RunId, ...]:
         """Every run, the oldest first; of one age, by id."""
 
-    def headlines(self, limit: int | None = None, after: RunId | None = None) -> tuple[Headline, ...]:
+    def headlines(self, limit: int | None = None, after: RunId | None = None, scope: str = EVERY) -> tuple[Headline, ...]:
         """The runs in that order, at most so many. `after`: those that follow this run; none follow one that is not there."""
 
     def set_status(
@@ -180,7 +182,7 @@ class Runs(Protocol):
         """The cursor of the last reply that each gave (late ones count: the work was done), or JOIN - 1."""
 
     def barred(self, run: RunId) -> tuple[ClientId, ...]:
-        """Who is revoked and has an open order of this run, sorted."""
+        """Who is revoked and has an open order of this run that reaches it (`reaches`), sorted."""
 
     def answer(
         self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int, here: Present = all_present
@@ -228,14 +230,17 @@ class Accounts(Protocol):
     def invite(self, token_hash: str) -> Invite | None: ...
 
     def enrol(self, token_hash: str, client: Client) -> bool:
-        """Use an unused invite and add the client, both or neither. Only a revoked client of that name is replaced."""
+        """Use an unused invite and add the client, both or neither. Only a revoked client of that name is replaced.
+
+        Raises Refused where a project of it has as many sites as its quota.
+        """
 
     def client(self, name: str) -> Client | None: ...
 
     def clients(self) -> tuple[Client, ...]: ...
 
-    def last_seen(self, names: Collection[ClientId]) -> Mapping[ClientId, float]:
-        """When each of them was last heard; who never enrolled is not there."""
+    def last_seen(self, names: Collection[ClientId], scope: str = EVERY) -> Mapping[ClientId, float]:
+        """When each of them was last heard; who never enrolled, or serves other projects alone, is not there."""
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
         """Note that a client lives. A version and roles that it sent replace those known; other roles stand in the log."""
@@ -268,10 +273,31 @@ class Accounts(Protocol):
         """Note that a client is asked for new keys."""
 
     def revoke(self, name: ClientId, reason: str, now: float, by: str = "") -> tuple[OrderRow, ...]:
-        """Revoke a client, and end its open orders as failed; these, as they are then.
+        """Revoke a client, and end its open orders that reach it as failed; these, as they are then.
 
         One that is revoked keeps its date and its reason, and orders that came since are ended.
         """
+
+    def projects(self) -> tuple[Project, ...]:
+        """The default project, and the others by name, also those that were removed."""
+
+    def add_project(self, project: Project) -> bool:
+        """Write a project; False where the name was given before."""
+
+    def limit_project(self, name: str, quota: Quota, now: float, by: str = "") -> bool:
+        """Give a project a quota; False where there is none, or none any more."""
+
+    def end_project(self, name: str, now: float, by: str = "") -> bool:
+        """Note that a project is removed; False where there is none, or none any more, and for the default one."""
+
+    def assign(self, name: ClientId, projects: tuple[str, ...], now: float, by: str = "") -> bool:
+        """Have a client serve these projects; False where there is none. Raises Refused where a quota is reached."""
+
+    def usage(self, project: str) -> Usage:
+        """What a project has. Its bytes: of the parts to which its runs refer, each once."""
+
+    def uploaded(self, project: str) -> tuple[Digest, ...]:
+        """Parts that its users have uploaded and that are still here, sorted."""
 
     def add_key(self, key: ApiKey) -> bool:
         """Write a key; False where its id is known, or another key has the name that is not revoked."""

@@ -14,6 +14,7 @@ from tideline.engine.audit import entries
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip, chained
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS, free, overtaken
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger, Standing
+from tideline.engine.model.projects import EVERY, shares
 from tideline.engine.model.transitions import ledger_shown, let_on, rekeyed, sessioned
 from tideline.engine.ports.journal import Answer, IdempotencyRecord
 from tideline.engine.simulation.history import History
@@ -85,9 +86,10 @@ class MemoryAccounts:
         with self._lock:
             return tuple(self._clients[n] for n in sorted(self._clients))
 
-    def last_seen(self, names: Collection[ClientId]) -> Mapping[ClientId, float]:
+    def last_seen(self, names: Collection[ClientId], scope: str = EVERY) -> Mapping[ClientId, float]:
         with self._lock:
-            return {name: self._clients[name].seen for name in names if name in self._clients}
+            known = [self._clients[name] for name in names if name in self._clients]
+            return {each.name: each.seen for each in known if shares(scope, each.projects)}
 
     def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
         with self._lock:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
@@ -15,30 +14,27 @@ from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
 from tideline.engine.audit import entries
 from tideline.engine.model import totals, transitions
-from tideline.engine.model.accounts import Standing
 from tideline.engine.model.experiment import WEIGHTS_CURSOR, initial_weights_of, weights_missing
 from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
-from tideline.engine.model.runs import FINAL, JOIN, OPEN, Event, Headline, Lease, RoundRow, RunRow, Status, Tally, headline
+from tideline.engine.model.runs import FINAL, JOIN, OPEN, Event, Lease, RoundRow, RunRow, Status, reaches
 from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, Present, all_present
 from tideline.engine.simulation.history import History
 from tideline.engine.simulation.kept_totals import KeptTotals
-from tideline.engine.simulation.witnessed import MemoryWitness
+from tideline.engine.simulation.projects import MemoryProjects
 
 NOBODY = ClientId("")
 BEST = "best"  # what refers to the state of a run's best round
 
 
-class MemoryJournal(MemoryWitness):
+class MemoryJournal(MemoryProjects):
     """The journal in dictionaries. spill: what keeps the history that is seldom read; it has one of its own unless said."""
 
     def __init__(self, spill: Spill | None = None) -> None:
         super().__init__(spill)
-        self._runs: dict[RunId, RunRow] = {}
         self._orders: dict[OrderId, OrderRow] = {}
         self._asked: dict[RunId, dict[int, list[OrderId]]] = {}  # by cursor
-        self._open: dict[ClientId, dict[OrderId, None]] = {}
         self._last: dict[tuple[RunId, ClientId], int] = {}  # the cursor of the last reply
         self._missed: dict[RunId, dict[OrderId, None]] = {}
         self._totals = KeptTotals()
@@ -46,17 +42,14 @@ class MemoryJournal(MemoryWitness):
         self._marker: Digest | None = None
         self._rounds: dict[RunId, list[RoundRow]] = {}
         self._events: dict[RunId, History[Event]] = {}
-        self._parts: dict[Digest, float] = {}
-        # What of a run refers to parts, by the client whose they are (nobody's: the run's own), what it is, and its cursor.
-        self._refs: dict[RunId, dict[ClientId, dict[tuple[str, int], Files]]] = {}
         self._once_referred: set[Digest] = set()
         self._dropped: dict[Digest, float] = {}
-        self._pushed: dict[tuple[RunId, ClientId], set[Digest]] = {}
         self._sealed: dict[RunId, dict[AnyHandle, tuple[int, Envelope]]] = {}  # and the last cursor that needs each
 
     def create(self, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present) -> None:
         new = tuple(runs)
         with self._lock:
+            self._check_runs(new)
             self._begin_from(new, here)
             for run in new:
                 self._runs[run.id] = run
@@ -68,30 +61,6 @@ class MemoryJournal(MemoryWitness):
             for order in asked:
                 self._offer(order, order.created)
             self._count(asked)
-
-    def run(self, run: RunId) -> RunRow | None:
-        return self._runs.get(run)
-
-    def tally(self) -> Tally:
-        with self._lock:
-            runs, clients = (
-                Counter(row.status for row in self._runs.values()),
-                Counter(c.standing for c in self._clients.values()),
-            )
-            asked = sum(map(len, self._open.values()))
-            counts = {s.value: runs[s] for s in Status}, {s.value: clients[s] for s in Standing}
-            return Tally(*counts, asked, len(self._parts), len(self._entries) + len(self._unchained))
-
-    def run_ids(self) -> tuple[RunId, ...]:
-        with self._lock:
-            return tuple(sorted(self._runs, key=self._age))
-
-    def headlines(self, limit: int | None = None, after: RunId | None = None) -> tuple[Headline, ...]:
-        with self._lock:
-            found = self.run_ids()
-            if after is not None:
-                found = tuple(run for run in found if after in self._runs and self._age(run) > self._age(after))
-            return tuple(headline(self._runs[run]) for run in found[:limit])
 
     def set_status(
         self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None, by: str = ""
@@ -246,7 +215,15 @@ class MemoryJournal(MemoryWitness):
 
     def barred(self, run: RunId) -> tuple[ClientId, ...]:
         with self._lock:
-            return tuple(sorted(c for c in self._revoked if any(self._orders[o].run == run for o in self._open.get(c, ()))))
+            return tuple(sorted(c for c in self._revoked if any(order.run == run for order in self._reaching(c))))
+
+    def _reaching(self, client: ClientId) -> tuple[OrderRow, ...]:
+        """A client's open orders, but for those by which a project that it does not serve asks for it."""
+        serves, mine = self._clients[client].projects, self.open_orders(client)
+        return tuple(order for order in mine if reaches(order.cursor, self._runs[order.run].project, serves))
+
+    def _project_of(self, order: OrderId) -> str:
+        return self._runs[self._orders[order].run].project
 
     def answer(
         self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int, here: Present = all_present
@@ -280,7 +257,7 @@ class MemoryJournal(MemoryWitness):
     def revoke(self, name: ClientId, reason: str, now: float, by: str = "") -> tuple[OrderRow, ...]:
         with self._lock:
             known = self._revoke(name, reason, now, by)
-            mine = () if known is None else self.open_orders(name)
+            mine = () if known is None else self._reaching(name)
             for order in mine:
                 assert known is not None
                 self.answer(order.id, transitions.revoked_reply(order, known), OrderStatus.FAILED, now, 0, 0)
@@ -394,9 +371,6 @@ class MemoryJournal(MemoryWitness):
             self._held(key, worker)
             if new[0].id not in self._runs:
                 self.create(new, orders, by, here)
-
-    def _age(self, run: RunId) -> tuple[float, RunId]:
-        return self._runs[run].created, run
 
     def _note(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None:
         if run not in self._events:

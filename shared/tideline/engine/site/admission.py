@@ -13,6 +13,7 @@ from tideline.core.run import Digest
 from tideline.core.settings import Plain, nearest, plain
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import hashed
+from tideline.engine.model.projects import DEFAULT
 from tideline.engine.site.rules import InitialWeights, SiteRules, bound_of
 
 LONGEST = 60  # characters of a setting that are shown
@@ -35,6 +36,8 @@ def objections(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]:
         yield f"the method {brief.method}{nearest(brief.method, runs.methods)}", "[runs] methods"
     if runs.users and brief.intent.by not in runs.users:
         yield f"runs of {brief.intent.by or 'a user without a name'}", "[runs] users"
+    if runs.projects and brief.intent.project not in runs.projects:
+        yield f"runs of the project {brief.intent.project}", "[runs] projects"
     yield from weights_refused(rules, brief)
     if brief.world.scaling.kind is Scaling.GIVEN and not runs.constants:
         yield "rows that are normalised by numbers of the run's user", "[runs] constants"
@@ -92,6 +95,7 @@ def intent_digest(brief: Brief) -> Digest:
             *([plain(brief.augment)] if brief.augment.on else []),
             *(() if brief.computing is None else (plain(brief.computing),)),
             *([{"wire": plain(brief.wire)}] if brief.wire.on else []),
+            *(() if brief.intent.project == DEFAULT else (f"project {brief.intent.project}",)),
         )
     )
 
@@ -130,13 +134,14 @@ def shown(value: Plain) -> str:
 
 def brief_in_words(brief: Brief) -> Sequence[str]:
     """What a run is and sends, a line each, for the owner who is asked to approve it."""
+    project = "" if brief.intent.project == DEFAULT else f" in the project {brief.intent.project}"
     who, sites = brief.intent.by or "a user without a name", brief.intent.sites or "some"
     weights = [f"begins from weights that the user brings: {brief.intent.weights}"] if brief.intent.weights else []
     settings = ", ".join(f"{name}: {shown(value)}" for name, value in brief.config.items())
     computing = ", ".join(f"{name}: {value}" for name, value in plain(brief.computing).items()) if brief.computing else ""
     wire = ", ".join(f"{name}: {value}" for name, value in plain(brief.wire).items()) if brief.wire.on else ""
     return (
-        f"asked for by {who}; method {brief.method}; this site is a {brief.role.value}, one of {sites} sites",
+        f"asked for by {who}{project}; method {brief.method}; this site is a {brief.role.value}, one of {sites} sites",
         *weights,
         *([f"settings: {settings}"] if settings else []),
         *([f"images are changed at random to train on: {in_words(brief.augment)}"] if brief.augment.on else []),

@@ -42,6 +42,7 @@ class RunRules:
 
     methods: tuple[str, ...] = setting((), doc="methods that may run here; none said: all")
     users: tuple[str, ...] = setting((), doc="users, by the names of their keys, whose runs may run here; none said: all")
+    projects: tuple[str, ...] = setting((), doc="projects whose runs may run here; none said: all that the site serves")
     hours: str = setting("", doc="when work may begin, by the site's clock, such as 20:00-06:00; none said: always")
     approve: Approval = setting(Approval.NEVER, doc="which runs wait for the owner's approval: never, new or always")
     rehearse: bool = setting(True, doc="whether the site plays the target in rehearsals")

@@ -47,7 +47,23 @@ def upgrade() -> None:
 
 def accounts() -> None:
     op.create_table(
-        "invites", text("token_hash", key=True), text("name"), plain("labels"), seconds("expires"), text("used_by"), flag("hold")
+        "invites",
+        text("token_hash", key=True),
+        text("name"),
+        plain("labels"),
+        seconds("expires"),
+        text("used_by"),
+        flag("hold"),
+        text("project"),
+    )
+    op.create_table(
+        "projects",
+        text("name", key=True),
+        seconds("created"),
+        text("created_by"),
+        *(whole(name, null=True) for name in ("most_runs", "most_members")),
+        large("most_bytes", null=True),
+        seconds("ended", null=True),
     )
     op.create_table(
         "api_keys",
@@ -56,6 +72,7 @@ def accounts() -> None:
         seconds("created"),
         text("created_by"),
         *(seconds(name, null=True) for name in ("last_used", "expires", "revoked")),
+        text("project"),
     )
     op.create_index("api_keys_by_name", "api_keys", ["name"], unique=True, sqlite_where=VALID, postgresql_where=VALID)
     op.create_table(
@@ -81,7 +98,7 @@ def accounts() -> None:
         whole("session"),
         text("session_id"),
         seconds("session_began"),
-        *map(plain, ("doubles", "shut")),
+        *map(plain, ("doubles", "shut", "projects")),
     )
     op.create_index("clients_by_standing", "clients", ["standing", "name"])
 
@@ -102,7 +119,9 @@ def runs() -> None:
         text("reference", null=True),
         text("parent", null=True),
         whole("best", null=True),
+        text("project"),
     )
+    op.create_index("runs_by_project", "runs", ["project", "created", "id"])
     op.create_table(
         "drafts", text("run", sa.ForeignKey("runs.id"), key=True), *map(plain, ("spec", "roster", "plan", "contract"))
     )

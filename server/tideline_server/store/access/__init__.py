@@ -1,0 +1,1 @@
+"""Who may see what: projects, and the sessions of users who have signed in."""

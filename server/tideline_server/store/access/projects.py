@@ -1,0 +1,118 @@
+"""Projects. A writer who counts what a quota limits locks the project's row first, so that two take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, func, select, update
+
+from tideline.core.run import ClientId, Digest
+from tideline.engine.model.accounts import Standing
+from tideline.engine.model.experiment import uploader
+from tideline.engine.model.projects import DEFAULT, Project, Quota, Usage, with_default
+from tideline.engine.model.quotas import check_members, check_runs
+from tideline.engine.model.runs import FINAL, RunRow
+from tideline_server.store.database.dialect import added, upsert
+from tideline_server.store.database.prepared import prepared
+from tideline_server.store.listings import files_of
+from tideline_server.store.schema import clients, listings, parts, projects, pushed, refs, runs
+
+LOCKED = prepared(select(projects).where(projects.c.name == bindparam("of")).with_for_update())
+OPEN_RUNS = (
+    select(func.count())
+    .select_from(runs)
+    .where(runs.c.project == bindparam("of"), runs.c.parent.is_(None), runs.c.status.not_in([status.value for status in FINAL]))
+)
+SERVING = select(clients.c.projects).where(clients.c.standing != Standing.REVOKED)
+REFERRED = (
+    select(listings.c.files)
+    .join(refs, refs.c.listing == listings.c.id)
+    .join(runs, runs.c.id == refs.c.run)
+    .where(runs.c.project == bindparam("of"))
+)
+UPLOADED = (
+    select(pushed.c.digest)
+    .join(parts, parts.c.digest == pushed.c.digest)
+    .where(pushed.c.run == bindparam("of"), pushed.c.client == bindparam("by"))
+    .order_by(pushed.c.digest)
+)
+
+
+def project_of(row: Row[Any]) -> Project:
+    quota = Quota(row.most_runs, row.most_members, row.most_bytes)
+    return Project(row.name, row.created, row.created_by, quota=quota, ended=row.ended)
+
+
+def columns_of(project: Project) -> dict[str, Any]:
+    quota = project.quota
+    limits = {"most_runs": quota.runs, "most_members": quota.members, "most_bytes": quota.bytes}
+    return {name: value for name, value in vars(project).items() if name != "quota"} | limits
+
+
+def every(connection: Connection) -> tuple[Project, ...]:
+    return with_default(map(project_of, connection.execute(select(projects))))
+
+
+def add(connection: Connection, project: Project) -> bool:
+    """Write a project. False if its name was given before."""
+    return project.name != DEFAULT and added(connection, projects, columns_of(project))
+
+
+def limit(connection: Connection, name: str, quota: Quota) -> bool:
+    """Give a project a quota. False if there is none, or none any more."""
+    if name == DEFAULT:
+        upsert(connection, projects, [columns_of(Project(DEFAULT))])
+    limits = {"most_runs": quota.runs, "most_members": quota.members, "most_bytes": quota.bytes}
+    good = (projects.c.name == name) & projects.c.ended.is_(None)
+    return connection.execute(update(projects).where(good).values(**limits)).rowcount == 1
+
+
+def end(connection: Connection, name: str, now: float) -> bool:
+    """Note that a project is removed. False if there is none, or none any more."""
+    good = (projects.c.name == name) & (projects.c.name != DEFAULT) & projects.c.ended.is_(None)
+    return connection.execute(update(projects).where(good).values(ended=now)).rowcount == 1
+
+
+def usage(connection: Connection, project: str) -> Usage:
+    listed = connection.scalars(REFERRED, {"of": project})
+    sizes = dict(part for files in listed for part in files_of(files))
+    return Usage(connection.scalar(OPEN_RUNS, {"of": project}) or 0, members(connection, project), sum(sizes.values()))
+
+
+def uploaded(connection: Connection, project: str) -> tuple[Digest, ...]:
+    run, client = uploader(project)
+    return tuple(map(Digest, connection.scalars(UPLOADED, {"of": run, "by": client})))
+
+
+def members(connection: Connection, project: str) -> int:
+    return sum(project in serves for serves in connection.scalars(SERVING))
+
+
+def admit_members(connection: Connection, names: Iterable[str]) -> None:
+    """Raises Refused where one of these projects has as many sites as it may."""
+    for name in sorted(names):
+        if (known := locked(connection, name)) is not None and known.quota.members is not None:
+            check_members(known, members(connection, name))
+
+
+def admit_runs(connection: Connection, new: Sequence[RunRow]) -> None:
+    """Raises Refused where the project of a new run has as many open ones as it may."""
+    for name in sorted({row.project for row in new if row.parent is None}):
+        if (known := locked(connection, name)) is not None and known.quota.runs is not None:
+            check_runs(known, connection.scalar(OPEN_RUNS, {"of": name}) or 0)
+
+
+def locked(connection: Connection, name: str) -> Project | None:
+    row = connection.execute(LOCKED, {"of": name}).one_or_none()
+    return project_of(row) if row else None
+
+
+def assign(connection: Connection, name: ClientId, serves: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Have a client serve these projects. Gives those from before; None if there is no such client."""
+    before = connection.scalar(select(clients.c.projects).where(clients.c.name == name).with_for_update())
+    if before is None:
+        return None
+    admit_members(connection, set(serves) - set(before))
+    connection.execute(update(clients).where(clients.c.name == name).values(projects=serves))
+    return tuple(before)

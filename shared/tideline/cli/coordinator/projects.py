@@ -1,0 +1,110 @@
+"""Commands about projects, which admins make, limit and remove."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from tideline.cli.guard import group_of, output, print_json
+from tideline.cli.options import Connect, Json, remote
+from tideline.client.answers import ProjectLine
+from tideline.client.output import clean, day
+from tideline.core.errors import ConfigRefused
+
+app = group_of("Make projects, whose sites, keys and runs others do not see, and limit or remove them.")
+ProjectName = Annotated[str, typer.Argument(metavar="NAME", help="The project's name, see `tideline projects list`.")]
+MostRuns = Annotated[int | None, typer.Option(help="Runs that may be open at once. [default: any number]")]
+MostMembers = Annotated[int | None, typer.Option(help="Sites that may serve it. [default: any number]")]
+MostBytes = Annotated[
+    str | None, typer.Option(help="Bytes of its runs and uploads, such as 500GB. [default: any number]", metavar="SIZE")
+]
+SIZES = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?(kB|MB|GB|TB)?")
+
+
+@app.command("add")
+@remote
+def add(
+    connect: Connect,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and dashes.")],
+    most_runs: MostRuns = None,
+    most_members: MostMembers = None,
+    most_bytes: MostBytes = None,
+    as_json: Json = False,
+) -> None:
+    """Make a project. Its users get keys with `tideline keys add --project NAME`, its sites invitations in the same way."""
+    body = {"name": name, **quota(most_runs, most_members, most_bytes)}
+    with connect() as client:
+        row: ProjectLine = client.post("/projects", body)
+    output(row, as_json, f"The project {row['name']} is there; keys for it: tideline keys add --project {row['name']}")
+
+
+@app.command("limit")
+@remote
+def limit(
+    connect: Connect,
+    name: ProjectName,
+    most_runs: MostRuns = None,
+    most_members: MostMembers = None,
+    most_bytes: MostBytes = None,
+    as_json: Json = False,
+) -> None:
+    """Give a project another quota. What you leave out is unlimited from then on; what it has above a limit stays."""
+    with connect() as client:
+        row: ProjectLine = client.post(f"/projects/{quote(name, safe='')}/limit", quota(most_runs, most_members, most_bytes))
+    output(row, as_json, f"{row['name']}: {', '.join(cells(row)[1:4])}")
+
+
+@app.command("list")
+@remote
+def list_projects(connect: Connect, as_json: Json = False) -> None:
+    """List the projects that you see, what each has, and what it may have."""
+    with connect() as client:
+        rows: list[ProjectLine] = client.get("/projects")
+    if as_json:
+        print_json(rows)
+        return
+    from tideline.cli.tables import show, table
+
+    show(table("", ["name", "open runs", "sites", "bytes", "made", "by", "state"], map(cells, rows)))
+
+
+@app.command("remove")
+@remote
+def remove(connect: Connect, name: ProjectName, as_json: Json = False) -> None:
+    """Remove a project that has no open runs, good keys or sites. Its runs are kept; its name is not given again."""
+    with connect() as client:
+        row: ProjectLine = client.delete(f"/projects/{quote(name, safe='')}")
+    output(row, as_json, f"The project {row['name']} is removed; its runs are kept, and admins see them")
+
+
+def quota(runs: int | None, members: int | None, size: str | None) -> dict[str, int | None]:
+    """A quota as the API takes it."""
+    return {"runs": runs, "members": members, "bytes": None if size is None else bytes_in(size)}
+
+
+def bytes_in(size: str) -> int:
+    """Bytes of a size such as 500GB. Raises ConfigRefused."""
+    found = SIZE.fullmatch(size)
+    if found is None:
+        todo = "Write bytes, or a number of kB, MB, GB or TB, such as 500GB"
+        raise ConfigRefused(f"--most-bytes is {size[:40]!r}, which is no size", todo, path="bytes")
+    return int(float(found[1]) * SIZES[found[2] or ""])
+
+
+def cells(row: ProjectLine) -> list[str]:
+    has = [
+        f"{row['runs']:,}{most(row['most_runs'])}",
+        f"{row['members']:,}{most(row['most_members'])}",
+        f"{row['bytes']:,}{most(row['most_bytes'])}",
+    ]
+    made = day(row["created"]) if row["created"] else "-"
+    state = f"removed {day(row['ended'])}" if row["ended"] else "there"
+    return [row["name"], *has, made, clean(row["created_by"]) or "-", state]
+
+
+def most(limit: int | None) -> str:
+    return "" if limit is None else f" of {limit:,}"

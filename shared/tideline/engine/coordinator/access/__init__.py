@@ -1,0 +1,1 @@
+"""Who may see what at a coordinator: its projects."""

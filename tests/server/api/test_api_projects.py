@@ -1,0 +1,295 @@
+"""Projects over HTTP: nothing of one is seen in another, and quotas hold."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from api_world import EXPERIMENT, SITES, Coordinator, refused
+
+from tests.enrolling import enrol
+from tideline.archive.digests import digest_of
+from tideline.core.run import ClientId, RunId
+from tideline.engine.coordinator.api_keys import hash_of
+from tideline.engine.model.accounts import KeyRole
+from tideline_server.api.requests.access import NEEDS, PROJECT
+from tideline_server.api.requests.idempotency import HEADER
+
+OWN = {"Authorization": "Bearer the home's key"}
+GHOST_RUN, GHOST_SITE, GHOST_DIGEST = "0123456789ab", "zoe", "b3-" + "0" * 64
+FILE = b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "
+OCTETS = {"Content-Type": "application/octet-stream"}
+
+
+def given(door: Coordinator, name: str, role: str, project: str = "") -> dict[str, str]:
+    """The header of a new key."""
+    answer = door.post("/keys", {"name": name, "role": role, "project": project}, headers=OWN)
+    assert answer.status_code == 201, answer.text
+    return {"Authorization": f"Bearer {answer.json()['key']}"}
+
+
+def fresh() -> Coordinator:
+    """A door with the project retina beside the default one, in which the sites are."""
+    door = Coordinator(api_key_hash=hash_of("the home's key"))
+    assert door.post("/projects", {"name": "retina"}, headers=OWN).status_code == 201
+    return door
+
+
+class Populated:
+    """A door whose default project has a run that completed, sites and weights; and a foreign key of each role."""
+
+    def __init__(self) -> None:
+        self.door = fresh()
+        self.native = given(self.door, "nat", "operator")
+        self.run = self.door.post("/runs", EXPERIMENT, headers=self.native).json()["run"]
+        self.door.play(self.run)
+        self.digest = self.door.get(f"/runs/{self.run}/files", headers=self.native).json()["root"]
+        self.weights = str(digest_of([FILE]))
+        sent = self.door.send("PUT", f"/weights/{self.weights}", content=FILE, headers=self.native | OCTETS)
+        assert sent.status_code == 201
+        self.foreign = {role: given(self.door, f"of-{role}", role, "retina") for role in ("viewer", "operator")}
+
+
+@pytest.fixture(scope="module")
+def populated() -> Populated:
+    """For looking, and for calls that are refused."""
+    return Populated()
+
+
+def normal(text: str, *names: str) -> str:
+    """A body without the names that a call was made with, and without its number."""
+    for name in names:
+        text = text.replace(name, "NAME").replace(name[:12], "NAME")
+    return re.sub(r'"(request|token)": ?"[^"]*"', "", text)
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+@pytest.mark.parametrize("name", sorted(NEEDS))
+def test_a_foreign_thing_is_as_one_that_is_not_there(populated: Populated, name: str, role: str) -> None:
+    """Every address, with the names of what another project has and with names of nothing: the same status, the same body."""
+    method, _, path = name.partition(" ")
+    real = {"run": populated.run, "name": SITES[0], "digest": populated.digest}
+    ghost = {"run": GHOST_RUN, "name": GHOST_SITE, "digest": GHOST_DIGEST}
+    if path.startswith("/algorithms/"):
+        real["name"] = ghost["name"]  # methods are everybody's
+    seen = []
+    for names in (real, ghost):
+        query = f"?run={names['run']}" if path.startswith("/parts/{") else ""
+        address = path.format(**names) + query
+        headers = populated.foreign[role] | (OCTETS if method == "PUT" else {})
+        body = {"content": b""} if method == "PUT" else {"json": {}} if method == "POST" else {}
+        answer = populated.door.send(method, address, headers=headers, **body)
+        seen.append((answer.status_code, normal(answer.text, *names.values())))
+    assert seen[0] == seen[1], name
+    if NEEDS[name].role is KeyRole.ADMIN:
+        assert seen[0][0] == 403
+    if "{run}" in path and (role == "operator" or NEEDS[name].role is KeyRole.VIEWER):
+        assert seen[0][0] == 404
+
+
+def test_lists_and_counts_are_of_ones_own_project(populated: Populated) -> None:
+    """No run, no site, no number of another; a page that goes on from a foreign run is not found."""
+    door, viewer, operator = populated.door, populated.foreign["viewer"], populated.foreign["operator"]
+    assert door.get("/runs", headers=viewer).json() == door.get("/clients", headers=viewer).json() == []
+    texts = []
+    for run in (populated.run, GHOST_RUN):
+        answer = door.get(f"/runs?after={run}&limit=5", headers=viewer)
+        refused(answer, 404, "NotFound")
+        texts.append(normal(answer.text, run))
+    assert texts[0] == texts[1]
+    numbers = door.get("/metrics", headers=viewer).text
+    assert 'tideline_runs{project="retina",status="completed"} 0.0' in numbers
+    assert 'tideline_clients{project="retina",standing="approved"} 0.0' in numbers
+    assert not re.search(r" [1-9]", "\n".join(line for line in numbers.splitlines() if not line.startswith("#")))
+    assert [row["name"] for row in door.get("/projects", headers=viewer).json()] == ["retina"]
+    for what in ("sweep", "verify"):
+        told = refused(door.post(f"/parts/{what}", headers=operator), 403, "PermissionRefused")
+        assert "is of the project retina" in told["detail"] and "--project all" in told["todo"]
+    assert door.get(f"/weights/{populated.weights}", headers=populated.native).status_code == 200
+    refused(door.get(f"/weights/{populated.weights}", headers=operator), 404, "NotFound")
+    refused(door.post("/runs", EXPERIMENT | {"weights": populated.weights}, headers=operator), 422, "ConfigRefused", "weights")
+
+
+def test_naming_another_project_finds_nothing(populated: Populated) -> None:
+    """With a key of one project, any other is not found, whether or not it is there. The guess is one's own."""
+    texts = []
+    for name in ("default", "nothing"):
+        answer = populated.door.get("/runs", headers=populated.foreign["viewer"] | {PROJECT: name})
+        refused(answer, 404, "NotFound", "project")
+        texts.append(normal(answer.text, name))
+    assert texts[0] == texts[1]
+    assert populated.door.get("/runs", headers=populated.foreign["viewer"] | {PROJECT: "retina"}).json() == []
+
+
+def test_an_admin_sees_all_and_names_one() -> None:
+    """Without a name every project; with one this alone. A name that nobody gave is not found. `all` is every one."""
+    door = fresh()
+    retina = given(door, "ret", "operator", "retina")
+    mine = door.post("/runs", EXPERIMENT, headers=OWN).json()["run"]
+    other = door.post("/runs", EXPERIMENT, headers=OWN | {PROJECT: "retina"}).json()["run"]
+    listed = {name: [row["id"] for row in door.get("/runs", headers=OWN | {PROJECT: name}).json()] for name in ("all", "retina")}
+    assert listed == {"all": [mine, other], "retina": [other]} or listed == {"all": [other, mine], "retina": [other]}
+    assert door.get(f"/runs/{other}", headers=retina).json()["project"] == "retina"
+    refused(door.get(f"/runs/{mine}", headers=OWN | {PROJECT: "retina"}), 404, "NotFound")
+    refused(door.get("/runs", headers=OWN | {PROJECT: "retinaa"}), 404, "NotFound", "project")
+    assert [row["name"] for row in door.get("/keys", headers=OWN | {PROJECT: "retina"}).json()] == ["ret"]
+
+
+def test_a_key_of_all_projects() -> None:
+    """A viewer's sees every run and the coordinator's own numbers; an admin's is one by itself, and never of one project."""
+    door = fresh()
+    every = given(door, "prometheus", "viewer", "all")
+    run = door.post("/runs", EXPERIMENT, headers=OWN | {PROJECT: "retina"}).json()["run"]
+    assert [row["id"] for row in door.get("/runs", headers=every).json()] == [run]
+    assert door.get("/whoami", headers=every).json() == {"name": "prometheus", "role": "viewer", "project": ""}
+    assert "project=" not in door.get("/metrics", headers=every).text
+    wrong = {"name": "boss", "role": "admin", "project": "retina"}
+    refused(door.post("/keys", wrong, headers=OWN), 422, "ConfigRefused", "project")
+    refused(door.post("/keys", {"name": "x", "role": "viewer", "project": "nope"}, headers=OWN), 404, "NotFound", "project")
+
+
+def test_a_foreign_site_is_asked_for_nothing() -> None:
+    """A run that names it waits as for one that never enrolled; it is offered no order; that it is revoked is not told."""
+    door = fresh()
+    operator = given(door, "ret", "operator", "retina")
+    runs = {
+        site: door.post("/runs", EXPERIMENT | {"roster": {site: "source"}}, headers=operator).json()["run"]
+        for site in (SITES[0], GHOST_SITE)
+    }
+    assert door.federation.agent_service.orders(ClientId(SITES[0])) == ()
+
+    def shown() -> set[str]:
+        found = [(site, run, door.get(f"/runs/{run}", headers=operator).text) for site, run in runs.items()]
+        texts = [text.replace(run, "RUN").replace(site, "SITE") for site, run, text in found]
+        return {re.sub(r'"(created|deadline_at|opened|contract_digest|seconds)":[^,}]*', "", text) for text in texts}
+
+    assert len(shown()) == 1
+    door.post(f"/clients/{SITES[0]}/revoke", {"reason": "left"}, headers=OWN)
+    for run in runs.values():
+        door.federation.scheduler.turn(RunId(run))
+    assert len(shown()) == 1
+    selected = EXPERIMENT | {"roster": {}, "select": [{"labels": {}, "role": "source"}]}
+    refused(door.post("/runs", selected, headers=operator), 422, "RosterRefused", "select[0]")
+
+
+def test_a_taken_name_of_a_foreign_site_is_not_told() -> None:
+    """An invitation for it is made as for any; whoever comes with it is refused at the enrolment."""
+    door = fresh()
+    operator = given(door, "ret", "operator", "retina")
+    for site in (SITES[0], GHOST_SITE):
+        assert door.post("/invites", {"name": site}, headers=operator).status_code == 201
+    texts = [door.post(f"/clients/{site}/approve", headers=operator) for site in (SITES[0], GHOST_SITE)]
+    assert normal(texts[0].text, SITES[0]) == normal(texts[1].text, GHOST_SITE) and texts[0].status_code == 404
+
+
+def test_a_foreign_idempotency_key_is_not_told() -> None:
+    """What another project has sent under the same key is another call."""
+    door = fresh()
+    native, operator = given(door, "nat", "operator"), given(door, "ret", "operator", "retina")
+    first = door.post("/invites", {"name": "dora"}, headers=native | {HEADER: "k"})
+    second = door.post("/invites", {"name": "emil"}, headers=operator | {HEADER: "k"})
+    assert (first.status_code, second.status_code) == (201, 201) and "idempotent-replayed" not in second.headers
+
+
+def test_a_site_serves_several_projects() -> None:
+    """An admin says so; each project sees the site, and not the other's name. Then its runs reach it, and not before."""
+    door = fresh()
+    operator = given(door, "ret", "operator", "retina")
+    run = door.post("/runs", EXPERIMENT, headers=operator).json()["run"]
+    for site in SITES:
+        told = door.post(f"/clients/{site}/projects", {"projects": ["default", "retina"]}, headers=OWN)
+        assert told.json()["projects"] == ["default", "retina"]
+    assert [row["projects"] for row in door.get("/clients", headers=operator).json()] == [["retina"]] * 3
+    door.play(run)
+    assert door.get(f"/runs/{run}", headers=operator).json()["status"] == "completed"
+    refused(door.post("/clients/anna/projects", {"projects": ["nope"]}, headers=OWN), 404, "NotFound", "project")
+    refused(door.post("/clients/anna/projects", {"projects": []}, headers=OWN), 422, "ConfigRefused", "projects")
+    refused(door.post("/clients/zoe/projects", {"projects": ["retina"]}, headers=OWN), 404, "NotFound")
+
+
+def test_an_invitation_admits_to_its_project() -> None:
+    """Whoever enrols by it serves the project of the key that made it."""
+    door = fresh()
+    operator = given(door, "ret", "operator", "retina")
+    token = door.post("/invites", {"name": "dora"}, headers=operator).json()["token"]
+    enrol(door.federation.run_service, token, "dora", ("source",))
+    assert [row["name"] for row in door.get("/clients", headers=operator).json()] == ["dora"]
+    assert [row["projects"] for row in door.get("/clients", headers=OWN).json() if row["name"] == "dora"] == [["retina"]]
+
+
+def test_quotas_hold() -> None:
+    """Of open runs, sites and bytes: what would exceed one is refused with what is full, and goes on once there is room."""
+    door = fresh()
+    operator = given(door, "ret", "operator", "retina")
+    assert door.post("/projects/retina/limit", {"runs": 1, "members": 1, "bytes": 20}, headers=OWN).json()["most_runs"] == 1
+    run = door.post("/runs", EXPERIMENT, headers=operator).json()["run"]
+    told = refused(door.post("/runs", EXPERIMENT, headers=operator), 409, "Refused")
+    assert told["context"]["quota"] == "open runs" and "tideline projects limit retina" in told["todo"]
+    door.post(f"/runs/{run}/cancel", headers=operator)
+    assert door.post("/runs", EXPERIMENT, headers=operator).status_code == 201
+    tokens = [door.post("/invites", {"name": name}, headers=operator).json()["token"] for name in ("dora", "emil")]
+    enrol(door.federation.run_service, tokens[0], "dora", ("source",))
+    with pytest.raises(Exception, match="Project retina has 1 sites, and its quota is 1"):
+        enrol(door.federation.run_service, tokens[1], "emil", ("source",))
+    refused(door.post("/clients/anna/projects", {"projects": ["retina"]}, headers=OWN), 409, "Refused")
+    weights = str(digest_of([FILE]))
+    assert door.send("PUT", f"/weights/{weights}", content=FILE, headers=operator | OCTETS).status_code == 201
+    other = FILE.replace(b"{}      ", b" {}     ")
+    full = door.send("PUT", f"/weights/{digest_of([other])}", content=other, headers=operator | OCTETS)
+    assert refused(full, 409, "Refused")["context"]["quota"] == "bytes"
+    assert door.get("/projects", headers=operator).json()[0]["bytes"] == len(FILE)
+
+
+def test_the_default_project_can_be_limited_and_not_removed() -> None:
+    """It is there although nobody made it."""
+    door = Coordinator(api_key_hash=hash_of("the home's key"))
+    assert door.post("/projects/default/limit", {"runs": 0}, headers=OWN).json()["most_runs"] == 0
+    refused(door.post("/runs", EXPERIMENT, headers=OWN), 409, "Refused")
+    refused(door.send("DELETE", "/projects/default", headers=OWN), 409, "Refused")
+    assert [row["name"] for row in door.get("/projects", headers=OWN).json()] == ["default"]
+
+
+def test_a_project_is_removed_once_nobody_uses_it() -> None:
+    """What is in the way is named with the way out. Its runs stay, for admins; its name is not given again."""
+    door = fresh()
+    operator = given(door, "ret", "operator", "retina")
+    run = door.post("/runs", EXPERIMENT, headers=operator).json()["run"]
+    door.post("/clients/anna/projects", {"projects": ["default", "retina"]}, headers=OWN)
+    told = refused(door.send("DELETE", "/projects/retina", headers=OWN), 409, "Refused")
+    assert told["detail"] == "Project retina is in use: 1 open runs; keys of ret; sites anna"
+    door.post(f"/runs/{run}/cancel", headers=OWN)
+    door.post("/clients/anna/projects", {"projects": ["default"]}, headers=OWN)
+    door.send("DELETE", "/keys/ret", headers=OWN)
+    assert door.send("DELETE", "/projects/retina", headers=OWN).json()["ended"] is not None
+    assert [row["id"] for row in door.get("/runs", headers=OWN | {PROJECT: "retina"}).json()] == [run]
+    again = refused(door.post("/projects", {"name": "retina"}, headers=OWN), 409, "Refused")
+    assert "was removed" in again["detail"]
+    for call in (
+        door.send("DELETE", "/projects/retina", headers=OWN),
+        door.post("/projects/retina/limit", {}, headers=OWN),
+        door.post("/keys", {"name": "x", "role": "viewer", "project": "retina"}, headers=OWN),
+        door.post("/runs", EXPERIMENT, headers=OWN | {PROJECT: "retina"}),
+        door.post("/invites", {}, headers=OWN | {PROJECT: "retina"}),
+    ):
+        refused(call, 404, "NotFound", "project")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind", "path"),
+    [
+        ({}, 422, "ConfigRefused", "name"),
+        ({"name": "all"}, 422, "ConfigRefused", "name"),
+        ({"name": "Retina"}, 422, "ConfigRefused", "name"),
+        ({"name": "a/b"}, 422, "ConfigRefused", "name"),
+        ({"name": "a" * 41}, 422, "ConfigRefused", "name"),
+        ({"name": "b", "runs": -1}, 422, "ConfigRefused", "runs"),
+        ({"name": "b", "bytes": "5"}, 422, "ConfigRefused", "bytes"),
+        ({"name": "b", "people": 5}, 422, "ConfigRefused", "people"),
+        ({"name": "retina"}, 409, "Refused", None),
+        ({"name": "default"}, 409, "Refused", None),
+    ],
+)
+def test_wrong_projects_are_refused(body: dict[str, Any], status: int, kind: str, path: str | None) -> None:
+    """With their place."""
+    refused(fresh().post("/projects", body, headers=OWN), status, kind, path)
