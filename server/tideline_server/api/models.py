@@ -48,6 +48,22 @@ class RunLine(BaseModel):
     parent: str | None = Field(description="the run that this one belongs to: its reference, or of its rehearsal")
 
 
+class DeletedRun(BaseModel):
+    """What remains of a deleted run."""
+
+    run: str = Field(description="the run's id")
+    name: str
+    method: str
+    status: str = Field(description="how it ended: completed, failed or cancelled")
+    created: float
+    ended: float | None
+    state_digest: str | None = Field(description="BLAKE3 of the final state's root file; null if it did not complete")
+    parent: str | None = Field(description="the run that it belonged to")
+    deleted: float = Field(description="when it was deleted")
+    by: str = Field(description="the name of the key that asked; empty: a rule, or an API without keys")
+    rule: str = Field(description="the rule by which it was deleted; empty: a person asked")
+
+
 class Groups(BaseModel):
     """The groups into which a method put sites."""
 

@@ -17,6 +17,7 @@ from tideline.engine.audit.log import AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import confirmed, keys_in
 from tideline.engine.coordinator.idempotency import free
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session
+from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.orders import Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import OPEN, Lease, RoundRow, RunRow, Status
 from tideline.engine.model.transitions import answered, present, with_author
@@ -36,6 +37,7 @@ from tideline_server.store import (
     transitions,
 )
 from tideline_server.store.database.transactions import Watch, open_store
+from tideline_server.store.retention import runs as deletion
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -79,6 +81,7 @@ class SqlJournal:
     standing, round_totals, site_totals = reads(totals.standing), reads(totals.of_rounds), reads(totals.of_sites)
     scores, last_answers = reads(totals.scores), reads(totals.last_answers)
     envelopes = reads(envelopes.find)
+    tombstone, due_runs = reads(deletion.find), reads(deletion.due)
     invite = reads(accounts.invite)
     client, clients, last_seen = reads(accounts.known), reads(accounts.everybody), reads(accounts.last_seen)
     api_keys, used_key = reads(accounts.all_keys), writes(accounts.use_key)
@@ -233,6 +236,14 @@ class SqlJournal:
 
         return self._write(work)
 
+    def delete_runs(self, runs: Sequence[RunId], by: str, rule: str, now: float) -> tuple[Tombstone, ...]:
+        def work(connection: Connection, done: list[AuditEvent]) -> tuple[Tombstone, ...]:
+            made = deletion.delete_runs(connection, self._known.for_writers(), sorted(runs), by, rule, now)
+            done += map(entries.run_deleted, made)
+            return made
+
+        return self._write(work)
+
     def claim(self, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
         wanted = tuple(seen)
         return self._store.write(lambda connection: leases.claim(connection, wanted, holder, seconds)) if wanted else ()
@@ -376,7 +387,8 @@ class SqlJournal:
             raise KeyError(order)
         runs.lock(connection, before.run)
         now = orders.bare(connection, order)
-        assert now is not None, "orders are never removed"
+        if now is None:  # it went with its run
+            raise KeyError(order)
         return now
 
 

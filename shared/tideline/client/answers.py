@@ -41,6 +41,22 @@ class SiteResult(TypedDict):
     computing: NotRequired[dict[str, Plain] | None]
 
 
+class DeletedRun(TypedDict):
+    """What remains of a deleted run."""
+
+    run: str
+    name: str
+    method: str
+    status: str
+    created: float
+    ended: float | None
+    state_digest: str | None
+    parent: str | None
+    deleted: float
+    by: str
+    rule: str
+
+
 class TableData(TypedDict):
     """Numbers that a fold reported: values[i][j] is that of rows[i] and columns[j]."""
 

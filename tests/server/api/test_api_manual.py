@@ -20,6 +20,7 @@ from tideline_server.api.openapi import schema_of
 PAGE = Path(__file__).parents[3] / "docs" / "http-api.md"
 ROUTES = [
     "DELETE /keys/{name}",
+    "DELETE /runs/{run}",
     "GET /algorithms",
     "GET /algorithms/{name}",
     "GET /algorithms/{name}/contract",

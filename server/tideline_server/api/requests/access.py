@@ -52,6 +52,7 @@ NEEDS: Mapping[str, Need] = {
     "POST /links/plan": Need(KeyRole.VIEWER, "planning links"),
     "POST /runs": Need(KeyRole.OPERATOR, "starting a run"),
     "POST /runs/{run}/cancel": Need(KeyRole.OPERATOR, "cancelling a run"),
+    "DELETE /runs/{run}": Need(KeyRole.OPERATOR, "deleting a run"),
     "POST /runs/{run}/resume": Need(KeyRole.OPERATOR, "resuming a run"),
     "POST /invites": Need(KeyRole.OPERATOR, "inviting an agent"),
     "POST /clients/{name}/approve": Need(KeyRole.OPERATOR, "approving an agent"),

@@ -18,6 +18,7 @@ from tideline.engine.coordinator.rehearsals import Child, comparing, laid_out, p
 from tideline.engine.coordinator.witness import Witness
 from tideline.engine.model.accounts import Client, Keys, Standing
 from tideline.engine.model.brief import check_room
+from tideline.engine.model.deletion import refusal
 from tideline.engine.model.experiment import (
     UPLOADER,
     Experiment,
@@ -257,6 +258,8 @@ class RunService:
 
     def find(self, run: RunId) -> RunRow:
         row = self.journal.run(run)
+        if row is None and (deleted := self.journal.tombstone(run)) is not None:
+            raise refusal(deleted)
         if row is None:
             raise NotFound(f"There is no run {run!r}", f"See the list of runs{nearest(run, self.journal.run_ids())}")
         return row

@@ -22,15 +22,15 @@ from tideline.engine.model.runs import FINAL, JOIN, OPEN, Event, Headline, Lease
 from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, Present, all_present
+from tideline.engine.simulation.deleted import MemoryDeletions
 from tideline.engine.simulation.history import History
 from tideline.engine.simulation.kept_totals import KeptTotals
-from tideline.engine.simulation.witnessed import MemoryWitness
 
 NOBODY = ClientId("")
 BEST = "best"  # what refers to the state of a run's best round
 
 
-class MemoryJournal(MemoryWitness):
+class MemoryJournal(MemoryDeletions):
     """The journal in dictionaries. spill: what keeps the history that is seldom read; it has one of its own unless said."""
 
     def __init__(self, spill: Spill | None = None) -> None:
@@ -392,7 +392,7 @@ class MemoryJournal(MemoryWitness):
         new = tuple(runs)
         with self._lock:
             self._held(key, worker)
-            if new[0].id not in self._runs:
+            if new[0].id not in self._runs and new[0].id not in self._tombstones:
                 self.create(new, orders, by, here)
 
     def _age(self, run: RunId) -> tuple[float, RunId]:
