@@ -172,3 +172,21 @@ def test_two_hundred_runs_leave_nothing(stored: tuple[SqlJournal, str]) -> None:
     engine.dispose()
     assert counts.pop("tombstones") == len(runs)
     assert {name for name, count in counts.items() if count} <= STAYING
+
+
+def test_old_events_go_but_for_the_last(stored: tuple[SqlJournal, str]) -> None:
+    """A few at a time; how a run ended stays, and what is told later has a later number."""
+    journal, _ = stored
+    over(journal, RUN)
+    over(journal, OTHER, LATER)
+    every, others = journal.events(RUN), journal.events(OTHER)
+    assert journal.old_events(NOW) == 0
+    assert journal.old_events(NOW + 1.0) == len(every) - 1
+    assert journal.drop_events(NOW + 1.0, 2) == 2
+    assert journal.events(RUN) == every[2:]
+    assert journal.drop_events(NOW + 1.0, 1000) == len(every) - 3
+    assert journal.events(RUN) == every[-1:]
+    assert journal.drop_events(NOW + 1.0, 1000) == 0
+    journal.event(RUN, "held_up", {}, LATER)
+    assert journal.events(RUN)[-1].seq == every[-1].seq + 1
+    assert journal.events(OTHER) == others

@@ -64,6 +64,23 @@ class DeletedRun(BaseModel):
     rule: str = Field(description="the rule by which it was deleted; empty: a person asked")
 
 
+class DueRun(BaseModel):
+    """A run that is deleted at the next look."""
+
+    run: str = Field(description="the run's id")
+    name: str
+    ended: float = Field(description="when it was over")
+
+
+class RetentionShown(BaseModel):
+    """The rules of age, and what they delete next."""
+
+    runs_days: float = Field(description="days after its end that a run is kept; 0: for ever")
+    events_days: float = Field(description="days after a run's end that its events are kept; 0: for ever")
+    runs: list[DueRun] = Field(description="what goes at the next look, each with the runs that belong to it")
+    events: int = Field(description="events of runs that are over and go at the next look")
+
+
 class Groups(BaseModel):
     """The groups into which a method put sites."""
 

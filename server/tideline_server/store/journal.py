@@ -37,6 +37,7 @@ from tideline_server.store import (
     transitions,
 )
 from tideline_server.store.database.transactions import Watch, open_store
+from tideline_server.store.retention import events as old_events
 from tideline_server.store.retention import runs as deletion
 
 P = ParamSpec("P")
@@ -81,6 +82,7 @@ class SqlJournal:
     standing, round_totals, site_totals = reads(totals.standing), reads(totals.of_rounds), reads(totals.of_sites)
     scores, last_answers = reads(totals.scores), reads(totals.last_answers)
     envelopes = reads(envelopes.find)
+    drop_events, old_events = writes(old_events.drop), reads(old_events.count)
     tombstone, due_runs = reads(deletion.find), reads(deletion.due)
     invite = reads(accounts.invite)
     client, clients, last_seen = reads(accounts.known), reads(accounts.everybody), reads(accounts.last_seen)

@@ -57,6 +57,23 @@ class DeletedRun(TypedDict):
     rule: str
 
 
+class DueRun(TypedDict):
+    """A run that the rules of age delete next."""
+
+    run: str
+    name: str
+    ended: float
+
+
+class RetentionShown(TypedDict):
+    """The rules of age, and what they delete next."""
+
+    runs_days: float
+    events_days: float
+    runs: list[DueRun]
+    events: int
+
+
 class TableData(TypedDict):
     """Numbers that a fold reported: values[i][j] is that of rows[i] and columns[j]."""
 

@@ -33,6 +33,7 @@ ROUTES = [
     "GET /parts/{digest}",
     "GET /ready",
     "GET /restored",
+    "GET /retention",
     "GET /runs",
     "GET /runs/{run}",
     "GET /runs/{run}/events",

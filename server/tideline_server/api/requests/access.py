@@ -42,6 +42,7 @@ NEEDS: Mapping[str, Need] = {
     "GET /clients": VIEW,
     "GET /parts/{digest}": Need(KeyRole.OPERATOR, "reading a run's model"),  # of a model, much of rows may be read
     "GET /metrics": VIEW,
+    "GET /retention": VIEW,
     "GET /runs": VIEW,
     "GET /runs/{run}": VIEW,
     "GET /runs/{run}/events": VIEW,
