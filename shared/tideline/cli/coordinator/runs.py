@@ -188,7 +188,7 @@ def confirm(runs: list[str], as_json: bool) -> None:
     if as_json:
         raise ConfigRefused("--json does not ask for confirmation", "Add --yes to delete the runs", path="yes")
     try:
-        wanted = typer.confirm(f"Delete {clean(', '.join(runs))}, with their models and events? You cannot undo this", err=True)
+        wanted = typer.confirm(f"Delete {clean(', '.join(runs))}, with all models and events? You cannot undo this", err=True)
     except typer.Abort:
         wanted = False
     if not wanted:
