@@ -31,6 +31,7 @@ TABLE: Mapping[type[FederationError], Code] = {
     errors.VersionRefused: Code(400, "FAILED_PRECONDITION"),
     errors.KeyReused: Code(422, "INVALID_ARGUMENT"),
     errors.NotFound: Code(404, "NOT_FOUND"),
+    errors.Deleted: Code(410, "NOT_FOUND"),
     errors.Malformed: Code(400, "INVALID_ARGUMENT"),
     TooLarge: Code(413, "INVALID_ARGUMENT"),
     PartMissing: Code(404, "NOT_FOUND"),

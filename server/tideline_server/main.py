@@ -29,9 +29,12 @@ from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
 from tideline.engine.coordinator.integrity.verifying import Scrubber, Verifier
 from tideline.engine.coordinator.part_store import PartStore
+from tideline.engine.coordinator.retention.deleting import Deleting
+from tideline.engine.coordinator.retention.keeping import Retention
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.coordinator.witness import Witness, sentence
+from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.runs import Lease
 from tideline.engine.process.private import close_home, for_the_owner_alone
 from tideline.engine.process.resources import open_many_files, retain_freed_memory
@@ -221,7 +224,8 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         meter=metrics,
         allowance=settings.allowance,
     )
-    scheduling = scheduling_of(settings, part_store, compute, bell, metrics)
+    retention = Retention(Deleting(run_service), journal, settings.rules, went)
+    scheduling = scheduling_of(settings, part_store, compute, bell, metrics, retention)
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     certified = settings.tls_client_ca is not None
     warden = Warden()
@@ -253,6 +257,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         metrics=metrics.text,
         seen=metrics.http_request,
         plan=planner.plan,
+        retention=retention,
     )
     return Parts(
         settings=settings,
@@ -307,8 +312,18 @@ def checked(compute: ProcessCompute) -> None:
         raise
 
 
+def went(of: Tombstone) -> None:
+    """A rule has deleted a run."""
+    log.info("run_deleted", run=of.run, name=of.name, rule=of.rule)
+
+
 def scheduling_of(
-    settings: CoordinatorSettings, part_store: PartStore, compute: ProcessCompute, bell: LocalBell, metrics: Metrics
+    settings: CoordinatorSettings,
+    part_store: PartStore,
+    compute: ProcessCompute,
+    bell: LocalBell,
+    metrics: Metrics,
+    retention: Retention,
 ) -> SchedulerLoop:
     journal, clock = part_store.journal, WallClock()
 
@@ -327,7 +342,9 @@ def scheduling_of(
     scheduler = Scheduler(journal=journal, part_store=part_store, compute=compute, bell=bell, clock=clock, meter=metrics)
     verifier = Verifier(part_store, scheduler.mender)
     scrubber = Scrubber(verifier, clock, settings.scrub_days, lambda part: log.error("part_damaged", part=part))
-    return SchedulerLoop(scheduler, leases, bell, lost=lambda: metrics.lease("lost"), scrubber=scrubber)
+    return SchedulerLoop(
+        scheduler, leases, bell, lost=lambda: metrics.lease("lost"), beside=(scrubber.step, retention.step), scrubber=scrubber
+    )
 
 
 @contextlib.asynccontextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -34,7 +34,10 @@ class SchedulerLoop:
         bell: LocalBell,
         lost: Callable[[], None] = lambda: None,
         scrubber: Scrubber | None = None,
+        beside: Sequence[Callable[[], None]] = (),
     ) -> None:
+        """beside: what is called every few seconds, on a thread, one after the other; `scrubber` tells what it found."""
+        self.beside = beside
         self.scheduler, self.leases, self.bell, self.lost, self.scrubber = scheduler, leases, bell, lost, scrubber
         self.turns = 0  # looks that are under way or wait for a thread; the one worker does one at a time
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
@@ -79,8 +82,8 @@ class SchedulerLoop:
     async def tidied(self) -> None:
         try:
             await asyncio.to_thread(self.scheduler.part_store.tidy)
-            if self.scrubber is not None:
-                await asyncio.to_thread(self.scrubber.step)
+            for step in self.beside:
+                await asyncio.to_thread(step)
         except Exception:
             log.exception("tidying_failed")
 

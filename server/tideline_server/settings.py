@@ -9,6 +9,7 @@ from tideline.core.algorithm import REGISTRY
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import setting
 from tideline.core.tokens import split_address
+from tideline.engine.coordinator.retention.keeping import Rules
 from tideline.engine.coordinator.unreported import Allowance
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -27,6 +28,8 @@ class CoordinatorSettings:
     parts: str | None = setting(None, doc="Directory of the parts, or s3://BUCKET/PREFIX. Without it, a folder in the home.")
     parts_cache: float = setting(10.0, low=0.001, doc="GB of a bucket's parts that the home caches.")
     scrub_days: float = setting(7.0, low=0, doc="Days within which every part is read once, to find damage. 0: never.")
+    retain_runs_days: float = setting(0.0, low=0, doc="Days after its end that a run is kept. 0: for ever.")
+    retain_events_days: float = setting(0.0, low=0, doc="Days after a run's end that its events are kept. 0: for ever.")
     wait: float = setting(60.0, low=0, high=86400, doc="Seconds to wait at the start for a database that does not answer.")
     host: str = setting("127.0.0.1", doc="Address to listen on.")
     redis: str | None = setting(None, doc="redis://HOST:PORT through which replicas wake each other and share limits.")
@@ -82,6 +85,10 @@ class CoordinatorSettings:
     @property
     def weights_bytes(self) -> int:
         return int(self.weights_limit * 10**9)
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.retain_runs_days, self.retain_events_days)
 
     @property
     def allowance(self) -> Allowance:

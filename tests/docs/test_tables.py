@@ -39,7 +39,10 @@ def test_settings_of_the_coordinator() -> None:
     words = {None: "none", False: "no", (): "none"}
     fields = CoordinatorSettings.__dataclass_fields__
     ours = {
-        f"--{name.replace('_', '-')}": (f"TIDELINE_{name.upper()}", str(words.get(f.default, f.default)))
+        f"--{name.replace('_', '-')}": (
+            f"TIDELINE_{name.upper()}",
+            str(f.default if type(f.default) is float else words.get(f.default, f.default)),
+        )
         for name, f in fields.items()
         if name != "admin_key"
     }

@@ -20,7 +20,7 @@ from tideline_server.api.requests.conditional import Tags
 from tideline_server.api.requests.idempotency import Once
 from tideline_server.api.requests.turns import InTurn
 from tideline_server.api.requests.wrapping import Confined, Counting, Handshake, Numbered, Shield
-from tideline_server.api.routes import admin, clients, files, health, manual, methods, runs
+from tideline_server.api.routes import admin, clients, files, health, manual, methods, retention, runs
 from tideline_server.api.routes import projects as projects_routes
 from tideline_server.api.services import DEFAULTS, ApiSettings, Responses, Services
 from tideline_server.limits import Refusing
@@ -51,6 +51,7 @@ WORDS = {
     404: "Nothing of that name",
     409: "Understood, but not in this state, or still under way",
     408: "The body did not come in time",
+    410: "The run was deleted",
     413: "The body is too long",
     415: "The body is not labelled as JSON, or is compressed",
     422: "A value is wrong; `path` says which",
@@ -64,7 +65,7 @@ for status in (409, 429, 503):
     REFUSALS[status]["headers"] = LATER
 REFUSALS[401]["headers"] = {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}}
 KEYED = (
-    *(runs.router, files.router, files.weights, methods.links, methods.router, clients.router),
+    *(runs.router, retention.router, files.router, files.weights, methods.links, methods.router, clients.router),
     *(admin.router, projects_routes.router, admin.audit, admin.restores, health.numbers),
 )
 

@@ -49,6 +49,40 @@ class RunLine(BaseModel):
     project: str = Field(description="whose run it is")
 
 
+class DeletedRun(BaseModel):
+    """What remains of a deleted run."""
+
+    run: str = Field(description="the run's id")
+    name: str
+    method: str
+    status: str = Field(description="how it ended: completed, failed or cancelled")
+    created: float
+    ended: float | None
+    state_digest: str | None = Field(description="BLAKE3 of the final state's root file; null if it did not complete")
+    parent: str | None = Field(description="the run that it belonged to")
+    project: str = Field(description="the project that it was of")
+    deleted: float = Field(description="when it was deleted")
+    by: str = Field(description="the name of the key that asked; empty: a rule, or an API without keys")
+    rule: str = Field(description="the rule by which it was deleted; empty: a person asked")
+
+
+class DueRun(BaseModel):
+    """A run that is deleted at the next look."""
+
+    run: str = Field(description="the run's id")
+    name: str
+    ended: float = Field(description="when it was over")
+
+
+class RetentionShown(BaseModel):
+    """The rules of age, and what they delete next."""
+
+    runs_days: float = Field(description="days after its end that a run is kept; 0: for ever")
+    events_days: float = Field(description="days after a run's end that its events are kept; 0: for ever")
+    runs: list[DueRun] = Field(description="what goes at the next look, each with the runs that belong to it")
+    events: int = Field(description="events of runs that are over and go at the next look")
+
+
 class Groups(BaseModel):
     """The groups into which a method put sites."""
 

@@ -17,6 +17,7 @@ from tideline.engine.audit.log import AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import confirmed, keys_in
 from tideline.engine.coordinator.idempotency import free
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
+from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.orders import Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.projects import Project, Quota
 from tideline.engine.model.runs import OPEN, Lease, RoundRow, RunRow, Status
@@ -39,6 +40,8 @@ from tideline_server.store import (
 from tideline_server.store.access import projects
 from tideline_server.store.access.projects import assign
 from tideline_server.store.database.transactions import Watch, open_store
+from tideline_server.store.retention import events as old_events
+from tideline_server.store.retention import runs as deletion
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,6 +85,8 @@ class SqlJournal:
     standing, round_totals, site_totals = reads(totals.standing), reads(totals.of_rounds), reads(totals.of_sites)
     scores, last_answers = reads(totals.scores), reads(totals.last_answers)
     envelopes = reads(envelopes.find)
+    drop_events, old_events = writes(old_events.drop), reads(old_events.count)
+    tombstone, due_runs = reads(deletion.find), reads(deletion.due)
     invite = reads(accounts.invite)
     client, clients, last_seen = reads(accounts.known), reads(accounts.everybody), reads(accounts.last_seen)
     projects, usage, uploaded = reads(projects.every), reads(projects.usage), reads(projects.uploaded)
@@ -266,6 +271,14 @@ class SqlJournal:
 
         return self._write(work)
 
+    def delete_runs(self, runs: Sequence[RunId], by: str, rule: str, now: float) -> tuple[Tombstone, ...]:
+        def work(connection: Connection, done: list[AuditEvent]) -> tuple[Tombstone, ...]:
+            made = deletion.delete_runs(connection, self._known.for_writers(), sorted(runs), by, rule, now)
+            done += map(entries.run_deleted, made)
+            return made
+
+        return self._write(work)
+
     def claim(self, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
         wanted = tuple(seen)
         return self._store.write(lambda connection: leases.claim(connection, wanted, holder, seconds)) if wanted else ()
@@ -409,7 +422,8 @@ class SqlJournal:
             raise KeyError(order)
         runs.lock(connection, before.run)
         now = orders.bare(connection, order)
-        assert now is not None, "orders are never removed"
+        if now is None:  # it went with its run
+            raise KeyError(order)
         return now
 
 

@@ -23,7 +23,10 @@ BATCH = 500  # values that one statement may name
 
 FILES = prepared(select(listings.c.id, listings.c.files).where(listings.c.id.in_(bindparam("ids", expanding=True))))
 NAMED = prepared(
-    select(listings.c.name, listings.c.id, listings.c.kept).where(listings.c.name.in_(bindparam("names", expanding=True)))
+    select(listings.c.name, listings.c.id, listings.c.kept)
+    .where(listings.c.name.in_(bindparam("names", expanding=True)))
+    .order_by(listings.c.id)
+    .with_for_update(read=True, key_share=True)  # whoever refers to one keeps it from going with another run
 )
 SET_KEPT = prepared(update(listings).where(listings.c.id.in_(bindparam("ids", expanding=True))).values(kept=True))
 

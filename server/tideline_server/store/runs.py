@@ -8,7 +8,22 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Row, Select, bindparam, exists, func, insert, or_, select, true, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    bindparam,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    union_all,
+    update,
+)
 
 from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.run import ClientId, Member, Role, Roster, RunId, RunSpec
@@ -22,7 +37,19 @@ from tideline.engine.model.runs import FINAL, JOIN, Event, Headline, PhaseFact, 
 from tideline_server.store.database.dialect import upsert
 from tideline_server.store.database.prepared import prepared
 from tideline_server.store.listings import Listed, batches, files_of
-from tideline_server.store.schema import audit_tip, clients, drafts, events, listings, orders, parts, rosters, rounds, runs
+from tideline_server.store.schema import (
+    audit_tip,
+    clients,
+    drafts,
+    events,
+    listings,
+    orders,
+    parts,
+    rosters,
+    rounds,
+    runs,
+    tombstones,
+)
 
 T = TypeVar("T")
 ALL = true()
@@ -177,7 +204,9 @@ def find(connection: Connection, memory: Remembered, run: RunId) -> RunRow | Non
 
 
 def is_known(connection: Connection, run: RunId) -> bool:
-    return connection.scalar(select(runs.c.id).where(runs.c.id == run)) is not None
+    """Whether there is a run, or was one that is deleted."""
+    known = union_all(select(runs.c.id).where(runs.c.id == run), select(tombstones.c.run).where(tombstones.c.run == run))
+    return connection.scalar(known) is not None
 
 
 def open_at(connection: Connection, run: RunId) -> int | None:

@@ -1,8 +1,8 @@
 """The tables, which mean the same in SQLite and Postgres. A change here needs a migration (docs/operating.md).
 
-A listing is a message's files, stored once for all orders that name it. Listings never change or go, so that old orders
-stay readable. `members` says what a listing keeps alive: its rows are there (`kept`) from the first reference until one of
-its parts is collected. The same files sent again refill it.
+A listing is a message's files, stored once for all orders that name it. Listings never change, and stay as long as an order
+or a round names them. `members` says what a listing keeps alive: its rows are there (`kept`) from the first reference
+until one of its parts is collected. The same files sent again refill it.
 """
 
 from __future__ import annotations
@@ -107,6 +107,22 @@ runs = Table(
     text("project"),
     Index("runs_by_age", "created", "id"),
     Index("runs_by_project", "project", "created", "id"),
+    Index("runs_by_end", "ended"),
+)
+
+# What remains of deleted runs.
+tombstones = Table(
+    "tombstones",
+    metadata,
+    text("run", key=True),
+    *map(text, ("name", "method", "status")),
+    seconds("created"),
+    seconds("ended", null=True),
+    text("state_digest", null=True),
+    text("parent", null=True),
+    text("project"),
+    seconds("deleted"),
+    *map(text, ("by", "rule")),
 )
 
 # What never changes in a run: a round must not rewrite a plan of thousands of phases.
@@ -130,10 +146,11 @@ leases = Table(
 listings = Table(
     "listings",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", Integer, primary_key=True),  # never used again: readers remember listings
     Column("name", TEXT, unique=True, nullable=False),
     flag("kept"),
     plain("files"),
+    sqlite_autoincrement=True,
 )
 
 rounds = Table(
@@ -148,6 +165,7 @@ rounds = Table(
     whole("next_cursor"),
     whole("state", ForeignKey("listings.id"), null=True),
     *map(plain, ("asked", "marks", "groups", "tables")),
+    Index("rounds_of_state", "state"),
 )
 
 orders = Table(
@@ -170,6 +188,8 @@ orders = Table(
     *map(large, ("bytes_down", "bytes_up")),
     plain("sealed"),
     Index("orders_of_round", "run", "cursor"),
+    Index("orders_of_message", "message"),
+    Index("orders_of_reply", "reply"),
     Index("orders_of_client", "client", "status", "run"),
     Index("orders_of_member", "run", "client", "cursor", "attempt"),
 )
@@ -286,4 +306,9 @@ witness = Table("witness", metadata, whole("seq", key=True), text("kind"), text(
 witness_secret = Table("witness_secret", metadata, whole("id", key=True), text("secret"))
 
 # What a client pushed for the answer that it is sending.
-pushed = Table("pushed", metadata, text("digest", key=True), text("run", key=True), text("client", key=True))
+pushed = Table(
+    "pushed",
+    metadata,
+    *(text(name, key=True) for name in ("digest", "run", "client")),
+    Index("pushed_by_client", "run", "client"),
+)

@@ -41,6 +41,40 @@ class SiteResult(TypedDict):
     computing: NotRequired[dict[str, Plain] | None]
 
 
+class DeletedRun(TypedDict):
+    """What remains of a deleted run."""
+
+    run: str
+    name: str
+    method: str
+    status: str
+    created: float
+    ended: float | None
+    state_digest: str | None
+    parent: str | None
+    project: str
+    deleted: float
+    by: str
+    rule: str
+
+
+class DueRun(TypedDict):
+    """A run that the rules of age delete next."""
+
+    run: str
+    name: str
+    ended: float
+
+
+class RetentionShown(TypedDict):
+    """The rules of age, and what they delete next."""
+
+    runs_days: float
+    events_days: float
+    runs: list[DueRun]
+    events: int
+
+
 class TableData(TypedDict):
     """Numbers that a fold reported: values[i][j] is that of rows[i] and columns[j]."""
 

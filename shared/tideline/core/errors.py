@@ -90,6 +90,10 @@ class NotFound(Refused):
     """There is no run, method, client or part of that name."""
 
 
+class Deleted(NotFound):
+    """The run was deleted. `context` says when and by whom."""
+
+
 class Malformed(FederationError):
     """Bytes that contradict their declaration. Each way of being malformed is a subclass."""
 

@@ -21,6 +21,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "http-api.md"
 ROUTES = [
     "DELETE /keys/{name}",
     "DELETE /projects/{name}",
+    "DELETE /runs/{run}",
     "GET /algorithms",
     "GET /algorithms/{name}",
     "GET /algorithms/{name}/contract",
@@ -34,6 +35,7 @@ ROUTES = [
     "GET /projects",
     "GET /ready",
     "GET /restored",
+    "GET /retention",
     "GET /runs",
     "GET /runs/{run}",
     "GET /runs/{run}/events",

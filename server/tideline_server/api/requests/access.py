@@ -46,6 +46,7 @@ NEEDS: Mapping[str, Need] = {
     "GET /clients": VIEW,
     "GET /parts/{digest}": Need(KeyRole.OPERATOR, "reading a run's model"),  # of a model, much of rows may be read
     "GET /metrics": VIEW,
+    "GET /retention": Need(KeyRole.VIEWER, "seeing what is deleted next", whole=True),
     "GET /runs": VIEW,
     "GET /runs/{run}": VIEW,
     "GET /runs/{run}/events": VIEW,
@@ -56,6 +57,7 @@ NEEDS: Mapping[str, Need] = {
     "POST /links/plan": Need(KeyRole.VIEWER, "planning links"),
     "POST /runs": Need(KeyRole.OPERATOR, "starting a run"),
     "POST /runs/{run}/cancel": Need(KeyRole.OPERATOR, "cancelling a run"),
+    "DELETE /runs/{run}": Need(KeyRole.OPERATOR, "deleting a run"),
     "POST /runs/{run}/resume": Need(KeyRole.OPERATOR, "resuming a run"),
     "POST /invites": Need(KeyRole.OPERATOR, "inviting an agent"),
     "POST /clients/{name}/approve": Need(KeyRole.OPERATOR, "approving an agent"),

@@ -14,12 +14,13 @@ from starlette.responses import StreamingResponse
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import RunId
 from tideline.engine.coordinator.result import result_of
+from tideline.engine.coordinator.retention.deleting import Deleting
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import Experiment
 from tideline.engine.model.projects import DEFAULT
 from tideline.engine.model.runs import FINAL, Event, Headline, RunRow, headline
 from tideline_server.api.answers import PlainJson, jsonable
-from tideline_server.api.models import RunLine, RunResult, Started
+from tideline_server.api.models import DeletedRun, RunLine, RunResult, Started
 from tideline_server.api.openapi import EXPERIMENTS, body_of
 from tideline_server.api.requests.access import Asking, Known
 from tideline_server.api.services import (
@@ -94,6 +95,16 @@ def resume_run(services: Given, identity: Named, run: Name) -> RunLine:
     """Asks the sites again that did not answer; replies stay. 409 unless the run is stalled."""
     services.run_service.resume(RunId(run), identity)
     return line(headline(services.run_service.find(RunId(run))))
+
+
+@router.delete("/{run}", summary="Delete a run")
+def delete_run(services: Given, identity: Named, run: Name) -> DeletedRun:
+    """Deletes a run that is over, with its reference and rehearsals: events, orders, replies, and parts that no other run needs.
+
+    The audit log stays, and what this answers. 409 for one that is not over, or that another run needs. Asked again, it
+    answers the same.
+    """
+    return DeletedRun(**vars(Deleting(services.run_service).delete(RunId(run), identity.by, scope=identity.scope)))
 
 
 def line(row: Headline) -> RunLine:

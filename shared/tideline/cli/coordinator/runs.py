@@ -23,9 +23,9 @@ from tideline.cli.options import (
     remote,
     use_networks,
 )
-from tideline.client.answers import RunLine, RunResult
-from tideline.client.output import clean, warn
-from tideline.core.errors import ConfigRefused
+from tideline.client.answers import DeletedRun, RunLine, RunResult
+from tideline.client.output import clean, day, warn
+from tideline.core.errors import ConfigRefused, Refused
 
 if TYPE_CHECKING:
     from tideline.client.http import Client
@@ -160,6 +160,39 @@ def cancel(connect: Connect, run: RunId, as_json: Json = False) -> None:
 def resume(connect: Connect, run: RunId, as_json: Json = False) -> None:
     """Resume a stalled run: ask the sites again that did not reply. Replies that arrived are not lost."""
     change(connect, run, "resume", as_json)
+
+
+@app.command("delete")
+@remote
+def delete(
+    connect: Connect,
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Ids of runs that are over, as `run list` shows them.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete runs that are over, with those that belong to them and with their models. You cannot undo this."""
+    with connect() as client:
+        if not yes:
+            confirm(runs, as_json)
+        rows: list[DeletedRun] = [client.delete(f"/runs/{quoted(run)}") for run in dict.fromkeys(runs)]
+    who = [f" by {clean(row['rule'] or row['by'])}" if row["rule"] or row["by"] else "" for row in rows]
+    lines = [
+        f"Run {row['run']} ({clean(row['name'])}) was deleted at {day(row['deleted'])}{by}"
+        for row, by in zip(rows, who, strict=True)
+    ]
+    output({"deleted": rows}, as_json, "\n".join(lines))
+
+
+def confirm(runs: list[str], as_json: bool) -> None:
+    """Ask for confirmation. Raises Refused for any answer but yes."""
+    if as_json:
+        raise ConfigRefused("--json does not ask for confirmation", "Add --yes to delete the runs", path="yes")
+    try:
+        wanted = typer.confirm(f"Delete {clean(', '.join(runs))}, with all models and events? You cannot undo this", err=True)
+    except typer.Abort:
+        wanted = False
+    if not wanted:
+        raise Refused("Nothing was deleted: you did not confirm", "Answer y, or add --yes")
 
 
 def change(connect: Connect, run: str, verb: str, as_json: bool) -> None:

@@ -16,6 +16,7 @@ from tideline.core.signing import fingerprint
 from tideline.engine.audit.log import BEGUN, AuditEvent
 from tideline.engine.audit.witness import CONFIRMED, RESTORED
 from tideline.engine.model.accounts import NAME, ApiKey, Client, Invite, Keys
+from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.intent import intent_of
 from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply, hashed
 from tideline.engine.model.projects import DEFAULT, Project, Quota
@@ -33,7 +34,7 @@ KINDS = (
     BEGUN,
     *("invited", "enrolled", "approved", "revoked", "rotation_asked", "rotated", "roles_changed", "key_made", "key_ended"),
     *("run_started", "run_resumed", *(f"run_{s.value}" for s in (Status.STALLED, Status.COMPLETED, Status.FAILED))),
-    *(f"run_{Status.CANCELLED.value}", "round_closed", "asked_again"),
+    *(f"run_{Status.CANCELLED.value}", "run_deleted", "round_closed", "asked_again"),
     *("reply_accepted", "reply_late", "reply_failed", "reply_refused", "sign_in_refused", "parts_swept"),
     *(PART_MENDED, "parts_verified"),
     *(RESTORED, CONFIRMED, "doubled", "ledger_differs", "ledger_fits", "ledger_accepted"),
@@ -151,6 +152,12 @@ def run_started(row: RunRow, by: str) -> AuditEvent:
     settings: dict[str, Plain] = {"config": dict(spec.config), "world": plain_world(spec.world), "seed": spec.seed}
     details |= settings if len(json.dumps(settings)) <= MOST_SETTINGS else {"settings": hashed("settings", settings)}
     return AuditEvent("run_started", row.created, by, run=row.id, details=details)
+
+
+def run_deleted(of: Tombstone) -> AuditEvent:
+    """A run was deleted: what remains of it."""
+    details = {"name": of.name, "status": of.status, "state": of.state_digest or "", "rule": of.rule}
+    return AuditEvent("run_deleted", of.deleted, of.by, run=of.run, details=details)
 
 
 def run_ended(row: RunRow, status: Status, cause: str, by: str, now: float) -> AuditEvent:

@@ -20,6 +20,7 @@ from tideline.engine.coordinator.rehearsals import Child, comparing, laid_out, p
 from tideline.engine.coordinator.witness import Witness
 from tideline.engine.model.accounts import Client, Keys, Standing
 from tideline.engine.model.brief import check_room
+from tideline.engine.model.deletion import refusal
 from tideline.engine.model.experiment import (
     Experiment,
     Reference,
@@ -274,6 +275,8 @@ class RunService:
     def find(self, run: RunId, scope: str = EVERY) -> RunRow:
         """A run that is seen in this scope. Raises NotFound, the same for one that is another project's."""
         row = self.journal.run(run)
+        if row is None and (deleted := self.journal.tombstone(run)) is not None and within(scope, deleted.project):
+            raise refusal(deleted)
         if row is None or not within(scope, row.project):
             raise NotFound(f"There is no run {run!r}", f"See the list of runs{nearest(run, self.journal.run_ids(scope))}")
         return row

@@ -12,6 +12,7 @@ from tideline.core.settings import EMPTY, Plain
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import Mark
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
+from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.projects import EVERY, Project, Quota, Usage
 from tideline.engine.model.runs import Event, Headline, Lease, RoundRow, RunRow, Status, Tally
@@ -221,6 +222,22 @@ class Runs(Protocol):
         """A run's events with a higher number, in order, at most so many."""
 
 
+class Deletions(Protocol):
+    """Runs that are deleted, and what remains of them."""
+
+    def delete_runs(self, runs: Sequence[RunId], by: str, rule: str, now: float) -> tuple[Tombstone, ...]:
+        """Delete runs with all that is written of them but the audit log, together; what remains of each.
+
+        Nothing is written, and nothing comes back, if one of them is not there, or not over. Their parts lose their references.
+        """
+
+    def tombstone(self, run: RunId) -> Tombstone | None:
+        """What remains of a deleted run."""
+
+    def due_runs(self, before: float) -> tuple[RunId, ...]:
+        """The runs that were over before a moment and belong to no other, in the order of their ends."""
+
+
 class Accounts(Protocol):
     """Invitations, agents, and the API keys of users."""
 
@@ -403,7 +420,7 @@ class Witnessed(Protocol):
         """Note that an admin has seen the restore. False if none waits for that."""
 
 
-class Journal(Runs, Accounts, PartRecords, Idempotency, AuditLog, Witnessed, Protocol):
+class Journal(Runs, Deletions, Accounts, PartRecords, Idempotency, AuditLog, Witnessed, Protocol):
     """The truth. Each method is one transaction; a value that it returns is a snapshot.
 
     What is done by a method stands in the audit log, written in the same transaction. `by` and `now` are for the log: the name

@@ -20,6 +20,7 @@ from tideline.engine.model.runs import FINAL, JOIN, OPEN, Event, Lease, RoundRow
 from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, Present, all_present
+from tideline.engine.simulation.deleted import MemoryDeletions
 from tideline.engine.simulation.history import History
 from tideline.engine.simulation.kept_totals import KeptTotals
 from tideline.engine.simulation.projects import MemoryProjects
@@ -28,7 +29,7 @@ NOBODY = ClientId("")
 BEST = "best"  # what refers to the state of a run's best round
 
 
-class MemoryJournal(MemoryProjects):
+class MemoryJournal(MemoryProjects, MemoryDeletions):
     """The journal in dictionaries. spill: what keeps the history that is seldom read; it has one of its own unless said."""
 
     def __init__(self, spill: Spill | None = None) -> None:
@@ -369,7 +370,7 @@ class MemoryJournal(MemoryProjects):
         new = tuple(runs)
         with self._lock:
             self._held(key, worker)
-            if new[0].id not in self._runs:
+            if new[0].id not in self._runs and new[0].id not in self._tombstones:
                 self.create(new, orders, by, here)
 
     def _note(self, run: RunId, kind: str, data: Mapping[str, Plain], now: float) -> None:

@@ -127,6 +127,18 @@ def runs() -> None:
     )
     op.create_table("rosters", text("run", sa.ForeignKey("runs.id"), key=True), plain("members"))
     op.create_index("runs_by_age", "runs", ["created", "id"])
+    op.create_index("runs_by_end", "runs", ["ended"])
+    op.create_table(
+        "tombstones",
+        text("run", key=True),
+        *map(text, ("name", "method", "status")),
+        seconds("created"),
+        seconds("ended", null=True),
+        *(text(name, null=True) for name in ("state_digest", "parent")),
+        text("project"),
+        seconds("deleted"),
+        *map(text, ("by", "rule")),
+    )
     op.create_table(
         "leases",
         text("run", sa.ForeignKey("runs.id"), key=True),
@@ -140,7 +152,7 @@ def runs() -> None:
 def exchanges() -> None:
     counted = sa.Column("id", sa.Integer, primary_key=True)
     name = sa.Column("name", TEXT, unique=True, nullable=False)
-    op.create_table("listings", counted, name, flag("kept"), plain("files"))
+    op.create_table("listings", counted, name, flag("kept"), plain("files"), sqlite_autoincrement=True)
     op.create_table(
         "rounds",
         text("run", sa.ForeignKey("runs.id"), key=True),
@@ -153,6 +165,7 @@ def exchanges() -> None:
         whole("state", sa.ForeignKey("listings.id"), null=True),
         *map(plain, ("asked", "marks", "groups", "tables")),
     )
+    op.create_index("rounds_of_state", "rounds", ["state"])
     op.create_table(
         "orders",
         text("id", key=True),
@@ -173,6 +186,8 @@ def exchanges() -> None:
         plain("sealed"),
     )
     op.create_index("orders_of_round", "orders", ["run", "cursor"])
+    op.create_index("orders_of_message", "orders", ["message"])
+    op.create_index("orders_of_reply", "orders", ["reply"])
     op.create_index("orders_of_client", "orders", ["client", "status", "run"])
     op.create_index("orders_of_member", "orders", ["run", "client", "cursor", "attempt"])
     place = ["run", "cursor", "client", "attempt"]
@@ -234,6 +249,7 @@ def parts() -> None:
     op.create_index("refs_of_listing", "refs", ["listing"])
     op.create_index("refs_of_client", "refs", ["run", "client", "listing"])
     op.create_table("pushed", text("digest", key=True), text("run", key=True), text("client", key=True))
+    op.create_index("pushed_by_client", "pushed", ["run", "client"])
 
 
 def audit() -> None:

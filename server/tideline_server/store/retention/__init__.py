@@ -1,0 +1,1 @@
+"""Deletes what is written of runs that are over."""

@@ -1,0 +1,65 @@
+"""What remains of a run that was deleted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tideline.core.errors import Deleted
+from tideline.core.run import Digest, RunId
+from tideline.engine.model.runs import RunRow
+
+
+@dataclass(frozen=True)
+class Tombstone:
+    """What is known of a deleted run. Times in seconds since 1970.
+
+    state_digest  of the state that it ended in, if it completed     parent  the run that it belonged to
+    by            the name of the key that asked; empty: a rule did, or an API without keys
+    rule          the rule by which it went; empty: a person asked
+    """
+
+    run: RunId
+    name: str
+    method: str
+    status: str
+    created: float
+    ended: float | None
+    state_digest: Digest | None
+    parent: RunId | None
+    project: str
+    deleted: float
+    by: str
+    rule: str
+
+
+def tombstone_of(row: RunRow, by: str, rule: str, now: float) -> Tombstone:
+    return Tombstone(
+        run=row.id,
+        name=row.name,
+        method=row.method,
+        status=row.status.value,
+        created=row.created,
+        ended=row.ended,
+        state_digest=row.state_digest,
+        parent=row.parent,
+        project=row.project,
+        deleted=now,
+        by=by,
+        rule=rule,
+    )
+
+
+def refusal(of: Tombstone) -> Deleted:
+    """What whoever asks for a deleted run is told: when it was deleted, and by whom."""
+    when = datetime.fromtimestamp(of.deleted, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    who = f"by the rule {of.rule}" if of.rule else f"by {of.by}" if of.by else "by a person"
+    return Deleted(
+        f"Run {of.run} ({of.name}) was deleted at {when} {who}",
+        "Nothing brings it back but a backup of the database and the parts",
+        run=of.run,
+        deleted=of.deleted,
+        by=of.by,
+        rule=of.rule,
+        state_digest=of.state_digest,
+    )

@@ -1,0 +1,192 @@
+"""One suite for every journal: a run is deleted with all that is written of it, and others keep theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from journal_values import (
+    ANN,
+    BOB,
+    JOIN,
+    OTHER,
+    RUN,
+    TEAM,
+    advance,
+    answer,
+    began,
+    digest,
+    files,
+    joins,
+    order_row,
+    push,
+    run_row,
+)
+from sqlalchemy import create_engine, func, select
+
+from tideline.core.run import OrderId, RunId
+from tideline.engine.model.runs import OPEN, Status
+from tideline.engine.ports.journal import IdempotencyRecord, Journal
+from tideline_server.store import SqlJournal
+from tideline_server.store.schema import metadata
+
+NOW, LATER = 50.0, 1e6
+STAYING = {"audit", "audit_tip", "tombstones", "witness", "witness_secret", "meta", "marker", "dropped"}
+SHARED = files("shared")
+
+
+def over(journal: Journal, run: RunId, now: float = NOW) -> None:
+    """A run that sent, was answered, kept a state, and has ended."""
+    began(journal, run)
+    sent, state = files("shared", ("sent", run)), files(("state", run), "common")
+    for who in TEAM:
+        push(journal, files((run, who)), who, run)
+        answer(journal, OrderId(f"{run}/{JOIN}/{who}/1"), files((run, who)))
+    journal.advance(advance(JOIN, sent, state, run))
+    journal.event(run, "held_up", {"why": "a full disk"}, NOW)
+    assert journal.set_status(run, OPEN, Status.CANCELLED, "enough", now)
+
+
+def gone(journal: Journal) -> set[str]:
+    """What collections forget, until nothing is left."""
+    found: set[str] = set()
+    while some := journal.collect(LATER):
+        found |= set(some)
+    return found
+
+
+def test_a_deleted_run_leaves_a_tombstone(journal: Journal) -> None:
+    """Nothing else of it is found; the audit log has what was done, and by whom."""
+    over(journal, RUN)
+    before = journal.audit()
+    (made,) = journal.delete_runs([RUN], "ann", "", NOW + 1.0)
+    assert (made.run, made.name, made.by, made.status, made.deleted) == (RUN, f"name of {RUN}", "ann", "cancelled", NOW + 1.0)
+    assert journal.tombstone(RUN) == made
+    assert journal.run(RUN) is None
+    assert (journal.rounds(RUN), journal.orders(RUN), journal.events(RUN), journal.run_ids()) == ((), (), (), ())
+    assert (journal.round_totals(RUN), journal.site_totals(RUN), journal.leases(RUN)) == ({}, {}, ())
+    assert journal.order(OrderId(f"{RUN}/{JOIN}/{ANN}/1")) is None
+    after = journal.audit()
+    assert after[:-1] == before
+    assert (after[-1].kind, after[-1].by, after[-1].run) == ("run_deleted", "ann", RUN)
+
+
+def test_only_runs_that_are_over_are_deleted(journal: Journal) -> None:
+    """All or none: with one that is open, or that is not there, nothing goes."""
+    over(journal, RUN)
+    began(journal, OTHER)
+    for chosen in ([RUN, OTHER], [RUN, RunId("nobody")]):
+        assert journal.delete_runs(chosen, "", "", NOW) == ()
+    assert journal.tombstone(RUN) is None
+    assert journal.run(RUN) is not None
+    assert [entry.kind for entry in journal.audit()].count("run_deleted") == 0
+
+
+def test_parts_of_others_stay(journal: Journal) -> None:
+    """What another run's state needs is kept; what was the deleted one's own goes."""
+    over(journal, RUN)
+    over(journal, OTHER)
+    gone(journal)
+    journal.delete_runs([RUN], "", "", NOW)
+    assert gone(journal) == {digest(("state", RUN))}
+    assert len(journal.orders(OTHER)) == 2 * len(TEAM)
+    assert journal.orders(OTHER, 0)[0].files == files("shared", ("sent", OTHER))
+    journal.delete_runs([OTHER], "", "", NOW)
+    assert gone(journal) == {digest(("state", OTHER)), digest("common")}
+
+
+def test_files_that_went_are_written_again(journal: Journal) -> None:
+    """A listing that went with its last run is there again for a run that sends the same files."""
+    over(journal, RUN)
+    journal.delete_runs([RUN], "", "", NOW)
+    journal.create([run_row(OTHER)], joins(OTHER))
+    journal.advance(advance(JOIN, files("shared", ("sent", RUN)), SHARED, OTHER))
+    assert journal.orders(OTHER, 0)[0].files == files("shared", ("sent", RUN))
+    assert journal.rounds(OTHER)[0].state == SHARED
+
+
+def test_an_answer_to_a_deleted_run_changes_nothing(journal: Journal) -> None:
+    """Its orders are unknown, and beats on them say that they are over."""
+    over(journal, RUN)
+    order = journal.orders(RUN, 0)[0].id
+    journal.delete_runs([RUN], "", "", NOW)
+    with pytest.raises(KeyError):
+        answer(journal, order)
+    assert journal.beat(ANN, {order: 0.5}, NOW) == (order,)
+
+
+def test_a_deleted_run_does_not_come_back(journal: Journal) -> None:
+    """A call that is sent again under its key does not start it once more."""
+    record = IdempotencyRecord("key", "asked", "seed", 1.0, "worker")
+    journal.reserve(record)
+    journal.create_once("key", "worker", [run_row(RUN)], joins(RUN))
+    journal.set_status(RUN, OPEN, Status.CANCELLED, "enough", NOW)
+    journal.delete_runs([RUN], "", "", NOW)
+    journal.create_once("key", "worker", [run_row(RUN)], joins(RUN))
+    assert journal.run(RUN) is None
+
+
+def test_runs_are_due_by_their_ends(journal: Journal) -> None:
+    """Those that were over before, the one that ended first in front; open ones never, nor those that belong to another."""
+    for run, ended in (("b", 70.0), ("a", 80.0), ("c", 60.0)):
+        over(journal, RunId(run), ended)
+    began(journal, RunId("open"))
+    journal.create([run_row(RunId("child"), parent=RunId("a"))], [order_row(JOIN, BOB, run=RunId("child"))])
+    journal.set_status(RunId("child"), OPEN, Status.CANCELLED, "enough", 55.0)
+    assert journal.due_runs(80.0) == ("c", "b")
+    assert journal.due_runs(81.0) == ("c", "b", "a")
+    journal.delete_runs([RunId("a")], "", "", NOW)
+    assert journal.due_runs(60.0) == ("child",)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def stored(request: pytest.FixtureRequest) -> Iterator[tuple[SqlJournal, str]]:
+    """A journal in a database, and the database's address."""
+    if request.param == "sqlite":
+        path = request.getfixturevalue("tmp_path") / "journal.db"
+        where, url = path, f"sqlite:///{path}"
+    else:
+        where = request.getfixturevalue("address")
+        url = where.replace("postgresql://", "postgresql+psycopg://")
+    journal = SqlJournal(where)
+    yield journal, url
+    journal.close()
+
+
+def test_two_hundred_runs_leave_nothing(stored: tuple[SqlJournal, str]) -> None:
+    """In no table is a row of a deleted run, but in the audit log and among the tombstones."""
+    journal, url = stored
+    runs = [RunId(f"run-{at}") for at in range(200)]
+    for run in runs:
+        over(journal, run)
+    for run in runs[:-1]:
+        assert journal.delete_runs([run], "", "30 days", NOW)
+    gone(journal)
+    assert len(journal.orders(runs[-1])) == 2 * len(TEAM)
+    assert journal.orders(runs[-1], 0)[0].files == files("shared", ("sent", runs[-1]))
+    journal.delete_runs([runs[-1]], "", "30 days", NOW)
+    gone(journal)
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        counts = {t.name: connection.scalar(select(func.count()).select_from(t)) for t in metadata.sorted_tables}
+    engine.dispose()
+    assert counts.pop("tombstones") == len(runs)
+    assert {name for name, count in counts.items() if count} <= STAYING
+
+
+def test_old_events_go_but_for_the_last(stored: tuple[SqlJournal, str]) -> None:
+    """A few at a time; how a run ended stays, and what is told later has a later number."""
+    journal, _ = stored
+    over(journal, RUN)
+    over(journal, OTHER, LATER)
+    every, others = journal.events(RUN), journal.events(OTHER)
+    assert journal.old_events(NOW) == 0
+    assert journal.old_events(NOW + 1.0) == len(every) - 1
+    assert journal.drop_events(NOW + 1.0, 2) == 2
+    assert journal.events(RUN) == every[2:]
+    assert journal.drop_events(NOW + 1.0, 1000) == len(every) - 3
+    assert journal.events(RUN) == every[-1:]
+    assert journal.drop_events(NOW + 1.0, 1000) == 0
+    journal.event(RUN, "held_up", {}, LATER)
+    assert journal.events(RUN)[-1].seq == every[-1].seq + 1
+    assert journal.events(OTHER) == others
