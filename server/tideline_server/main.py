@@ -8,7 +8,6 @@ import fcntl
 import gc
 import json
 import os
-import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -48,6 +47,7 @@ from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts
 from tideline_server.bulk.building import lane_of, listener_of
 from tideline_server.bulk.listener import Listener
 from tideline_server.connections import Warden, peer_in, peer_of, share_of
+from tideline_server.keys import admin_key, shared_key, stored_secret
 from tideline_server.limits import Limits
 from tideline_server.metrics import Federation, Metrics
 from tideline_server.parts import open_parts
@@ -64,7 +64,6 @@ from tideline_server.worker import ProcessCompute
 log = structlog.get_logger()
 T = TypeVar("T")
 SYNCERS = 4  # threads that wait for the disk while more bytes come in
-SHORTEST_KEY = 24  # characters of an admin key that a person chose
 PROBES = 10  # times a minute that a client may try the store of parts
 GRPC_PART, HTTP_PART = 0.6, 0.25  # of the descriptors: connections of either port
 MOST_GRPC, MOST_HTTP = 8192, 1024  # however many descriptors there are: each connection takes memory
@@ -203,8 +202,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     parts.begin()
     journal = await opened(settings, metrics)
     listen(settings.host, grpc_port, "--grpc-port").close()  # still free, however long the database was awaited
-    part_store = part_store_of(parts, journal, clock)
-    part_store.own(settings.place[0])
+    part_store = part_store_of(parts, journal, clock, settings.place[0])
     witness = Witness(journal, clock, parts.records, lambda found: log.warning("database_restored", reason=sentence(found)))
     witness.begin()
     compute = ProcessCompute(settings.place, settings.methods, settings.networks)
@@ -276,14 +274,17 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     )
 
 
-def part_store_of(parts: Opened, journal: SqlJournal, clock: WallClock) -> PartStore:
-    return PartStore(
+def part_store_of(parts: Opened, journal: SqlJournal, clock: WallClock, place: str) -> PartStore:
+    """The store over a place that is this database's own. Raises ConfigRefused where it is another's."""
+    store = PartStore(
         parts=parts,
         journal=journal,
         clock=clock,
         pause=TIDY_SECONDS,
         report=lambda why: log.warning("parts_not_collected", reason=why),
     )
+    store.own(place)
+    return store
 
 
 def connections_of(settings: CoordinatorSettings, warden: Warden, port: int) -> Connections:
@@ -464,44 +465,3 @@ def announce(settings: CoordinatorSettings, grpc_port: int, http_socket: socket.
 
 def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def admin_key(folder: Path) -> str:
-    """The HTTP API's admin key, made at the first start."""
-    return stored_secret(folder / "admin.key", 32)
-
-
-def stored_secret(path: Path, nbytes: int) -> str:
-    """Random text in a file that its owner alone can read, made if it is not there."""
-    if not path.exists() or not path.read_text().strip():
-        # Whole or not at all: a key that a full disk or a kill left empty would let everybody in.
-        temporary = path.with_name(f"{path.name}.tmp")
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(secrets.token_urlsafe(nbytes))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    return path.read_text().strip()
-
-
-def shared_key(settings: CoordinatorSettings) -> str | None:
-    """The hash of the admin key that replicas share, if one is given. Raises ConfigRefused."""
-    given = settings.admin_key
-    if given is None and settings.admin_key_file is not None:
-        try:
-            given = settings.admin_key_file.expanduser().read_text(encoding="utf-8")
-        except (OSError, ValueError) as cause:
-            why = f"--admin-key-file {settings.admin_key_file} cannot be read ({type(cause).__name__})"
-            raise ConfigRefused(why, "Name a file with a key in one line", path="admin_key_file") from None
-    if given is None:
-        return None
-    key = given.strip()
-    if len(key) < SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigRefused(
-            f"The admin key that replicas share is not {SHORTEST_KEY} or more visible characters in one line",
-            "Make one with: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'",
-            path="admin_key_file",
-        )
-    return hash_of(key)

@@ -45,7 +45,7 @@ def test_a_run_waits_for_its_approval(tmp_path: Path) -> None:
         made.kill("bert")
         made.again("bert")
         waits(made, run, "waiting for the approval of bert")
-        made.until(lambda: len(site(made, "pending")) == 1, "the run to wait again")
+        made.until(lambda: made.log("bert").count("order_held") == 2, "the run to wait again")
         assert site(made, "approve", run, "--yes") == {"run": run, "approved": True}
         assert made.ended(run)["status"] == "completed"
         assert site(made, "pending") == []

@@ -26,7 +26,7 @@ from tideline_agent.pool import SILENT, Trainer, TrainerPool
 from tideline_agent.trainer import Follower, files_of
 from tideline_agent.vault import FolderVault
 from tideline_protos.v1 import federation_pb2 as pb
-from tideline_server.main import admin_key
+from tideline_server.keys import admin_key
 from tideline_server.rpc import SERVICE
 
 BYTES = bytes(range(256)) * 40

@@ -84,8 +84,8 @@ def test_arrays_of_any_shape(
     into = same(tmp_path / "all", WORLDS[shape], tmp_path / "out")
     if write is not npz:
         site = into["unseen"]
-        assert np.load(site / "b.npy", mmap_mode="r").dtype == drawn(WORLDS[shape], 1).dtype
-        assert int(np.load(site / "b.y.npy").min()) == -1, "the target share's other rows have no labels"
+        assert np.load(site / "b.npy", mmap_mode="r", allow_pickle=False).dtype == drawn(WORLDS[shape], 1).dtype
+        assert int(np.load(site / "b.y.npy", allow_pickle=False).min()) == -1, "the target share's other rows have no labels"
         assert not list(site.glob("*.validation_idx.npy"))
 
 

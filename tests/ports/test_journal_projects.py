@@ -8,10 +8,10 @@ import pytest
 from journal_values import ANN, BOB, OTHER, RUN, answer, client, digest, files, invite, joins, order_row, push, run_row, together
 
 from tideline.core.errors import FederationError, Refused
+from tideline.engine.model.access.projects import DEFAULT, Project, Quota, Usage
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.experiment import uploader
 from tideline.engine.model.orders import OrderStatus
-from tideline.engine.model.projects import DEFAULT, Project, Quota, Usage
 from tideline.engine.model.runs import JOIN, Status
 from tideline.engine.ports.journal import Journal
 

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Row, bindparam, or_, select, update
 
 from tideline.core.run import ClientId
 from tideline.engine.audit.log import Tip
+from tideline.engine.model.access.projects import EVERY, shares
 from tideline.engine.model.accounts import ApiKey, Client, Handover, Invite, KeyRole, Keys, Session, ShownLedger, Standing
-from tideline.engine.model.projects import EVERY, shares
 from tideline.engine.model.transitions import ledger_shown, let_on, rekeyed, sessioned
 from tideline_server.store.access.projects import admit_members
 from tideline_server.store.database.dialect import INSERTS, added

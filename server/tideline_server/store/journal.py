@@ -16,10 +16,10 @@ from tideline.engine.audit import entries
 from tideline.engine.audit.log import AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import confirmed, keys_in
 from tideline.engine.coordinator.idempotency import free
+from tideline.engine.model.access.projects import Project, Quota
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
 from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.orders import Files, Hold, OrderRow, OrderStatus, Reply
-from tideline.engine.model.projects import Project, Quota
 from tideline.engine.model.runs import OPEN, Lease, RoundRow, RunRow, Status
 from tideline.engine.model.transitions import answered, present, with_author
 from tideline.engine.peers.sealing import ciphers

@@ -29,10 +29,10 @@ from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.run import ClientId, Member, Role, Roster, RunId, RunSpec
 from tideline.core.settings import Plain, parse
 from tideline.core.settings import plain as as_plain
+from tideline.engine.model.access.projects import EVERY
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.fold_report import groups_in, tables_in
 from tideline.engine.model.orders import OrderStatus
-from tideline.engine.model.projects import EVERY
 from tideline.engine.model.runs import FINAL, JOIN, Event, Headline, PhaseFact, RoundRow, RunRow, Status, Tally
 from tideline_server.store.database.dialect import upsert
 from tideline_server.store.database.prepared import prepared

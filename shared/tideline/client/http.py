@@ -31,7 +31,7 @@ from tideline.core.errors import (
     Unreachable,
     VersionRefused,
 )
-from tideline.engine.model.projects import NAME
+from tideline.engine.model.access.projects import NAME
 from tideline.engine.process.pipe import from_plain
 
 # Headers in which both ends name the API and the version that they speak.

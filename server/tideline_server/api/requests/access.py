@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tideline.core.errors import FederationError, IdentityRefused, PermissionRefused
 from tideline.engine.coordinator.access.projects import Projects
 from tideline.engine.coordinator.api_keys import ANYBODY, ApiKeys, Caller
+from tideline.engine.model.access.projects import EVERY
 from tideline.engine.model.accounts import KeyRole
-from tideline.engine.model.projects import EVERY
 from tideline_server.api.answers import answer
 from tideline_server.errors import code_of
 from tideline_server.limits import Limits, Refusing

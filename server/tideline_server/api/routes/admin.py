@@ -14,8 +14,8 @@ from tideline.engine.audit.entries import KINDS
 from tideline.engine.coordinator.access.projects import Projects
 from tideline.engine.coordinator.api_keys import LONGEST_SECONDS, Caller
 from tideline.engine.coordinator.witness import sentence
+from tideline.engine.model.access.projects import ALL, DEFAULT, EVERY, within
 from tideline.engine.model.accounts import ApiKey, KeyRole
-from tideline.engine.model.projects import ALL, DEFAULT, EVERY, within
 from tideline_server.api.models import AuditEntry, AuditTip, KeyLine, KeyMade, Restored, Whoami
 from tideline_server.api.openapi import body_of
 from tideline_server.api.requests.access import Asking, Keys, Known

@@ -14,8 +14,8 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.settings import EMPTY, parse, setting
 from tideline.core.signing import fingerprint
 from tideline.core.tokens import MOST_ADDRESSES, split_address
+from tideline.engine.model.access.projects import DEFAULT, EVERY, shares, within
 from tideline.engine.model.accounts import Client
-from tideline.engine.model.projects import DEFAULT, EVERY, shares, within
 from tideline_server.api.models import ClientLine, Invited
 from tideline_server.api.openapi import body_of
 from tideline_server.api.requests.access import Asking, Known

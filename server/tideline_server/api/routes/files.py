@@ -22,10 +22,10 @@ from tideline.engine.coordinator.api_keys import Caller
 from tideline.engine.coordinator.integrity.mending import Mender
 from tideline.engine.coordinator.integrity.verifying import Verifier
 from tideline.engine.coordinator.scores import scored_state
+from tideline.engine.model.access.projects import DEFAULT
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import uploader
 from tideline.engine.model.orders import Files
-from tideline.engine.model.projects import DEFAULT
 from tideline.engine.model.runs import Status
 from tideline_server.api.answers import answer
 from tideline_server.api.models import PartsSwept, PartsVerified, Problem, RunFiles, Weights

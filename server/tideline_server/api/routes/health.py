@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from tideline.core.errors import Unreachable
-from tideline.engine.model.projects import EVERY
+from tideline.engine.model.access.projects import EVERY
 from tideline_server.api.answers import jsonable
 from tideline_server.api.models import Health, Problem, Ready
 from tideline_server.api.requests.access import Asking, Known

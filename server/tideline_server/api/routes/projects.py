@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body
 
 from tideline.core.settings import parse, setting
-from tideline.engine.model.projects import Project, Quota, Usage
+from tideline.engine.model.access.projects import Project, Quota, Usage
 from tideline_server.api.models import ProjectLine
 from tideline_server.api.openapi import body_of
 from tideline_server.api.requests.access import Asking, Known

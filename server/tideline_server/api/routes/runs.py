@@ -15,9 +15,9 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.run import RunId
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.coordinator.retention.deleting import Deleting
+from tideline.engine.model.access.projects import DEFAULT
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import Experiment
-from tideline.engine.model.projects import DEFAULT
 from tideline.engine.model.runs import FINAL, Event, Headline, RunRow, headline
 from tideline_server.api.answers import PlainJson, jsonable
 from tideline_server.api.models import DeletedRun, RunLine, RunResult, Started

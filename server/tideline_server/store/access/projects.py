@@ -8,10 +8,10 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, func, select, update
 
 from tideline.core.run import ClientId, Digest
+from tideline.engine.model.access.projects import DEFAULT, Project, Quota, Usage, with_default
+from tideline.engine.model.access.quotas import check_members, check_runs
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.experiment import uploader
-from tideline.engine.model.projects import DEFAULT, Project, Quota, Usage, with_default
-from tideline.engine.model.quotas import check_members, check_runs
 from tideline.engine.model.runs import FINAL, RunRow
 from tideline_server.store.database.dialect import added, upsert
 from tideline_server.store.database.prepared import prepared

@@ -14,7 +14,7 @@ from tideline.cli.options import Authority, Connect, Json, Project, remote
 from tideline.client.answers import ClientLine, KeyLine
 from tideline.client.output import clean, day, warn
 from tideline.core.errors import ConfigRefused
-from tideline.engine.model.projects import ALL, DEFAULT
+from tideline.engine.model.access.projects import ALL, DEFAULT
 
 clients = group_of("See which agents are enrolled, approve them, revoke them, or ask them for new keys.")
 keys = group_of("Make API keys for users, and revoke them.")

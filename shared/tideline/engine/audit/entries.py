@@ -15,11 +15,11 @@ from tideline.core.settings import Plain, plain
 from tideline.core.signing import fingerprint
 from tideline.engine.audit.log import BEGUN, AuditEvent
 from tideline.engine.audit.witness import CONFIRMED, RESTORED
+from tideline.engine.model.access.projects import DEFAULT, Project, Quota
 from tideline.engine.model.accounts import NAME, ApiKey, Client, Invite, Keys
 from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.intent import intent_of
 from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply, hashed
-from tideline.engine.model.projects import DEFAULT, Project, Quota
 from tideline.engine.model.runs import RunRow, Status
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Advance, Journal

@@ -14,8 +14,8 @@ from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused
 from tideline.core.settings import nearest
 from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.coordinator.witness import Witness
+from tideline.engine.model.access.projects import DEFAULT, EVERY
 from tideline.engine.model.accounts import NAME, ApiKey, KeyRole
-from tideline.engine.model.projects import DEFAULT, EVERY
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
 

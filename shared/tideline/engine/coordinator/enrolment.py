@@ -18,6 +18,7 @@ from tideline.core.tokens import secret_of
 from tideline.engine.audit.log import Tip
 from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.coordinator.witness import Witness
+from tideline.engine.model.access.projects import DEFAULT, EVERY, shares
 from tideline.engine.model.accounts import (
     NAME,
     NO_SESSION,
@@ -29,7 +30,6 @@ from tideline.engine.model.accounts import (
     Standing,
     session_in,
 )
-from tideline.engine.model.projects import DEFAULT, EVERY, shares
 from tideline.engine.model.transitions import revocation
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal

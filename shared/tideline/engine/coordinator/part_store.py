@@ -14,9 +14,9 @@ from tideline.archive.parts import Parts, Upload
 from tideline.core.errors import ConfigRefused, FederationError, Unreachable
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.audit import entries
+from tideline.engine.model.access.projects import DEFAULT
 from tideline.engine.model.experiment import uploader
 from tideline.engine.model.orders import Files
-from tideline.engine.model.projects import DEFAULT
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import MOST_DROPPED, Journal
 

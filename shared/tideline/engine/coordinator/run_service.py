@@ -18,6 +18,7 @@ from tideline.engine.coordinator.history import next_attempt
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
 from tideline.engine.coordinator.rehearsals import Child, comparing, laid_out, placed, request_of
 from tideline.engine.coordinator.witness import Witness
+from tideline.engine.model.access.projects import DEFAULT, EVERY, within
 from tideline.engine.model.accounts import Client, Keys, Standing
 from tideline.engine.model.brief import check_room
 from tideline.engine.model.deletion import refusal
@@ -31,7 +32,6 @@ from tideline.engine.model.experiment import (
     weights_missing,
 )
 from tideline.engine.model.orders import OrderRow, OrderStatus, Purpose, hashed, new_order, seed_for
-from tideline.engine.model.projects import DEFAULT, EVERY, within
 from tideline.engine.model.runs import JOIN, OPEN, RunRow, Status
 from tideline.engine.model.totals import newest
 from tideline.engine.model.transitions import revocation

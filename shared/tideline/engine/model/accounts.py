@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from tideline.core.run import ClientId
 from tideline.engine.audit.log import START, Tip
-from tideline.engine.model.projects import DEFAULT
+from tideline.engine.model.access.projects import DEFAULT
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a client, of an API key
 

@@ -20,8 +20,8 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.rows import NO_AUGMENT, Augment
 from tideline.core.run import MOST_THREADS, ClientId, Digest, Role, RunId, RunSpec, Shares, Waiting
 from tideline.core.settings import EMPTY, Plain, parse, setting
+from tideline.engine.model.access.projects import DEFAULT
 from tideline.engine.model.orders import Files
-from tideline.engine.model.projects import DEFAULT
 from tideline.engine.model.runs import JOIN, RunRow
 
 REFERENCE = "fedavg"  # what a run is compared with unless it says otherwise: no adaptation

@@ -8,7 +8,7 @@ from typing import cast
 
 from tideline.core.run import NO_DIGEST, Digest, RunId
 from tideline.core.settings import Plain
-from tideline.engine.model.projects import DEFAULT, NAME
+from tideline.engine.model.access.projects import DEFAULT, NAME
 from tideline.engine.model.runs import RunRow
 
 LONGEST = 200  # characters of a name or a digest

@@ -10,8 +10,8 @@ from tideline.core.phase import Table
 from tideline.core.privacy import Contract
 from tideline.core.run import ClientId, Digest, Role, Roster, RunId, RunSpec
 from tideline.core.settings import EMPTY, Plain
+from tideline.engine.model.access.projects import DEFAULT
 from tideline.engine.model.orders import Files
-from tideline.engine.model.projects import DEFAULT
 
 JOIN = -1  # the cursor of the exchange before the first phase: a site checks the contract and makes its first memory
 

@@ -11,10 +11,10 @@ from tideline.core.run import ClientId, Digest, OrderId, Roster, RunId
 from tideline.core.settings import EMPTY, Plain
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import Mark
+from tideline.engine.model.access.projects import EVERY, Project, Quota, Usage
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
 from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
-from tideline.engine.model.projects import EVERY, Project, Quota, Usage
 from tideline.engine.model.runs import Event, Headline, Lease, RoundRow, RunRow, Status, Tally
 from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
 

@@ -13,8 +13,8 @@ from tideline.core.settings import Plain
 from tideline.engine.audit import entries
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip, chained
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS, free, overtaken
+from tideline.engine.model.access.projects import EVERY, shares
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger, Standing
-from tideline.engine.model.projects import EVERY, shares
 from tideline.engine.model.transitions import ledger_shown, let_on, rekeyed, sessioned
 from tideline.engine.ports.journal import Answer, IdempotencyRecord
 from tideline.engine.simulation.history import History

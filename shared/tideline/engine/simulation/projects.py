@@ -9,11 +9,11 @@ from dataclasses import replace
 from tideline.archive.spill import Spill
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.audit import entries
+from tideline.engine.model.access.projects import DEFAULT, EVERY, Project, Quota, Usage, shares, with_default, within
+from tideline.engine.model.access.quotas import check_members, check_runs
 from tideline.engine.model.accounts import Client, Invite, Standing
 from tideline.engine.model.experiment import uploader
 from tideline.engine.model.orders import Files
-from tideline.engine.model.projects import DEFAULT, EVERY, Project, Quota, Usage, shares, with_default, within
-from tideline.engine.model.quotas import check_members, check_runs
 from tideline.engine.model.runs import FINAL, Headline, RunRow, Status, Tally, headline
 from tideline.engine.simulation.witnessed import MemoryWitness
 

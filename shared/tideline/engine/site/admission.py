@@ -11,9 +11,9 @@ from tideline.core.privacy import contract_digest
 from tideline.core.rows import Augment, Flip
 from tideline.core.run import Digest
 from tideline.core.settings import Plain, nearest, plain
+from tideline.engine.model.access.projects import DEFAULT
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import hashed
-from tideline.engine.model.projects import DEFAULT
 from tideline.engine.site.rules import InitialWeights, SiteRules, bound_of
 
 LONGEST = 60  # characters of a setting that are shown

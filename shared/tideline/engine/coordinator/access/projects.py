@@ -12,9 +12,9 @@ from tideline.core.settings import nearest
 from tideline.engine.coordinator.api_keys import Caller
 from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.coordinator.part_store import PartStore
+from tideline.engine.model.access.projects import ALL, DEFAULT, EVERY, NAME, UNLIMITED, Project, Quota, Usage, within
+from tideline.engine.model.access.quotas import check_bytes
 from tideline.engine.model.accounts import Client, Standing
-from tideline.engine.model.projects import ALL, DEFAULT, EVERY, NAME, UNLIMITED, Project, Quota, Usage, within
-from tideline.engine.model.quotas import check_bytes
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
 

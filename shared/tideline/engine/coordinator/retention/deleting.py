@@ -5,8 +5,8 @@ from __future__ import annotations
 from tideline.core.errors import Refused
 from tideline.core.run import RunId
 from tideline.engine.coordinator.run_service import RunService
+from tideline.engine.model.access.projects import EVERY, within
 from tideline.engine.model.deletion import Tombstone
-from tideline.engine.model.projects import EVERY, within
 from tideline.engine.model.runs import FINAL, RunRow
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tideline.core.errors import Refused
-from tideline.engine.model.projects import Project
+from tideline.engine.model.access.projects import Project
 
 
 def check_runs(project: Project, open_runs: int) -> None:

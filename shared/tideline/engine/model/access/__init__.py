@@ -1,0 +1,1 @@
+"""Who sees what of a coordinator, and how much each project may have."""
