@@ -49,11 +49,17 @@ def endless_heads(target: Target, size: int) -> Outcome:
         if each is None:
             outcome.refused += 1
             continue
-        with contextlib.suppress(OSError), each:
-            for _ in range(1000):
-                each.sendall(b"X-More: " + b"y" * 1000 + b"\r\n")
-            continue
-        outcome.refused += 1
+        with each:
+            try:
+                for _ in range(1000):
+                    each.sendall(b"X-More: " + b"y" * 1000 + b"\r\n")
+                each.settimeout(5.0)  # the kernel may take all of it before anybody reads
+                refused = each.recv(16).split()[1:2] == [b"400"]
+            except TimeoutError:
+                refused = False
+            except OSError:
+                refused = True
+            outcome.refused += refused
     return outcome
 
 
