@@ -43,6 +43,9 @@ def sections() -> dict[str, str]:
 def test_all_commands_are_there() -> None:
     """The commands that the project promises exist, and no others."""
     runs = {f"run {word}" for word in ("start", "list", "show", "watch", "cancel", "resume", "export", "report", "logs")}
+    runs |= {"run delete", "retention show", "clients assign"} | {
+        f"projects {word}" for word in ("add", "limit", "list", "remove")
+    }
     runs |= {f"site {word}" for word in ("list", "export", "picture", "drift", "peers", "trust", "forget", "pending")}
     runs |= {f"site {word}" for word in ("approve", "decline", "policy check", "policy explain")}
     runs |= {f"site ledger {word}" for word in ("list", "verify", "accept", "export")}
@@ -101,7 +104,7 @@ def test_the_page_names_each_option(name: str) -> None:
     """A command's section names its options, and no others."""
     text = sections()[f"tideline {name}"]
     told = set(re.findall(r"`(--[a-z-]+)", text))
-    shared = {"--url", "--api-key", "--home", "--ca"}
+    shared = {"--url", "--api-key", "--home", "--ca", "--project"}
     ours = options_of(commands()[name])
     assert told | (shared if "[coordinator options]" in text else set()) == ours
 

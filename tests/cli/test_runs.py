@@ -53,7 +53,8 @@ def test_a_run_is_shown_as_the_engine_tells_it(there: Coordinator) -> None:
     run = there.complete()
     shown = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)
     told = json.loads(json.dumps(result_of(there.federation.journal, run, there.federation.clock.now())))
-    assert {k: v for k, v in shown.items() if k not in ("plan_length", "cursor")} == told
+    assert {k: v for k, v in shown.items() if k not in ("plan_length", "cursor", "project")} == told
+    assert shown["project"] == "default"
     words = tide("run", "show", run, "--home", there.home).stdout
     assert all(word in words for word in ("anna", "bert", "completed", told["state_digest"][:12], "source-only"))
 

@@ -94,6 +94,7 @@ retain_days = 30
 [runs]
 methods = ["fedavg"]
 users = ["alice"]
+projects = ["retina"]
 hours = "20:00-06:00"
 approve = "new"
 rehearse = false
@@ -114,7 +115,9 @@ replies = 1000
 bytes_out = "1.5 GB"
 """,
     ).rules
-    assert found.runs == RunRules(("fedavg",), ("alice",), "20:00-06:00", Approval.NEW, False, InitialWeights.ANY, (), True, 2.5)
+    assert found.runs == RunRules(
+        ("fedavg",), ("alice",), ("retina",), "20:00-06:00", Approval.NEW, False, InitialWeights.ANY, (), True, 2.5
+    )
     assert found.bounds == {**RATES, "rounds": 100.0, "rate": 50.0, "batch_share": 0.5}
     assert (found.least, found.retain_days) == (Least(40, 3, 5), 30)
     assert (found.quotas.runs, found.quotas.replies, found.quotas.bytes) == (4, 1000, 1_500_000_000)

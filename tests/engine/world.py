@@ -22,6 +22,7 @@ from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.run_service import RunService, joins
 from tideline.engine.coordinator.scheduler import Leases, Scheduler
+from tideline.engine.model.access.projects import DEFAULT
 from tideline.engine.model.experiment import read_experiment
 from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.ports.journal import Journal
@@ -228,7 +229,7 @@ class World:
         """A run of the toy, under a name that is the same every time."""
         run_service = self.coordinators[0].run_service
         given = read_experiment(experiment("toy", ROSTER, **more))
-        row = run_service.draft(RunId(name), given, run_service.roster(given))
+        row = run_service.draft(RunId(name), given, run_service.roster(given, DEFAULT))
         run_service.journal.create([row], joins(row, run_service.clock.now()))
         self.runs.append(row.id)
 

@@ -21,6 +21,7 @@ WRITES = (
     *("begin_session", "let_on"),
     *("revoke", "add_key", "revoke_key", "used_key", "add_parts", "held", "collect", "adopt", "marker", "reserve"),
     *("choose", "conclude", "leave", "catch_up", "confirm_restore", "delete_runs"),
+    *("add_project", "limit_project", "end_project", "assign", "note_ledgers", "show_ledger"),
 )
 ASKS = ("here", "drop")  # arguments that are functions: whoever makes a call again has nothing to ask
 MANY = (Iterable, Sequence, Collection)
