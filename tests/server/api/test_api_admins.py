@@ -75,6 +75,8 @@ def looks(door: Coordinator, run: str, headers: dict[str, str]) -> Iterator[byte
     files = door.get(f"/runs/{run}/files", headers=OWN).json()["files"]
     for name in NEEDS:
         method, _, path = name.partition(" ")
+        if method == "DELETE":  # it would leave nothing to look at
+            continue
         for digest, _ in files:
             answer = door.send(method, path.format(run=run, name="clusters", digest=digest), headers=headers, params={"run": run})
             yield answer.content + repr(answer.headers).encode()

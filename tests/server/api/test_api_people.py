@@ -53,12 +53,15 @@ def test_an_unknown_method_is_not_found(coordinator: Coordinator, tail: str) -> 
     assert "fedprox" in error["todo"] and "did you mean fedavg?" in error["todo"]
 
 
+LEDGER = {"ledger_entries", "ledger_hash", "ledger_now"}
+
+
 def test_clients_are_listed_without_their_secrets(coordinator: Coordinator) -> None:
     """GET /clients tells what an operator needs, and of keys the fingerprint."""
     listed = coordinator.get("/clients").json()
     assert [c["name"] for c in listed] == list(SITES)
     told = {"name", "roles", "labels", "version", "enrolled", "seen"}
-    assert set(listed[0]) == told | {"standing", "revoked", "reason", "fingerprint", "rotate", "doubles", "projects"}
+    assert set(listed[0]) == told | {"standing", "revoked", "reason", "fingerprint", "rotate", "doubles", "projects", *LEDGER}
     assert listed[0]["standing"] == "approved"
     assert re.fullmatch("[0-9a-f]{4}( [0-9a-f]{4}){7}", listed[0]["fingerprint"])
 
