@@ -2,6 +2,7 @@
 
     python benchmarks/cameras.py                   # 20 000 JPEG files of 224 x 224 a site, seen as 3 x 64 x 64
     python benchmarks/cameras.py --images 2000 --workers 0 4
+    python benchmarks/cameras.py --images 100000 --sites 1 --workers 2 --rounds 1
 
 A coordinator and three agents, real processes. For each number of workers a federation of its own trains a small network; the
 first round also decodes the photographs. Memory is anonymous and shared memory of an agent, its trainer and all that they start.
@@ -14,6 +15,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,12 +48,13 @@ def main() -> int:
     parser.add_argument("--images", type=int, default=20_000, help="photographs of a site")
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 4], help="threads that read ahead at each agent")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--sites", type=int, choices=(1, 2, 3), default=3)
     parser.add_argument("--quick", action="store_true", help="300 photographs a site")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     args = parser.parse_args()
     args.images = min(args.images, 300) if args.quick else args.images
     with tempfile.TemporaryDirectory(prefix="tideline-cameras-") as home:
-        for site in SITES:
+        for site in SITES[: args.sites]:
             write_images(Path(home) / site / "camera", args.images)
         rows = [measured(Path(home), workers, args) for workers in args.workers]
     same = len({row.digest for row in rows}) == 1
@@ -63,10 +66,11 @@ def measured(home: Path, workers: int, args: argparse.Namespace) -> Row:
     """One federation over the photographs."""
     with tempfile.TemporaryDirectory(prefix="federation-", dir=home) as folder, net(Path(folder)) as federation:
         federation.coordinator()
-        for site in SITES:
+        names = SITES[: args.sites]
+        for site in names:
             federation.agent(site, home / site, "source", "--workers", str(workers), "--parallel", "1")
-        with PeakMemory({site: federation.running[site].pid for site in SITES}, 0.25, later=True) as memory:
-            run = federation.run(experiment(args.rounds))
+        with PeakMemory({site: federation.running[site].pid for site in names}, 0.25, later=True) as memory:
+            run = federation.run(experiment(names, args.rounds))
             while not ended(result := federation.client().get(f"/runs/{run}")):
                 time.sleep(0.5)
     if result["status"] != "completed":
@@ -77,13 +81,13 @@ def measured(home: Path, workers: int, args: argparse.Namespace) -> Row:
     return row
 
 
-def experiment(rounds: int) -> dict[str, Any]:
+def experiment(names: Sequence[str], rounds: int) -> dict[str, Any]:
     """Images are changed at random, so that what workers draw shows in the bytes."""
     return {
         "method": "fedavg",
         "config": {"rounds": rounds, "epochs": 1, "batch": 64},
         "world": {"inputs": [3, SIDE, SIDE], "classes": CLASSES, "model": "convnet"},
-        "roster": dict.fromkeys(SITES, "source"),
+        "roster": dict.fromkeys(names, "source"),
         "augment": {"flip": "horizontal"},
         "seed": 1,
         "waiting": {"deadline": 3600},
