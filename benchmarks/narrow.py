@@ -123,7 +123,7 @@ def show(found: list[Any], args: argparse.Namespace) -> None:
     sys.stdout.flush()
 
 
-def cell(value: Any) -> Any:
+def cell(value: object) -> object:
     return round(value, 3) if isinstance(value, float) else value
 
 
