@@ -11,13 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.budgets import examples
+from tideline.archive.disk.spill import Spill
 from tideline.archive.errors import PartDamaged, PartMissing
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import SMALL_BYTES, MemoryParts
-from tideline.archive.spill import Spill
+from tideline.archive.sums import LEAST_BYTES
 from tideline.core.run import Digest
 
-CONTENTS = (b"a", bytes(range(256)), b"large" * SMALL_BYTES)  # the last is mapped where it is read
+CONTENTS = (b"a", bytes(range(256)), b"large" * SMALL_BYTES, b"summed" * LEAST_BYTES)  # two are mapped, one has a quick sum
 
 
 @pytest.fixture

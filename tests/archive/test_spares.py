@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tideline.archive.digests import digest_of
+from tideline.archive.disk.spares import LEAST_BYTES, reach_of
 from tideline.archive.folder import FolderParts
-from tideline.archive.spares import LEAST_BYTES, reach_of
 from tideline.core.run import Digest
 
 OLD, NEW = b"o" * (2 * LEAST_BYTES), b"n" * (LEAST_BYTES + 5)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.synthetic import NAMES, experiment, sites
 from tideline.algorithms import METHODS
-from tideline.archive.spill import Spill
+from tideline.archive.disk.spill import Spill
 from tideline.core.run import RunId
 from tideline.engine.audit.log import Tip, follow
 from tideline.engine.simulation import history

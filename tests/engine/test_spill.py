@@ -14,8 +14,8 @@ import pytest
 from tests.synthetic import experiment, sites
 from tideline.algorithms import METHODS
 from tideline.archive.digests import digest_of
+from tideline.archive.disk.spill import MAPPED_BYTES, Spill
 from tideline.archive.parts import MemoryParts
-from tideline.archive.spill import MAPPED_BYTES, Spill
 from tideline.core.errors import StorageFull
 from tideline.engine.simulation.federation import Federation
 from tideline.engine.simulation.homes import Scratch

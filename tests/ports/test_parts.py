@@ -331,7 +331,7 @@ class Dying(list):
     looked = 0
     def __iter__(self):
         self.looked += 1
-        return iter([bytes(1000), bytes(1000)]) if self.looked <= 2 else buffers()
+        return iter([bytes(1000), bytes(1000)]) if self.looked <= 3 else buffers()
 parts.put(Dying())
 """
 

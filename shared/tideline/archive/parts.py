@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tideline.archive.digests import Buffer, agree, digest_of
+from tideline.archive.disk.spill import Blob, Spill
 from tideline.archive.errors import DataTruncated, PartDamaged, PartMismatch, PartMissing, TooLarge
-from tideline.archive.spill import Blob, Spill
 from tideline.archive.watching import note
 from tideline.core.errors import Malformed
 from tideline.core.run import Digest

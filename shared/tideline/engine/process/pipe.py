@@ -3,7 +3,7 @@
 The coordinator's numeric worker and the agent's trainer are such processes. They are started by exec (no fork, no pickled
 arguments), so a parent that holds threads and sockets is safe. A child ends as soon as its parent's end of the pipe closes.
 
-    parent -> child   {"id": n, "call": name, "payload": {...}}
+    parent -> child   {"id": n, "call": name, "payload": {...}, "sums": {seed, known}}
     child -> parent   {"id": n, "tick": share}  any number of times, then  {"id": n, "done": {...}}  or
                       {"id": n, "error": {kind, what, todo, context}};  and {"beat": true} every few seconds
 """
@@ -27,6 +27,7 @@ from types import MappingProxyType
 from typing import IO, Any, Generic, TypeVar, cast
 
 import tideline.archive.errors  # noqa: F401 - its classes are found below FederationError
+from tideline.archive.sums import SUMS
 from tideline.core.errors import Cancelled, FederationError, NotFound, StepFailed
 from tideline.core.settings import Plain, parse, plain, read
 from tideline.core.step import no_tick
@@ -168,7 +169,7 @@ class Running:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=own, process_group=0)
         self._lock, self._writing = threading.Lock(), threading.Lock()
         self._waiting: dict[int, queue.SimpleQueue[Any]] = {}
-        self._numbers = itertools.count(1)
+        self._numbers, self._handed = itertools.count(1), 0
         self._over = threading.Event()
         self._silence, self._heard, self._hung, self._garbled = silence, time.monotonic(), False, False
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._read, self._watch)]
@@ -187,7 +188,9 @@ class Running:
         try:
             assert self.process.stdin is not None
             with self._writing:  # a process that stands still may not read; then `_watch` ends it
-                write_frame(self.process.stdin, {"id": number, "call": name, "payload": payload})
+                sums, self._handed = SUMS.since(self._handed)
+                handed = {"sums": {"seed": SUMS.seed, "known": sums}} if sums else {}
+                write_frame(self.process.stdin, {"id": number, "call": name, "payload": payload, **handed})
             return self._answer(name, answers, tick, limit)
         finally:
             with self._lock:
@@ -326,6 +329,8 @@ def listen(lanes: Mapping[str, Calls], lane_of: Mapping[str, str]) -> None:
     """Take calls in; when the parent is gone, end at once, in the middle of a step if need be."""
     stream = sys.stdin.buffer
     while (frame := read_frame(stream)) is not None:
+        if sums := frame.get("sums"):
+            SUMS.adopt(sums["seed"], sums["known"])
         lanes[lane_of.get(frame["call"], "")].put(frame)
     os._exit(0)
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from tideline.archive.spill import Spill
+from tideline.archive.disk.spill import Spill
 from tideline.core.run import ClientId
 from tideline.core.settings import Plain
 from tideline.engine.audit import entries

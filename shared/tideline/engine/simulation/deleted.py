@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tideline.archive.spill import Spill
+from tideline.archive.disk.spill import Spill
 from tideline.core.run import OrderId, RunId
 from tideline.engine.audit import entries
 from tideline.engine.model.deletion import Tombstone, tombstone_of

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from tideline.archive.spill import Blob, Spill
+from tideline.archive.disk.spill import Blob, Spill
 from tideline.core.settings import Plain
 
 T = TypeVar("T")

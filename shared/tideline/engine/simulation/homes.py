@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from tideline.archive.disk.spill import Spill
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MemoryParts, Parts
-from tideline.archive.spill import Spill
 from tideline.core.run import ClientId
 from tideline.engine.peers.peer_keys import Own, fresh
 from tideline.engine.simulation.adapters import ManualClock, MemoryVault

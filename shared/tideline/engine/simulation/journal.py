@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from operator import attrgetter
 
-from tideline.archive.spill import Spill
+from tideline.archive.disk.spill import Spill
 from tideline.core.handle import AnyHandle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain

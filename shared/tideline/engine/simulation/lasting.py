@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from tideline import __version__
+from tideline.archive.disk.spill import Blob, Spill
 from tideline.archive.folder import FolderParts
 from tideline.archive.parts import MemoryParts, StoredPart, bytes_of
-from tideline.archive.spill import Blob, Spill
 from tideline.core.errors import ConfigRefused, StorageFull
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.core.settings import Plain, plain, read

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tideline.archive.spill import Spill
+from tideline.archive.disk.spill import Spill
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.audit import entries
 from tideline.engine.model.access.projects import DEFAULT, EVERY, Project, Quota, Usage, shares, with_default, within

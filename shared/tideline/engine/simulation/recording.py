@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
-from tideline.archive.spill import Spill
+from tideline.archive.disk.spill import Spill
 from tideline.core.run import Digest
 from tideline.core.settings import Plain, plain, read
 from tideline.engine.simulation.journal import NOBODY, MemoryJournal

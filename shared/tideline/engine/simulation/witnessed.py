@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tideline.archive.spill import Spill
+from tideline.archive.disk.spill import Spill
 from tideline.core.run import ClientId
 from tideline.engine.audit import entries
 from tideline.engine.audit.log import AuditEvent, Entry, Tip, chained

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tideline.archive.errors import PartDamaged, PartMissing
 from tideline.archive.parts import damaged
+from tideline.archive.sums import SUMS
 from tideline.core.errors import FederationError, PartLost
 from tideline.core.run import Digest, RunId
 from tideline.engine.audit import entries
@@ -81,6 +82,7 @@ class Verifier:
         """
         if digest == self.part_store.journal.marker():
             return 0
+        SUMS.forget(digest)
         try:
             return len(self.part_store.parts.view(digest))
         except PartDamaged:
