@@ -1,4 +1,7 @@
-"""The bare stream to compare with: a grpc.aio server and clients that pass raw bytes each way and look at none of them."""
+"""The bare stream to compare with: a grpc.aio server and clients that pass raw bytes each way and look at none of them.
+
+Under TLS, if it is given a folder with a certificate (`coordinator.pem`, `coordinator.key`, `ca.pem`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -18,7 +22,7 @@ CHUNK = 1 << 20
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.so_reuseport", 0))
 
 
-async def serve(size: int) -> None:
+async def serve(size: int, tls: str = "") -> None:
     """Give `size` bytes to whoever asks, and swallow what is sent. Prints its port."""
     chunk = bytes(CHUNK)
 
@@ -34,15 +38,29 @@ async def serve(size: int) -> None:
     server = grpc.aio.server(options=OPTIONS)
     handlers = {"Down": grpc.unary_stream_rpc_method_handler(down), "Up": grpc.stream_unary_rpc_method_handler(up)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("raw", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_secure_port("127.0.0.1:0", shown(Path(tls))) if tls else server.add_insecure_port("127.0.0.1:0")
     await server.start()
     say(port)
     await server.wait_for_termination()
 
 
-async def client(port: int, size: int, rounds: int) -> None:
+def shown(folder: Path) -> grpc.ServerCredentials:
+    """What the server shows."""
+    return grpc.ssl_server_credentials([((folder / "coordinator.key").read_bytes(), (folder / "coordinator.pem").read_bytes())])
+
+
+def line_to(port: int, tls: str) -> grpc.aio.Channel:
+    """A client's line."""
+    address = f"127.0.0.1:{port}"
+    if not tls:
+        return grpc.aio.insecure_channel(address, options=OPTIONS)
+    believed = grpc.ssl_channel_credentials((Path(tls) / "ca.pem").read_bytes())
+    return grpc.aio.secure_channel(address, believed, options=OPTIONS)
+
+
+async def client(port: int, size: int, rounds: int, tls: str = "") -> None:
     """One client: a line, and in each round, once a line has come, everything down, then everything up, then a line."""
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=OPTIONS) as channel:
+    async with line_to(port, tls) as channel:
         down, up = channel.unary_stream("/raw/Down"), channel.stream_unary("/raw/Up")
         chunk = bytes(CHUNK)
         await channel.channel_ready()
@@ -67,12 +85,13 @@ def say(word: object) -> None:
     sys.stdout.flush()
 
 
-def raw_rounds(size: int, n: int, rounds: int) -> list[float]:
-    """Seconds of each round: n clients at once, `size` bytes each way for each of them."""
-    with child("serve", size) as server:
+def raw_rounds(size: int, n: int, rounds: int, tls: Path | None = None) -> list[float]:
+    """Seconds of each round: n clients at once, `size` bytes each way for each of them. tls: a folder with a certificate."""
+    folder = () if tls is None else (tls,)
+    with child("serve", size, *folder) as server:
         port = int(heard(server))
         with ExitStack() as stack:
-            clients = [stack.enter_context(child("client", port, size, rounds)) for _ in range(n)]
+            clients = [stack.enter_context(child("client", port, size, rounds, *folder)) for _ in range(n)]
             for process in clients:
                 heard(process)
             seconds = [one_round(clients) for _ in range(rounds)]
@@ -107,5 +126,6 @@ def one_round(clients: list[Child]) -> float:
 
 
 if __name__ == "__main__":
-    kind, *numbers = sys.argv[1:]
-    asyncio.run({"serve": serve, "client": client}[kind](*map(int, numbers)))
+    kind, *words = sys.argv[1:]
+    numbers, folder = [int(word) for word in words if word.isdigit()], "".join(word for word in words if not word.isdigit())
+    asyncio.run(serve(numbers[0], folder) if kind == "serve" else client(numbers[0], numbers[1], numbers[2], folder))

@@ -1,10 +1,11 @@
 """What a round costs beside a bare stream of the same bytes.
 
-    python benchmarks/transport.py [--quick] [--huge] [--mb 100 --n 2] [--rounds 6] [--lane bulk] [--json]
+    python benchmarks/transport.py [--quick] [--huge] [--mb 100 --n 2] [--rounds 6] [--lane bulk] [--tls] [--json]
 
 A coordinator and N agents, real processes, a model of S MB that every agent changes each round; digests checked, acknowledged
 parts on disk, averaging included. `ratio` is the fastest round over the fastest of as many rounds of the bare stream. Each row is
 measured with the parts over gRPC and over the bulk lane, and the bare stream between them. `cpu_s` is processor seconds a round.
+With --tls the coordinator shows a certificate, and the bare stream is under TLS, too.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from benchmarks.measure import PeakMemory, cpu_seconds, loopback_bytes
 from benchmarks.raw_stream import raw_rounds
 from tideline.bench.processes import stop_all
 from tideline.cli.local.demo_processes import Children, ended, wait_for
+from tideline.client.certificates import issue_coordinator
 from tideline.client.http import Client, Endpoint
 
 GRID = ((0.1, 2), (10.0, 8), (100.0, 2), (100.0, 4), (100.0, 8), (500.0, 2))
@@ -45,6 +47,7 @@ class Row:
     mb: float
     n: int
     lane: str
+    tls: bool
     round_s: float
     median_s: float
     raw_s: float
@@ -74,7 +77,7 @@ def main() -> int:
     args = arguments()
     lanes = LANES if args.lane == "both" else (args.lane,)
     for mb, n in grid(args):
-        for row in measure(mb, n, args.rounds, lanes, not args.huge):
+        for row in measure(mb, n, args.rounds, lanes, bare=not args.huge, tls=args.tls):
             sys.stdout.write((json.dumps(asdict(row)) if args.json else line(row)) + "\n")
             sys.stdout.flush()
     return 0
@@ -89,6 +92,7 @@ def arguments() -> Any:
     parser.add_argument("--quick", action="store_true", help="a small grid")
     parser.add_argument("--huge", action="store_true", help="one round of a 5 GB model with 2 agents")
     parser.add_argument("--lane", choices=("both", *LANES), default="both", help="what parts travel over")
+    parser.add_argument("--tls", action="store_true", help="everything under TLS, the bare stream as well")
     parser.add_argument("--json", action="store_true", help="a JSON line a row")
     return parser.parse_args()
 
@@ -112,26 +116,34 @@ def room() -> None:
         sys.exit(f"--huge needs 60 GB of disk and 20 GB of memory; here are {free:.0f} and {memory:.0f}")
 
 
-def measure(mb: float, n: int, rounds: int, lanes: tuple[str, ...], with_raw: bool) -> list[Row]:
+def measure(mb: float, n: int, rounds: int, lanes: tuple[str, ...], bare: bool = True, tls: bool = False) -> list[Row]:
     """The rows of a size: federations, and the bare stream behind the first of them."""
     size, raw, raw_cpu, found = int(mb * 1e6), [float("nan")], float("nan"), {}
     for lane in lanes:
         with tempfile.TemporaryDirectory(prefix="tideline-bench-") as home:
-            found[lane] = federation(Path(home), mb, n, rounds, lane)
-        if with_raw and len(found) == 1:
-            before = os.times()
-            raw, after = raw_rounds(size, n, rounds), os.times()
+            found[lane] = federation(Path(home), mb, n, rounds, lane, tls)
+        if bare and len(found) == 1:
+            with tempfile.TemporaryDirectory(prefix="tideline-bench-") as home:
+                before, shown = os.times(), certificate(Path(home) / "tls") if tls else None
+                raw, after = raw_rounds(size, n, rounds, shown), os.times()
             used = after.children_user + after.children_system - before.children_user - before.children_system
             raw_cpu = round(used / rounds, 3)
-    return [row(mb, n, lane, each, (min(raw), raw_cpu)) for lane, each in found.items()]
+    return [row(mb, n, (lane, tls), each, (min(raw), raw_cpu)) for lane, each in found.items()]
 
 
-def row(mb: float, n: int, lane: str, found: Measured, raw: tuple[float, float]) -> Row:
-    """raw: seconds of the bare stream's fastest round, and processor seconds of one."""
+def certificate(folder: Path) -> Path:
+    """A folder with a certificate for this machine."""
+    issue_coordinator(folder, ["127.0.0.1"])
+    return folder
+
+
+def row(mb: float, n: int, line: tuple[str, bool], found: Measured, raw: tuple[float, float]) -> Row:
+    """line: a lane, and whether under TLS. raw: seconds of the bare stream's fastest round, and processor seconds of one."""
     return Row(
         mb=mb,
         n=n,
-        lane=lane,
+        lane=line[0],
+        tls=line[1],
         round_s=min(found.seconds),
         median_s=statistics.median(found.seconds),
         raw_s=raw[0],
@@ -146,14 +158,14 @@ def row(mb: float, n: int, lane: str, found: Measured, raw: tuple[float, float])
     )
 
 
-def federation(home: Path, mb: float, n: int, rounds: int, lane: str) -> Measured:
+def federation(home: Path, mb: float, n: int, rounds: int, lane: str, tls: bool = False) -> Measured:
     """A run of the echo over a line of its own."""
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, (str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH")))
     )
     children = Children(home)
     try:
-        client = start(children, home, n, lane)
+        client = start(children, home, n, lane, tls)
         play(client, 0.01, n, 2)
         roots = {name: process.pid for name, process in children.running.items()}
         with PeakMemory(roots) as memory:
@@ -178,13 +190,16 @@ def by_part(before: dict[str, float], after: dict[str, float], rounds: int) -> d
     return {part: round(seconds, 3) for part, seconds in used.items()}
 
 
-def start(children: Children, home: Path, n: int, lane: str = "grpc") -> Client:
+def start(children: Children, home: Path, n: int, lane: str = "grpc", tls: bool = False) -> Client:
     """A coordinator and n agents that know the echo."""
-    folder, line = home / "coordinator", ("--bulk", "0") if lane == "bulk" else ()
+    folder, line = home / "coordinator", ["--bulk", "0"] if lane == "bulk" else []
+    shown = certificate(home / "tls") if tls else None
+    if shown is not None:
+        line += ["--tls-cert", str(shown / "coordinator.pem"), "--tls-key", str(shown / "coordinator.key")]
     common = ("--methods", METHODS)
     children.start("coordinator", "coordinator", "--home", str(folder), "--grpc-port", "0", "--http-port", "0", *line, *common)
     wait_for(children, folder / "coordinator.json")
-    client = Client.of(Endpoint(home=folder))
+    client = Client.of(Endpoint(home=folder, ca=None if shown is None else shown / "ca.pem"))
     address = json.loads((folder / "coordinator.json").read_text())["grpc"]
     data = home / "data"
     data.mkdir()
@@ -216,9 +231,9 @@ def play(client: Client, mb: float, n: int, rounds: int) -> dict[str, Any]:
 def line(row: Row) -> str:
     """A row for people."""
     limit = "" if row.limit is None else f" (limit {row.limit})"
-    agent = max(v for k, v in row.over_idle.items() if k != "coordinator")
+    agent, lane = max(v for k, v in row.over_idle.items() if k != "coordinator"), f"{row.lane}{' TLS' if row.tls else ''}"
     return (
-        f"{row.mb:7.1f} MB  n={row.n}  {row.lane}  round {row.round_s:7.3f} s (median {row.median_s:.3f})"
+        f"{row.mb:7.1f} MB  n={row.n}  {lane}  round {row.round_s:7.3f} s (median {row.median_s:.3f})"
         f"  raw {row.raw_s:7.3f} s  ratio {row.ratio:5.2f}{limit}"
         f"  bytes/ideal {row.bytes / row.ideal_bytes:6.3f}  over idle: coordinator {row.over_idle['coordinator']:.2f} S,"
         f" agent+trainer {agent:.2f} S  cpu {sum(row.cpu_s.values()):.2f} s (raw {row.raw_cpu_s:.2f}):"

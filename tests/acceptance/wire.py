@@ -11,11 +11,11 @@ RESET = struct.pack("ii", 1, 0)  # close at once: the other end reads a reset, n
 
 
 class Wire:
-    """Passes bytes on from `port` to a port of this machine."""
+    """Passes bytes on from `port` to a port of this machine. at: the address that it listens at."""
 
-    def __init__(self, to: int) -> None:
+    def __init__(self, to: int, at: tuple[str, int] = ("127.0.0.1", 0)) -> None:
         self._to = to
-        self._door = socket.create_server(("127.0.0.1", 0))
+        self._door = socket.create_server(at)
         self.port: int = self._door.getsockname()[1]
         self._lock = threading.Lock()
         self._lines: set[socket.socket] = set()

@@ -14,7 +14,7 @@ from tests.budgets import examples
 from tideline.archive.digests import digest_of
 from tideline.archive.errors import DataTruncated, DigestMismatch, PartMissing, TooLarge
 from tideline.archive.folder import FolderParts
-from tideline.archive.parts import MAX_CHUNK, MIN_CHUNK, Intake, MemoryParts, chunk_size, chunks, commit
+from tideline.archive.parts import MAX_CHUNK, MIN_CHUNK, Intake, MemoryParts, blocks, chunk_size, chunks, commit
 from tideline.core.run import Digest
 
 CONTENTS = tuple(bytes([i]) * (i * 700 + 1) for i in range(1, 5))
@@ -123,3 +123,27 @@ def test_many_streams_pass_in_small_chunks() -> None:
     """All of them together hold about as much as few."""
     sizes = [chunk_size(10_000_000, streams) for streams in (0, 1, 2, 16, 1000)]
     assert sizes == [MAX_CHUNK, MAX_CHUNK, MAX_CHUNK, 156_250, MIN_CHUNK]
+
+
+@settings(max_examples=examples(50))
+@given(st.lists(st.integers(1, 40), max_size=12), st.integers(0, 200), st.integers(1, 64), st.booleans())
+def test_bytes_of_a_line_come_in_blocks(sizes: list[int], nbytes: int, size: int, cut: bool) -> None:
+    """However few come at once: all blocks but the last are full, nothing is lost before a cut, and nothing is taken beyond."""
+    sent, left, came = bytes(range(256)) * 2, list(sizes), 0
+
+    def receive(room: memoryview) -> int:
+        nonlocal came
+        if not left and cut:
+            raise ConnectionResetError
+        take = min(left.pop(0), len(room)) if left else 0
+        room[:take] = sent[came : came + take]
+        came += take
+        return take
+
+    got = []
+    try:
+        got.extend(bytes(block) for block in blocks(receive, nbytes, size))
+    except ConnectionResetError:
+        assert cut and came < nbytes
+    assert b"".join(got) == sent[:came] and came <= nbytes
+    assert all(len(block) == size for block in got[:-1]) and (came == nbytes or not left)

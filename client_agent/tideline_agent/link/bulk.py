@@ -16,7 +16,7 @@ from pathlib import Path
 import h11
 import structlog
 
-from tideline.archive.parts import MAX_CHUNK, Intake, Parts, chunks, commit
+from tideline.archive.parts import MAX_CHUNK, Intake, Parts, blocks, chunks, commit
 from tideline.core.errors import FederationError, IdentityRefused, Unreachable
 from tideline.core.tokens import split_address
 from tideline.engine.model.orders import Arrivals
@@ -28,7 +28,6 @@ LEAST_BYTES = 1 << 18  # of a transfer: for less, a call of gRPC takes less than
 AWAY_SECONDS = 60.0  # for which the lane is left alone, where there is none or it failed
 MOST_FAILURES = 3  # one behind the other
 CONNECT_SECONDS, SILENCE_SECONDS, KEEPING_SECONDS = 10.0, 45.0, 120.0
-BUFFER = 1 << 19  # bytes that are received, hashed and written at once: they stay in a core's cache
 MOST_ANSWER = 1 << 14
 
 
@@ -130,11 +129,10 @@ class LaneLine:
             raise OSError(f"{left} bytes are sent, and not {self._ticket.bytes}")
         with Intake([(digest, size) for digest, size, _ in self._ticket.parts], parts.upload, commit) as intake:
             intake.write(begun)
-            room = memoryview(bytearray(BUFFER))
-            while intake.came < left:
-                if not (came := self._line.recv_into(room[: min(left - intake.came, BUFFER)])):
-                    raise OSError("it ended too early")
-                intake.write(room[:came])
+            for block in blocks(self._line.recv_into, left - intake.came):
+                intake.write(block)
+            if intake.came < left:
+                raise OSError("it ended too early")
             intake.end()
 
     def push(self, parts: Parts) -> None:

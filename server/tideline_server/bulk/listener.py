@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from tideline.archive.parts import blocks
 from tideline.core.errors import ConfigRefused, FederationError, TooMany
 from tideline.core.run import ClientId
 from tideline.engine.coordinator.agent_service import AgentService
@@ -24,7 +25,7 @@ from tideline_server.bulk.tickets import Ticket, TicketRefused, Tickets
 from tideline_server.limits import network_of
 
 log = structlog.get_logger()
-BUFFER = 1 << 19  # bytes that are received, hashed and written at once: they stay in a core's cache
+BUFFER = 1 << 16  # bytes that are read at once of what nobody wants
 CHECK_SECONDS = 0.25  # between two looks for connections that prove nothing
 LINGER_BYTES, LINGER_SECONDS = 4 << 20, 2.0  # that are read, and not looked at, of a body that was refused
 
@@ -219,14 +220,17 @@ class Listener:
     def _take(self, line: socket.socket, ticket: Ticket, begun: bytes) -> None:
         """The parts of a reply, one after the other. Answered when all of them are on disk."""
         client, order = ticket.client.name, ticket.order
+
+        def receive(room: memoryview) -> int:
+            self.still(ticket.client)
+            return line.recv_into(room)
+
         with self.agent_service.push(client, order, ticket.parts) as intake:
             intake.write(begun)
-            room = memoryview(bytearray(BUFFER))
-            while left := ticket.bytes - intake.came:
-                if not (came := line.recv_into(room[: min(left, BUFFER)])):
-                    raise Silent
-                intake.write(room[:came])
-                self.still(ticket.client)
+            for block in blocks(receive, ticket.bytes - intake.came):
+                intake.write(block)
+            if intake.came < ticket.bytes:
+                raise Silent
             self.agent_service.received(client, order, intake)
         line.sendall(head_of(200, 0))
 

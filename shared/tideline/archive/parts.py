@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from tideline.archive.digests import Buffer, agree, digest_of
+from tideline.archive.digests import BLOCK, Buffer, agree, digest_of
 from tideline.archive.disk.spill import Blob, Spill
 from tideline.archive.errors import DataTruncated, PartDamaged, PartMismatch, PartMissing, TooLarge
 from tideline.archive.watching import note
@@ -389,6 +389,28 @@ class Intake(AbstractContextManager["Intake"]):
             else:
                 done.finish()
                 self._full(done)
+
+
+def blocks(receive: Callable[[memoryview], int], nbytes: int, size: int = BLOCK) -> Iterator[memoryview]:
+    """Bytes that come over a line, many at a time: TLS hands out 16 KiB at once, and to hash and write so few costs too much.
+
+    receive: fills a buffer and gives how many bytes came, 0 at the end of the line. Ends early where the line does, and raises
+    what `receive` raises, each after what had come.
+    """
+    room = memoryview(bytearray(min(nbytes, size)))
+    while nbytes > 0:
+        block, filled, cut = room[:nbytes], 0, None
+        try:
+            while filled < len(block) and (came := receive(block[filled:])):
+                filled += came
+        except OSError as error:
+            cut = error
+        yield block[:filled]
+        if cut is not None:
+            raise cut
+        if filled < len(block):
+            return
+        nbytes -= filled
 
 
 def commit(upload: Upload) -> None:

@@ -4,7 +4,7 @@ make chaos                                           50 seeds
 make chaos ARGS="--seeds 5 --first 20 --keep DIR"    some, and the history of all in DIR/history.jsonl
 
 A line a seed, then what the checker says. Three to five faults befall each run: kill -9, SIGTERM, freezing beyond the lease, cut
-lines, of both coordinators, the agents, their trainers, the numeric worker, Postgres and Redis.
+lines and a full disk, of both coordinators, the agents, their trainers, the numeric worker, Postgres and Redis.
 """
 
 from __future__ import annotations

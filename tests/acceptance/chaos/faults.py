@@ -11,7 +11,7 @@ from contextlib import suppress
 import psutil
 import redis
 
-from tests.acceptance.chaos.world import COORDINATORS, SITES, World
+from tests.acceptance.chaos.world import COORDINATORS, SITES, World, filled
 
 Fault = Callable[[World, random.Random], str]
 EVERY: list[Fault] = []
@@ -133,6 +133,25 @@ def cut_the_lines(world: World, dice: random.Random) -> str:
     name, after = dice.choice(COORDINATORS), dice.randrange(200_000)
     world.wires[name].cut(after)
     return f"lines to {name} cut after {after} bytes"
+
+
+@fault
+def cut_the_bulk_lane(world: World, dice: random.Random) -> str:
+    """Parts that agents are sending over it, in the middle; those on their way to them end there, too."""
+    after = dice.randrange(300_000)
+    world.lane_wire.cut(after)
+    return f"bulk lane cut after {after} bytes"
+
+
+@fault
+def fill_the_disk(world: World, dice: random.Random) -> str:
+    """That of the parts: no reply and no state has room, until there is some again."""
+    if world.disk is None:
+        return "no disk to fill"
+    away = some_time(dice)
+    with filled(world.disk):
+        pause(world, away)
+    return f"disk of parts full for {away:.1f} s"
 
 
 @fault

@@ -1,9 +1,13 @@
-"""Two coordinators on one Postgres, one Redis and one folder of parts, and three agents behind lines that can be cut."""
+"""Two coordinators on one Postgres, one Redis and one folder of parts, and three agents behind lines that can be cut.
+
+One coordinator has a bulk lane, and the other has none. Where root plays, parts lie on a small disk that can be filled.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +19,7 @@ import psutil
 from tests.acceptance.harness import Net
 from tests.acceptance.wire import Wire
 from tests.redis import Redis
-from tests.services import Postgres
+from tests.services import Postgres, free_port
 from tideline.algorithms import METHODS
 from tideline.client.http import Client, Endpoint
 from tideline.core.errors import FederationError
@@ -24,8 +28,10 @@ from tideline.learning.formats.folder import read_folder
 
 COORDINATORS = ("one", "two")
 SITES = {"a": "source", "b": "source", "c": "target"}
-FEATURES = 600
+FEATURES = 1200  # so that a network takes 0.3 MB, which is enough for the bulk lane
 WORLD = {"inputs": [FEATURES], "classes": 3, "model": "mlp"}
+WITH_LANE, LANE_HOST = "one", "127.0.0.2"  # where agents are told that the lane is
+DISK, BLOCK = 512 << 20, 1 << 20  # bytes of the disk for parts, and that are written at once to fill it
 ROUNDS = {"fada": 4, "fedavg": 8, "feddadil": 6, "fedwca": 7, "hfedf": 5, "stlf": 1}
 MORE = {"stlf": {"exchanges": 6, "compare": ["fedavg_alpha"]}}  # whose classifiers travel sealed, as FADA's contributions do
 # Where one site has labels and the others adapt; the site between allows both roles.
@@ -60,13 +66,17 @@ class World(Net):
         self.data = {name: write_clouds(home / "data" / name, shift) for shift, name in enumerate(SITES)}
         self.wires = {name: Wire(self.ports_of(name)[0]) for name in COORDINATORS}
         self.detours = {self.ports_of(name)[0]: wire.port for name, wire in self.wires.items()}
+        port = free_port()
+        self.lane, self.lane_wire = f"{LANE_HOST}:{port}", Wire(port, at=(LANE_HOST, port))
+        self.disk = mounted(home / "parts")
         self.more = {"TIDELINE_LOG_JSON": "1"}
 
     def begin(self) -> None:
         """Start everything."""
         for name in COORDINATORS:
             shared = ("--redis", self.redis.url, "--lease", str(self.lease))
-            self.coordinator(*shared, name=name)
+            lane = ("--bulk", self.lane) if name == WITH_LANE else ()
+            self.coordinator(*shared, *lane, name=name)
         for name, role in SITES.items():
             token = self.client("one").post("/invites", {"name": name, "ttl_seconds": 600})["token"]
             roles = sorted({role, ADAPTING[name]})
@@ -109,10 +119,33 @@ class World(Net):
         for name in self.running:
             self.signal(name, signal.SIGCONT)
         super().stop()
-        for wire in self.wires.values():
+        for wire in (*self.wires.values(), self.lane_wire):
             wire.close()
+        if self.disk is not None:
+            subprocess.run(["umount", "--lazy", self.disk], check=True)
         self.redis.kill()
         self.postgres.kill()
+
+
+def mounted(folder: Path) -> Path | None:
+    """A small disk of its own at a folder; None where none can be mounted."""
+    folder.mkdir(parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(folder)]
+    made = os.geteuid() == 0 and subprocess.run(command, capture_output=True).returncode == 0
+    return folder if made else None
+
+
+@contextmanager
+def filled(disk: Path) -> Iterator[None]:
+    """Meanwhile a disk has no room."""
+    ballast = disk / "ballast"
+    try:
+        with suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(BLOCK))
+        yield
+    finally:
+        ballast.unlink()
 
 
 @contextmanager
