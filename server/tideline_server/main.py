@@ -211,19 +211,9 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     compute.start()
     if settings.networks or settings.methods != REGISTRY:  # what is wrong with them is said here, not at the first run
         await asyncio.to_thread(checked, compute)
-    planner, syncers = ProcessPlanner(), ThreadPoolExecutor(SYNCERS, "sync")
+    planner = ProcessPlanner()
     run_service = RunService(journal=journal, compute=compute, bell=bell, clock=clock, here=parts.has, witness=witness)
-    agent_service = AgentService(
-        journal=journal,
-        part_store=part_store,
-        compute=compute,
-        bell=bell,
-        clock=clock,
-        version=__version__,
-        later=syncers,
-        meter=metrics,
-        allowance=settings.allowance,
-    )
+    agent_service = agent_service_of(settings, part_store, compute, bell, metrics)
     retention = Retention(Deleting(run_service), journal, settings.rules, went)
     scheduling = scheduling_of(settings, part_store, compute, bell, metrics, retention)
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
@@ -278,6 +268,22 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         services=services,
         warden=warden,
         bulk=listener,
+    )
+
+
+def agent_service_of(
+    settings: CoordinatorSettings, part_store: PartStore, compute: ProcessCompute, bell: LocalBell, metrics: Metrics
+) -> AgentService:
+    return AgentService(
+        journal=part_store.journal,
+        part_store=part_store,
+        compute=compute,
+        bell=bell,
+        clock=WallClock(),
+        version=__version__,
+        later=ThreadPoolExecutor(SYNCERS, "sync"),
+        meter=metrics,
+        allowance=settings.allowance,
     )
 
 

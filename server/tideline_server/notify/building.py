@@ -87,7 +87,8 @@ def notifying_of(
     sender = sender_of(settings, __version__)
     watch = Watch(socket.gethostname(), disks, ends)
     reports = Reports(metrics.notice, put_down)
-    return Notifying(Targets(notices, sender, clock), Courier(notices, sender, clock, watch, reports))
+    courier = Courier(notices=notices, sender=sender, clock=clock, watch=watch, reports=reports)
+    return Notifying(Targets(notices, sender, clock), courier)
 
 
 def ends_of(tls: float | None, agents: Callable[[], Mapping[str, float]]) -> Ends:

@@ -80,7 +80,8 @@ class Targets:
         if (left := self._notices.begin_test(found, now, TEST_SECONDS)) > 0:
             what = f"{name} was tried less than {TEST_SECONDS:.0f} seconds ago"
             raise TooMany(what, "Try again in a moment", retry_after=int(left) + 1)
-        notice = Notice(Kind.TEST, now, "This is a test: notices of Tideline arrive here", f"{now}", found.project)
+        words = "This is a test: notices of Tideline arrive here"
+        notice = Notice(kind=Kind.TEST, at=now, words=words, source=f"{now}", project=found.project)
         return self._sender.send(found, Outgoing(id_of(found.id, notice), found.id, notice, attempts=1), now)
 
     def find(self, name: str, scope: str = EVERY) -> Target:
