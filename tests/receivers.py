@@ -89,10 +89,10 @@ def receiving(secured: ssl.SSLContext | None = None, port: int = 0) -> Iterator[
 
 def certified(folder: Path, *hosts: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """A server's side of TLS for these hosts, and a client's that trusts their authority."""
-    made = issue_coordinator(folder, hosts)
+    issue_coordinator(folder, hosts)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(made["cert"], made["key"])
-    return server, ssl.create_default_context(cafile=made["ca"])
+    server.load_cert_chain(folder / "coordinator.pem", folder / "coordinator.key")
+    return server, ssl.create_default_context(cafile=folder / "ca.pem")
 
 
 @dataclass
