@@ -122,33 +122,30 @@ def mailing(upgrade: ssl.SSLContext | None = None, wrapped: ssl.SSLContext | Non
         try:
             yield box
         finally:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", box.port)) as last:
-                last.sendall(b"STOP\r\n")
+            listener.shutdown(socket.SHUT_RDWR)  # wakes who waits for the next client
             thread.join()
 
 
 def serve(listener: socket.socket, box: MailBox, upgrade: ssl.SSLContext | None, wrapped: ssl.SSLContext | None) -> None:
-    """One conversation after the other, until one begins with a bare STOP."""
-    going = True
-    while going:
-        line, _ = listener.accept()
+    """One conversation after the other, until the listener is shut."""
+    while True:
         try:
-            if line.recv(4, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b"STOP":
-                going = False
-        except BlockingIOError:
-            pass
-        if going:
-            with contextlib.suppress(OSError, ssl.SSLError):
-                line = wrapped.wrap_socket(line, server_side=True) if wrapped is not None else line
-                going = Conversation(line, box, upgrade, wrapped is not None).hold()
-        line.close()
+            line, _ = listener.accept()
+        except OSError:
+            return
+        held = Conversation(line, box, upgrade)
+        with contextlib.suppress(OSError):  # who called may be gone, or mean no TLS
+            if wrapped is not None:
+                held.begin_tls(wrapped)
+            held.hold()
+        held.line.close()
 
 
 class Conversation:
     """One client of the mail server."""
 
-    def __init__(self, line: socket.socket, box: MailBox, upgrade: ssl.SSLContext | None, secured: bool) -> None:
-        self.line, self.box, self.upgrade, self.secured = line, box, upgrade, secured
+    def __init__(self, line: socket.socket, box: MailBox, upgrade: ssl.SSLContext | None) -> None:
+        self.line, self.box, self.upgrade, self.secured = line, box, upgrade, False
         self.sender, self.to, self.known = "", list[str](), not box.users
 
     def say(self, text: str) -> None:
@@ -165,26 +162,23 @@ class Conversation:
             heard += byte
         return heard.decode()[:-2]
 
-    def hold(self) -> bool:
-        """Talk until it ends; False if it is the last."""
+    def hold(self) -> None:
+        """Talk until it ends."""
         self.say("220 box")
         while True:
             word, _, rest = (said := self.hear()).partition(" ")
-            if word == "STOP":
-                return False
             if word.upper() == "QUIT":
                 self.say("221 bye")
-                return True
-            if word.upper() == "STARTTLS":
-                self.begin_tls()
+                return
+            if word.upper() == "STARTTLS" and self.upgrade is not None:
+                self.say("220 go on")
+                self.begin_tls(self.upgrade)
             else:
                 self.answer(word.upper(), rest, said)
 
-    def begin_tls(self) -> None:
+    def begin_tls(self, context: ssl.SSLContext) -> None:
         """Go on behind TLS."""
-        assert self.upgrade is not None
-        self.say("220 go on")
-        self.line, self.secured = self.upgrade.wrap_socket(self.line, server_side=True), True
+        self.line, self.secured = context.wrap_socket(self.line, server_side=True), True
 
     def answer(self, word: str, rest: str, said: str) -> None:
         """Answer any other word."""

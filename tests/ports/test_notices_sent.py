@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,7 @@ def test_a_receiver_that_is_away_for_an_hour_gets_it_after_that(scene: Scene) ->
         courier.step()
         tries += [scene.clock.now()] * (len(scene.receiver.got) - before)
     assert began == 1 and tries[0] == NOW + 10.0 and 6 < len(tries) < 12
-    pauses = [b - a for a, b in zip(tries, tries[1:], strict=False)]
+    pauses = [b - a for a, b in pairwise(tries)]
     assert pauses == sorted(pauses)
     assert scene.journal.notices.targets()[0].reason == "HTTP 500"
     scene.receiver.answers = [200]

@@ -100,9 +100,8 @@ class Targets:
 def form_of(wanted: Wanted) -> Form:
     """The form of a target. Raises ConfigRefused for one that its address cannot have, and for a long address."""
     if not 0 < len(wanted.url) <= MOST_URL:
-        raise ConfigRefused(
-            "url is empty or too long", f"Give https://HOST/PATH or mailto:NAME@HOST, up to {MOST_URL} characters"
-        )
+        todo = f"Give https://HOST/PATH or mailto:NAME@HOST, up to {MOST_URL} characters"
+        raise ConfigRefused("url is empty or too long", todo, path="url")
     mail = wanted.url.startswith(MAIL)
     if wanted.form is not None and (wanted.form is Form.EMAIL) != mail:
         todo = "Leave the form out for mailto:, and give json, slack or teams for https://"
