@@ -188,6 +188,27 @@ def test_one_target_that_fails_holds_up_no_other(scene: Scene) -> None:
         assert len(other.got) == 1 and sorted(scene.outcomes) == ["failed", "sent"]
 
 
+def test_a_target_that_fails_is_left_alone(scene: Scene) -> None:
+    """With all that waits for it: its oldest is tried, and once that is taken, the others go."""
+    scene.receiver.answers = [500]
+    courier = scene.courier()
+    for at, run in enumerate((RUN, OTHER)):
+        scene.journal.create([run_row(run)], [])
+        scene.journal.set_status(run, OPEN, Status.FAILED, "", NOW)
+        scene.clock.advance(float(at))
+        courier.step()
+    assert len(scene.receiver.got) == 2, "the second came while the first waited"
+    for _ in range(20):
+        scene.clock.advance(30.0)
+        courier.step()
+    tries = len(scene.receiver.got)
+    assert tries < 10 and len({got.headers["webhook-id"] for got in scene.receiver.got[2:]}) == 1
+    scene.receiver.answers = [204]
+    scene.clock.advance(HOUR)
+    courier.step()
+    assert len(scene.receiver.got) == tries + 2 and courier.waiting == 0
+
+
 def test_a_kill_between_queueing_and_sending_loses_nothing(scene: Scene) -> None:
     """Another coordinator sends it once the claim of the dead one is over."""
 

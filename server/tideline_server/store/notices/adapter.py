@@ -66,6 +66,7 @@ class SqlNotices:
     def put_off(self, outgoing: Outgoing, due: float, reason: str) -> None:
         def work(connection: Connection) -> None:
             if outbox.note(connection, outgoing, due):
+                outbox.rest(connection, outgoing.target, due)
                 outbox.note_target(connection, outgoing.target, reason=reason)
 
         self._store.write(work)

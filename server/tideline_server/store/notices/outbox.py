@@ -105,9 +105,9 @@ def columns_of(outgoing: Outgoing) -> dict[str, Any]:
 
 
 def claim(connection: Connection, now: float, claim: str, seconds: float, most: int) -> tuple[tuple[Outgoing, Target], ...]:
-    """Take the first notice of some targets. Whoever claims at the same moment passes over these."""
+    """Take the oldest notice of some targets. Whoever claims at the same moment passes over these."""
     connection.execute(delete(notices).where(notices.c.due.is_(None), notices.c.slot < now - RETAINED))
-    due = select(notices.c.id, notices.c.target).where(notices.c.due <= now).order_by(notices.c.due, notices.c.id)
+    due = select(notices.c.id, notices.c.target).where(notices.c.due <= now).order_by(notices.c.slot, notices.c.id)
     rows = connection.execute(due.limit(MOST_WAITING).with_for_update(skip_locked=True)).all()
     first = {row.target: row.id for row in reversed(rows)}
     chosen = [row.id for row in rows if first[row.target] == row.id][:most]
@@ -123,6 +123,12 @@ def note(connection: Connection, outgoing: Outgoing, due: float | None) -> bool:
     """Note when a notice is tried again, if ever. False where it is another's by now, or gone."""
     mine = (notices.c.id == outgoing.id) & (notices.c.claim == outgoing.claim) & notices.c.due.is_not(None)
     return connection.execute(update(notices).where(mine).values(due=due, claim="")).rowcount == 1
+
+
+def rest(connection: Connection, target: str, until: float) -> None:
+    """Leave a target alone whose receiver took nothing: what else waits for it is tried once the oldest is."""
+    others = (notices.c.target == target) & (notices.c.claim == "") & (notices.c.due < until)
+    connection.execute(update(notices).where(others).values(due=until))
 
 
 def note_target(connection: Connection, target: str, **changes: Any) -> None:

@@ -53,7 +53,7 @@ class Notices(Protocol):
         """Queue notices that stand in no log. One whose source was queued before is not queued again."""
 
     def claim(self, now: float, claim: str, seconds: float, most: int) -> tuple[tuple[Outgoing, Target], ...]:
-        """Take some notices that are due, at most one of a target: nobody else gets them for so many seconds.
+        """Take some notices that are due, the oldest of each target: nobody else gets them for so many seconds.
 
         Each counts one attempt more. What was sent long ago is forgotten.
         """
@@ -62,7 +62,10 @@ class Notices(Protocol):
         """Note that a receiver took a notice, unless another claims it by now."""
 
     def put_off(self, outgoing: Outgoing, due: float, reason: str) -> None:
-        """Note when to try again a notice that was not taken, and why it was not, unless another claims it by now."""
+        """Note when to try again a notice that was not taken, and why it was not, unless another claims it by now.
+
+        What else waits for its target is not tried before it.
+        """
 
     def give_up(self, outgoing: Outgoing, target: Target, reason: str, now: float) -> None:
         """Note in the audit log that a notice is not tried any more."""

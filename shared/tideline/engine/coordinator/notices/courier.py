@@ -13,6 +13,7 @@ from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.notices import Notices, Sender, Sent
 
 CLAIM_SECONDS = 120.0  # longer than a try may take, and than coordinators' clocks may differ
+MOST_SPELLS = 6  # of tries in one step, which then reads the log again
 ABREAST = 4  # tries at a time, each to another target
 OUTCOMES = SENT, FAILED, GIVEN_UP, GONE = "sent", "failed", "given_up", "gone"
 
@@ -66,11 +67,14 @@ class Courier:
             self._seen |= {each.cause: each.source for each in new}
 
     def _send_due(self) -> None:
-        """All that is due, some at a time. A target has one try at a time, so one that hangs holds up no other for long."""
-        while not self._closed and (
-            claimed := self._notices.claim(self._clock.now(), secrets.token_hex(8), CLAIM_SECONDS, ABREAST)
-        ):
+        """Some of what is due. A target has one try at a time, so one that hangs holds up no other for long."""
+        for _ in range(MOST_SPELLS):
+            if self._closed:
+                return
+            claimed = self._notices.claim(self._clock.now(), secrets.token_hex(8), CLAIM_SECONDS, ABREAST)
             list(self._threads.map(lambda each: self._try(*each), claimed))
+            if not claimed:
+                return
 
     def _try(self, outgoing: Outgoing, target: Target) -> None:
         found = self._sender.send(target, outgoing, self._clock.now())
