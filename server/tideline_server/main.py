@@ -50,14 +50,15 @@ from tideline_server.connections import Warden, peer_in, peer_of, share_of
 from tideline_server.keys import admin_key, shared_key, stored_secret
 from tideline_server.limits import Limits
 from tideline_server.metrics import Federation, Metrics
+from tideline_server.notify.building import Notifying, ends_of, notifying, notifying_of
 from tideline_server.parts import open_parts
 from tideline_server.parts.opening import Opened
 from tideline_server.planner import ProcessPlanner
 from tideline_server.readiness import Readiness
-from tideline_server.rpc import Connections, Servicer, Tls, authority_of, open_servers, read_tls
+from tideline_server.rpc import Connections, Servicer, Tls, authority_of, not_after, open_servers, read_tls
 from tideline_server.scheduling import SchedulerLoop
 from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
-from tideline_server.signs import gauges_of, gauges_of_crowds, warnings_of
+from tideline_server.signs import gauges_of, gauges_of_crowds, gauges_of_notices, warnings_of
 from tideline_server.store import SqlJournal, StoreAway
 from tideline_server.worker import ProcessCompute
 
@@ -97,6 +98,7 @@ class Parts:
     compute: ProcessCompute
     planner: ProcessPlanner
     scheduling: SchedulerLoop
+    notifying: Notifying
     servicer: Servicer
     services: Services
     warden: Warden
@@ -209,19 +211,9 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     compute.start()
     if settings.networks or settings.methods != REGISTRY:  # what is wrong with them is said here, not at the first run
         await asyncio.to_thread(checked, compute)
-    planner, syncers = ProcessPlanner(), ThreadPoolExecutor(SYNCERS, "sync")
+    planner = ProcessPlanner()
     run_service = RunService(journal=journal, compute=compute, bell=bell, clock=clock, here=parts.has, witness=witness)
-    agent_service = AgentService(
-        journal=journal,
-        part_store=part_store,
-        compute=compute,
-        bell=bell,
-        clock=clock,
-        version=__version__,
-        later=syncers,
-        meter=metrics,
-        allowance=settings.allowance,
-    )
+    agent_service = agent_service_of(settings, part_store, compute, bell, metrics)
     retention = Retention(Deleting(run_service), journal, settings.rules, went)
     scheduling = scheduling_of(settings, part_store, compute, bell, metrics, retention)
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
@@ -232,9 +224,12 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call, connections, lane)
     listener = None if bulk is None else listener_of(settings, servicer, warden, bulk.getsockname()[1])
     disks = (folder,) if "://" in settings.place[0] else (folder, Path(settings.place[0]))
+    ends = ends_of(None if tls is None else not_after(tls.chain), servicer.callers.certificates.ends)
+    notices = notifying_of(settings, journal.notices, clock, disks, metrics, ends)
     warned = partial(warnings_of, servicer, witness, tls, clock)
     readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
     gauges = {**gauges_of(servicer, scheduling, compute, bell, journal, disks, tls), **gauges_of_crowds(servicer, warden)}
+    gauges |= gauges_of_notices(notices.courier)
     metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
     services = Services(
         run_service=run_service,
@@ -256,6 +251,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         seen=metrics.http_request,
         plan=planner.plan,
         retention=retention,
+        targets=notices.targets,
     )
     return Parts(
         settings=settings,
@@ -267,10 +263,27 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         compute=compute,
         planner=planner,
         scheduling=scheduling,
+        notifying=notices,
         servicer=servicer,
         services=services,
         warden=warden,
         bulk=listener,
+    )
+
+
+def agent_service_of(
+    settings: CoordinatorSettings, part_store: PartStore, compute: ProcessCompute, bell: LocalBell, metrics: Metrics
+) -> AgentService:
+    return AgentService(
+        journal=part_store.journal,
+        part_store=part_store,
+        compute=compute,
+        bell=bell,
+        clock=WallClock(),
+        version=__version__,
+        later=ThreadPoolExecutor(SYNCERS, "sync"),
+        meter=metrics,
+        allowance=settings.allowance,
     )
 
 
@@ -365,12 +378,15 @@ async def running(
     gc.freeze()  # what is loaded stays: else the collector, which frees calls that were refused, would come by ever more seldom
     parts.bell.start()
     await parts.scheduling.start()
+    notices = asyncio.create_task(notifying(parts.notifying.courier))
     witnessing = asyncio.create_task(witnessed(parts.services.run_service.enrolment.witness))
     try:
         yield announce(settings, parts.grpc_port, http_socket)
     finally:
         gc.unfreeze()
         witnessing.cancel()
+        notices.cancel()
+        parts.notifying.courier.close()
         parts.servicer.close()
         watching.cancel()
         http.should_exit = True

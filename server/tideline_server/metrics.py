@@ -12,6 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tideline.core.errors import FederationError
+from tideline.engine.coordinator.notices.courier import OUTCOMES
 from tideline.engine.model.runs import RoundRow, RunRow, Tally
 from tideline.engine.ports.clock import Meter
 
@@ -48,6 +49,7 @@ class Metrics(Meter):
         self._http_seconds = Histogram(
             "tideline_http_request_seconds", "until their answers began", ["route"], buckets=CALLS, registry=at
         )
+        self._notices = Counter("tideline_notices", "tries to send a notice", ["outcome"], registry=at)
         self._store = Histogram(
             "tideline_store_transaction_seconds", "transactions, their commit included", ["kind"], buckets=WRITES, registry=at
         )
@@ -55,6 +57,8 @@ class Metrics(Meter):
             self._bytes.labels(direction)
         for what in ("lost", "taken_over"):
             self._leases.labels(what)
+        for outcome in OUTCOMES:
+            self._notices.labels(outcome)
 
     def add(self, collector: Collector) -> None:
         self.registry.register(collector)
@@ -88,6 +92,9 @@ class Metrics(Meter):
     def http_request(self, method: str, route: str, status: int, seconds: float) -> None:
         self._http.labels(method if method in METHODS else OTHER, route, str(status)).inc()
         self._http_seconds.labels(route).observe(seconds)
+
+    def notice(self, outcome: str) -> None:
+        self._notices.labels(outcome).inc()
 
     def transaction(self, kind: str, seconds: float) -> None:
         self._store.labels(kind).observe(seconds)

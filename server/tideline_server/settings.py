@@ -49,6 +49,18 @@ class CoordinatorSettings:
     tls_key: Path | None = setting(None, doc="Private key (PEM) of that certificate.")
     tls_client_ca: Path | None = setting(None, doc="CA certificate (PEM) that must have signed each agent's certificate.")
     insecure: bool = setting(False, doc="Listen beyond this machine without TLS.")
+    public_url: str | None = setting(None, doc="Where users find the HTTP port, such as https://HOST: for links in notices.")
+    notify_private: tuple[str, ...] = setting(
+        (), doc="Private network, such as 10.0.0.0/8, to which webhooks may go; all: any. Repeatable."
+    )
+    smtp: str | None = setting(None, doc="HOST:PORT of the mail server that sends notices.")
+    smtp_from: str | None = setting(None, doc="Sender of mail, NAME@HOST.")
+    smtp_security: str = setting(
+        "starttls", choices=("starttls", "tls", "none"), doc="How to speak to it: starttls, tls or none."
+    )
+    smtp_user: str | None = setting(None, doc="User at the mail server.")
+    smtp_password_file: Path | None = setting(None, doc="File with that user's password.")
+    smtp_password: str | None = field(default=None, repr=False)  # from the environment alone, as the admin key
     rate: int = setting(3000, low=0, doc="HTTP requests a minute from one address. 0: no limit.")
     rate_wrong_keys: int = setting(30, low=0, doc="HTTP requests a minute from one address without a valid key. 0: no limit.")
     rate_enrol: int = setting(1200, low=0, doc="Enrolments a minute from one address. 0: no limit.")

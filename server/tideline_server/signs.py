@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tideline.core.errors import FederationError
+from tideline.engine.coordinator.notices.courier import Courier
 from tideline.engine.coordinator.witness import Witness
 from tideline.engine.model.validity import ending
 from tideline.engine.ports.clock import Clock
@@ -52,6 +53,10 @@ def gauges_of_crowds(servicer: Servicer, warden: Warden) -> Gauges:
         ),
         "tideline_connections_cut": ("connections that were cut since the start", lambda: float(warden.cuts)),
     }
+
+
+def gauges_of_notices(courier: Courier) -> Gauges:
+    return {"tideline_notices_waiting": ("notices that wait to be sent", lambda: courier.waiting)}
 
 
 def warnings_of(servicer: Servicer, witness: Witness, tls: Tls | None, clock: Clock) -> tuple[str, ...]:

@@ -117,7 +117,10 @@ OURS: dict[str, Object] = {
             "ingress": {"enabled": True, "host": "federation.example", "tlsSecret": "web", "className": "nginx"},
             "adminKey": {"secret": "mine", "key": "key"},
             "settings": {"lease": 7.5, "wait": 30, "rate": 2000000, "rateWrongKeys": 5, "rateEnrol": 0, "connections": 1000}
-            | {"partsCache": 2.5, "methods": "ours:METHODS", "networks": ["ours:small", "ours:NETWORKS"]},
+            | {"partsCache": 2.5, "methods": "ours:METHODS", "networks": ["ours:small", "ours:NETWORKS"]}
+            | {"publicUrl": "https://federation.example", "notifyPrivate": ["10.0.0.0/8", "::1"], "smtp": "mail.example:587"}
+            | {"smtpFrom": "tideline@example.org", "smtpSecurity": "tls", "smtpUser": "tideline"},
+            "smtpPassword": {"secret": "mail", "key": "password"},
             "nodeSelector": {"pool": "federation"},
             "tolerations": [{"key": "federation", "operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},
@@ -132,6 +135,7 @@ OURS: dict[str, Object] = {
             "coordinatorTo": PEERS,
             "coordinators": PEERS,
             "databasePods": {"app": "db"},
+            "ports": {"notices": [443, 587]},
         },
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "keySecret": {"name": "viewer"}},
     },

@@ -135,7 +135,7 @@ def test_networks_keep_sites_apart() -> None:
     for name in ("postgres", "redis"):
         assert list(every[name]["networks"]) == ["backend"] and networks["backend"] == {"internal": True}
     published = {name: told["ports"] for name, told in every.items() if "ports" in told}
-    assert set(published) == {"coordinator", "prometheus", "grafana"}
+    assert set(published) == {"coordinator", "prometheus", "alertmanager", "grafana"}
     assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
 
 

@@ -285,13 +285,16 @@ def test_every_setting_can_be_set() -> None:
         "advertise",
         "bulk",
     }
-    own |= {"tls_cert", "tls_key", "tls_client_ca", "insecure"}
+    own |= {"tls_cert", "tls_key", "tls_client_ca", "insecure", "smtp_password", "smtp_password_file"}
     assert theirs | own == set(CoordinatorSettings.__dataclass_fields__) and not theirs & own
     env = containers(made_of("every port and every knob"))
     values = {each["name"]: each["value"] for container in env for each in container["env"] if "value" in each}
     assert values["TIDELINE_RATE"] == "2000000" and values["TIDELINE_LEASE"] == "7.5" and values["TIDELINE_RATE_ENROL"] == "0"
     assert values["TIDELINE_BULK"] == "7801"
     assert values["TIDELINE_NETWORKS"] == "ours:small,ours:NETWORKS"
+    assert (values["TIDELINE_SMTP_FROM"], values["TIDELINE_NOTIFY_PRIVATE"]) == ("tideline@example.org", "10.0.0.0/8,::1")
+    secret = {"name": "TIDELINE_SMTP_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "mail", "key": "password"}}}
+    assert secret in [each for container in env for each in container["env"]]
 
 
 @EVERY

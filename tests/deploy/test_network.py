@@ -55,7 +55,7 @@ def test_coordinators_reach_their_stores() -> None:
     """At the ports of their URLs, or the usual ones; without stores, names alone."""
     assert ports_of(policies(made_of("trial"))["coordinators"]["egress"]) == [53]
     assert ports_of(policies(made_of("coordinators"))["coordinators"]["egress"]) == [53, 443, 5432, 6379]
-    assert ports_of(policies(made_of("every port and every knob"))["coordinators"]["egress"]) == [53, 5433, 9000]
+    assert ports_of(policies(made_of("every port and every knob"))["coordinators"]["egress"]) == [53, 443, 587, 5433, 9000]
     assert ports_of(
         policies(render(RENDERED["URLs in Secrets"] | {"networkPolicy": {"ports": {"redis": 6380}}}))["coordinators"]["egress"]
     ) == [

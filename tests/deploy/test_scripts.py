@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -21,8 +23,8 @@ from tideline.client.certificates import issue_coordinator
 from tideline.client.http import Client, Endpoint
 
 pytestmark = pytest.mark.processes
-SCRIPTS = ROOT / "deploy" / "compose"
-FOLDER = re.compile(r"(?<![\w$])/(authority|certificate|trust|secrets|tokens|scraper|grafana|tmp)\b")
+SCRIPTS, METRICS = ROOT / "deploy" / "compose", ROOT / "deploy" / "metrics"
+FOLDER = re.compile(r"(?<![\w$])/(authority|certificate|trust|secrets|tokens|scraper|grafana|alerts|tmp)\b")
 
 
 class Containers:
@@ -37,6 +39,7 @@ class Containers:
             "secrets",
             "scraper",
             "grafana",
+            "alerts",
             "tmp",
             "tokens/site-1",
             "tokens/site-2",
@@ -50,6 +53,7 @@ class Containers:
     def run(self, script: str, *args: str) -> subprocess.CompletedProcess[str]:
         """A script; what it said and how it ended."""
         moved = FOLDER.sub(lambda found: f"{self.root}/{found[1]}", (SCRIPTS / script).read_text(encoding="utf-8"))
+        moved = moved.replace("/usr/local/lib/tideline", str(SCRIPTS)).replace(" /metrics/", f" {METRICS}/")
         file = self.at(script)
         file.write_text(moved, encoding="utf-8")
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -142,6 +146,35 @@ def test_a_scrapers_key_is_tried_and_replaced(there: Net, mounts: Containers) ->
     assert key.stat().st_mode & 0o777 == password.stat().st_mode & 0o777 == 0o644, "Prometheus and Grafana run as other users"
     with Client.of(Endpoint(url=mounts.env["TIDELINE_URL"], api_key=key.read_text().strip())) as prometheus:
         assert prometheus.get("/whoami") == {"name": "prometheus", "role": "viewer"}
+
+
+def alerting(url: str) -> str:
+    """Alertmanager's configuration, as the script prints it."""
+    words = [sys.executable, str(SCRIPTS / "alerting.py"), str(METRICS / "alertmanager.yml")]
+    done = subprocess.run(words, env=os.environ | {"ALERT_WEBHOOK": url}, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.parametrize("url", ["", "https://hooks.example.org/a?b=c&d='e'", 'https://x" # y'])
+def test_alerts_go_where_they_are_told(url: str, tmp_path: Path) -> None:
+    """To the address of the environment, whatever is in it; without one they are only shown."""
+    made = yaml.safe_load(alerting(url))
+    (receiver,) = made["receivers"]
+    assert [hook["url"] for hook in receiver.get("webhook_configs", ())] == ([url] if url else [])
+    assert {made["route"]["receiver"], *(each["receiver"] for each in made["route"]["routes"])} == {receiver["name"]}
+    if (tool := shutil.which("amtool")) is not None and '"' not in url:
+        (tmp_path / "alertmanager.yml").write_text(alerting(url))
+        done = subprocess.run([tool, "check-config", tmp_path / "alertmanager.yml"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_alertmanager_takes_its_configuration() -> None:
+    """Its own tool reads the file as it is, too."""
+    tool = shutil.which("amtool")
+    if tool is None:
+        pytest.skip("NOT TESTED: there is no amtool here; the package prometheus-alertmanager has it")
+    done = subprocess.run([tool, "check-config", METRICS / "alertmanager.yml"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def leaf(file: Path) -> x509.Certificate:

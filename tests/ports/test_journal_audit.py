@@ -36,7 +36,7 @@ from tideline.engine.audit.entries import KINDS, MOST_FILES
 from tideline.engine.audit.log import About, AuditEvent, Entry, Tip, follow
 from tideline.engine.coordinator.idempotency import IdempotencyRecord
 from tideline.engine.model.accounts import ApiKey, KeyRole, Keys
-from tideline.engine.model.orders import Failure, OrderStatus, Reply
+from tideline.engine.model.orders import Failure, Hold, OrderStatus, Reply
 from tideline.engine.model.runs import JOIN, OPEN, Status
 from tideline.engine.ports.journal import Journal
 
@@ -122,6 +122,20 @@ def test_what_is_not_done_is_not_told(journal: Journal) -> None:
     journal.add_key(key)
     journal.revoke_key("bob", 7.0)
     assert journal.audit_tip() == before
+
+
+def test_an_approval_that_is_awaited_is_told_once(journal: Journal) -> None:
+    """However often the agent says so; again once work had begun. Not of another's order, nor of other reasons."""
+    began(journal)
+    order = first(ANN)
+    for at, why in enumerate([Hold.HOURS, Hold.APPROVAL, Hold.APPROVAL]):
+        journal.hold(ANN, {order: why}, 5.0 + at)
+    journal.hold(BOB, {order: Hold.APPROVAL, first(BOB): Hold.QUOTA}, 9.0)
+    found = only(journal, "approval_awaited")
+    assert (found.at, found.by, found.client, found.run, found.details) == (6.0, "", ANN, RUN, {"order": order})
+    journal.beat(ANN, {order: 0.5}, 10.0)
+    journal.hold(ANN, {order: Hold.APPROVAL}, 11.0)
+    assert kinds(journal).count("approval_awaited") == 2
 
 
 def test_keys_of_people(journal: Journal) -> None:

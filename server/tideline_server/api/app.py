@@ -20,7 +20,7 @@ from tideline_server.api.requests.conditional import Tags
 from tideline_server.api.requests.idempotency import Once
 from tideline_server.api.requests.turns import InTurn
 from tideline_server.api.requests.wrapping import Confined, Counting, Handshake, Numbered, Shield
-from tideline_server.api.routes import admin, clients, files, health, manual, methods, retention, runs
+from tideline_server.api.routes import admin, clients, files, health, manual, methods, notify, retention, runs
 from tideline_server.api.routes import projects as projects_routes
 from tideline_server.api.services import DEFAULTS, ApiSettings, Responses, Services
 from tideline_server.limits import Refusing
@@ -40,6 +40,7 @@ TAGS = [
     {"name": "clients", "description": "Enrolled agents, and invitations."},
     {"name": "keys", "description": "Keys of this API and their roles."},
     {"name": "projects", "description": "Whose the sites, keys and runs are; nothing of one project is seen in another."},
+    {"name": "notices", "description": "Who hears of runs and of the coordinator without asking."},
     {"name": "audit", "description": "What was done, in a chain in which every change of an entry shows."},
     {"name": "health", "description": "Whether the coordinator works."},
 ]
@@ -66,7 +67,7 @@ for status in (409, 429, 503):
 REFUSALS[401]["headers"] = {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}}
 KEYED = (
     *(runs.router, retention.router, files.router, files.weights, methods.links, methods.router, clients.router),
-    *(admin.router, projects_routes.router, admin.audit, admin.restores, health.numbers),
+    *(admin.router, projects_routes.router, notify.router, admin.audit, admin.restores, health.numbers),
 )
 
 

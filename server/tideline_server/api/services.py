@@ -13,6 +13,7 @@ from starlette.responses import Response
 from tideline.core.tokens import Token, Trust
 from tideline.engine.coordinator.api_keys import ANYBODY, Caller
 from tideline.engine.coordinator.idempotency import Identity
+from tideline.engine.coordinator.notices.targets import Targets
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.retention.keeping import Retention
 from tideline.engine.coordinator.run_service import RunService
@@ -64,6 +65,7 @@ class Services:
     seen          is told of each request that was answered
     plan          makes a plan of links; the shell hands in one that does so in a process of its own
     retention     applies the rules of age, if there are some
+    targets       who is notified, where this coordinator notifies
     health        facts about this coordinator, shown to everybody; raises Unreachable when a store does not answer
     """
 
@@ -86,6 +88,7 @@ class Services:
     seen: Seen = lambda *request: None
     plan: Callable[[Mapping[str, Any]], dict[str, Any]] = planned_here
     retention: Retention | None = None
+    targets: Targets | None = None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from tideline.engine.coordinator.enrolment import Enrolment, admitted
 from tideline.engine.model.accounts import NO_SESSION, Client, Keys, Session, session_in
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.limits import Limits, address_of
+from tideline_server.rpc.certificates import Certificates
 from tideline_server.rpc.wire import Context, method
 
 log = structlog.get_logger()
@@ -54,6 +55,7 @@ class Callers:
 
     def __init__(self, enrolment: Enrolment, run: Run, version: str, certified: bool, limits: Limits) -> None:
         self.enrolment, self.run, self.version, self.certified, self.limits = enrolment, run, version, certified, limits
+        self.certificates = Certificates(enrolment.clock)
         self._thread = ThreadPoolExecutor(1, "callers")
         self._ahead: Future[None] | None = None
 
@@ -173,6 +175,8 @@ class Callers:
                 f"The certificate is that of {there}, not of {name[:80]!r}",
                 "Give the agent --tls-cert and --tls-key of a certificate whose name is the client's",
             )
+        for shown_chain in shown.get("x509_pem_cert", ()):
+            self.certificates.saw(name, shown_chain)
 
 
 def read_ahead(enrolment: Enrolment) -> None:

@@ -40,6 +40,7 @@ from tideline_server.store import (
 from tideline_server.store.access import projects
 from tideline_server.store.access.projects import assign
 from tideline_server.store.database.transactions import Watch, open_store
+from tideline_server.store.notices import SqlNotices
 from tideline_server.store.retention import events as old_events
 from tideline_server.store.retention import runs as deletion
 
@@ -101,6 +102,7 @@ class SqlJournal:
         self._store = open_store(where, watch)
         self._known = runs.Remembered()
         self._library = listings.Library()
+        self.notices = SqlNotices(self._store)
 
     def close(self) -> None:
         self._store.close()
@@ -334,7 +336,12 @@ class SqlJournal:
         return self._store.write(lambda connection: orders.beat(connection, reported, now)) if any(reported.values()) else {}
 
     def hold(self, client: ClientId, held: Mapping[OrderId, Hold], now: float) -> tuple[OrderId, ...]:
-        return self._store.write(lambda connection: orders.hold(connection, client, held, now)) if held else ()
+        def work(connection: Connection, done: list[AuditEvent]) -> tuple[OrderId, ...]:
+            gone, awaited = orders.hold(connection, client, held, now)
+            done += [entries.approval_awaited(order, client, run, now) for order, run in awaited]
+            return gone
+
+        return self._write(work) if held else ()
 
     def held(self, files: Files, run: RunId, client: ClientId, now: float) -> frozenset[Digest]:
         if not files:

@@ -38,6 +38,11 @@ OPEN_AMONG = prepared(
         orders.c.id.in_(bindparam("names", expanding=True)), orders.c.status == OrderStatus.OPEN
     )
 )
+HELD_AMONG = prepared(
+    select(orders.c.id, orders.c.client, orders.c.run, orders.c.held).where(
+        orders.c.id.in_(bindparam("names", expanding=True)), orders.c.status == OrderStatus.OPEN
+    )
+)
 ANSWERED = (
     select(orders.c.id, orders.c.client)
     .where(orders.c.run == bindparam("of"), orders.c.cursor == bindparam("at"), orders.c.status == OrderStatus.ANSWERED)
@@ -156,13 +161,18 @@ def expire(connection: Connection, order: OrderId) -> None:
     connection.execute(update(orders).where(orders.c.id == order).values(status=OrderStatus.EXPIRED))
 
 
-def hold(connection: Connection, client: ClientId, held: Mapping[OrderId, Hold], now: float) -> tuple[OrderId, ...]:
-    """Note why a client lets open orders wait. Gives those that are not open, or not its own."""
-    whose = {row.id: row.client for row in in_batches(connection, OPEN_AMONG, "names", sorted(held))}
-    own = [{"order": order, "why": why.value, "at": now} for order, why in sorted(held.items()) if whose.get(order) == client]
+def hold(
+    connection: Connection, client: ClientId, held: Mapping[OrderId, Hold], now: float
+) -> tuple[tuple[OrderId, ...], list[tuple[OrderId, RunId]]]:
+    """Note why a client lets open orders wait. Gives those that are not open, or not its own; and those, with their runs, for
+    which its owner's approval is awaited from now on.
+    """
+    rows = {row.id: row for row in in_batches(connection, HELD_AMONG, "names", sorted(held)) if row.client == client}
+    own = [{"order": order, "why": why.value, "at": now} for order, why in sorted(held.items()) if order in rows]
     if own:
         connection.execute(HOLD, own)
-    return tuple(order for order in held if whose.get(order) != client)
+    new = [o for o, row in sorted(rows.items()) if held[o] is Hold.APPROVAL and row.held != Hold.APPROVAL.value]
+    return tuple(order for order in held if order not in rows), [(order, RunId(rows[order].run)) for order in new]
 
 
 def beat(

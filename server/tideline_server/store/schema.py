@@ -312,3 +312,40 @@ pushed = Table(
     *(text(name, key=True) for name in ("digest", "run", "client")),
     Index("pushed_by_client", "run", "client"),
 )
+
+# Who is notified (engine.model.notices), and the notices that wait or were sent lately. `content`: the notice; `due`: when it is
+# tried next, none where it is over.
+notice_targets = Table(
+    "notice_targets",
+    metadata,
+    text("id", key=True),
+    *map(text, ("name", "project", "url", "form")),
+    plain("kinds"),
+    text("secret"),
+    seconds("created"),
+    text("created_by"),
+    seconds("ended", null=True),
+    text("reason"),
+    seconds("last_sent", null=True),
+    seconds("tested"),
+    whole("left_out"),
+    Index("notice_targets_by_name", "project", "name", unique=True),
+)
+notices = Table(
+    "notices",
+    metadata,
+    text("id", key=True),
+    text("target", ForeignKey("notice_targets.id")),
+    *map(text, ("cause", "run")),
+    plain("content"),
+    whole("more"),
+    seconds("slot"),
+    seconds("due", null=True),
+    whole("attempts"),
+    text("claim"),
+    Index("notices_due", "due"),
+    Index("notices_of_cause", "target", "cause", "slot"),
+    Index("notices_of_run", "run"),
+)
+# How far the audit log was read for notices. Who changes targets or queues notices locks its one row first.
+notice_mark = Table("notice_mark", metadata, whole("id", key=True), whole("seq"))

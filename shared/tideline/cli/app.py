@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from tideline.cli import adapting, serving
-from tideline.cli.coordinator import access, links, maintenance, projects, retention, runs
+from tideline.cli.coordinator import access, links, maintenance, notify, projects, retention, runs
 from tideline.cli.guard import Guarded
 from tideline.cli.local import bench, predict, research, tls
 from tideline.cli.site import approval, data, site
@@ -30,7 +30,7 @@ for command in (
 ):
     app.command()(command)
 groups = {"keys": access.keys, "run": runs.app, "site": site.app, "parts": maintenance.parts, "data": data.app}
-groups |= {"projects": projects.app, "retention": retention.app}
+groups |= {"projects": projects.app, "retention": retention.app, "notify": notify.app}
 groups |= {"clients": access.clients, "audit": maintenance.audit, "tls": tls.app, "links": links.app}
 approval.add_to(site.app)
 for name, group in groups.items():

@@ -320,6 +320,35 @@ class ProjectLine(TypedDict):
     most_bytes: int | None
 
 
+class TargetLine(TypedDict):
+    """A target of notices, without its secret."""
+
+    name: str
+    project: str
+    to: str
+    form: str
+    on: list[str]
+    created: float
+    created_by: str
+    last_sent: float | None
+    reason: str
+    ended: float | None
+    left_out: int
+
+
+class TargetAdded(TargetLine):
+    """A new target, with its secret."""
+
+    secret: str
+
+
+class TargetTested(TypedDict):
+    """How a test went."""
+
+    taken: bool
+    words: str
+
+
 class KeyLine(TypedDict):
     """An API key, without the secret."""
 

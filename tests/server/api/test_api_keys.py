@@ -65,14 +65,15 @@ def test_every_route_has_a_role() -> None:
 def test_looking_is_for_viewers_and_changing_is_not() -> None:
     """By method: no row lets a viewer change anything. What has a body and changes nothing is for viewers too.
 
-    Hidden from one: keys, the audit log, what a restore had forgotten, weights (a look keeps them), and models, of which much
-    of rows may be read.
+    Hidden from one: keys, the audit log, who is notified, what a restore had forgotten, weights (a look keeps them), and
+    models, of which much of rows may be read.
     """
     hidden = (
         "GET /keys",
         "GET /audit",
         "GET /audit/tip",
         "GET /restored",
+        "GET /notify",
         "GET /weights/{digest}",
         "GET /runs/{run}/files",
         "GET /parts/{digest}",

@@ -20,6 +20,7 @@ from tideline_server.api.openapi import schema_of
 PAGE = Path(__file__).parents[3] / "docs" / "http-api.md"
 ROUTES = [
     "DELETE /keys/{name}",
+    "DELETE /notify/{name}",
     "DELETE /projects/{name}",
     "DELETE /runs/{run}",
     "GET /algorithms",
@@ -31,6 +32,7 @@ ROUTES = [
     "GET /health",
     "GET /keys",
     "GET /metrics",
+    "GET /notify",
     "GET /parts/{digest}",
     "GET /projects",
     "GET /ready",
@@ -49,6 +51,8 @@ ROUTES = [
     "POST /invites",
     "POST /keys",
     "POST /links/plan",
+    "POST /notify",
+    "POST /notify/{name}/test",
     "POST /parts/sweep",
     "POST /parts/verify",
     "POST /projects",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,9 +13,14 @@ from tests.enrolling import enrol
 from tideline.archive.digests import digest_of
 from tideline.core.run import ClientId, RunId
 from tideline.engine.coordinator.api_keys import hash_of
+from tideline.engine.coordinator.notices.targets import Targets
 from tideline.engine.model.accounts import KeyRole
+from tideline.engine.simulation.adapters import ManualClock
 from tideline_server.api.requests.access import NEEDS, PROJECT
 from tideline_server.api.requests.idempotency import HEADER
+from tideline_server.notify.sending import NoticeSender
+from tideline_server.notify.webhooks import Webhooks
+from tideline_server.store import SqlJournal
 
 OWN = {"Authorization": "Bearer the home's key"}
 GHOST_RUN, GHOST_SITE, GHOST_DIGEST = "0123456789ab", "zoe", "b3-" + "0" * 64
@@ -29,18 +35,19 @@ def given(door: Coordinator, name: str, role: str, project: str = "") -> dict[st
     return {"Authorization": f"Bearer {answer.json()['key']}"}
 
 
-def fresh() -> Coordinator:
+def fresh(**more: Any) -> Coordinator:
     """A door with the project retina beside the default one, in which the sites are."""
-    door = Coordinator(api_key_hash=hash_of("the home's key"))
+    door = Coordinator(api_key_hash=hash_of("the home's key"), **more)
     assert door.post("/projects", {"name": "retina"}, headers=OWN).status_code == 201
     return door
 
 
 class Populated:
-    """A door whose default project has a run that completed, sites and weights; and a foreign key of each role."""
+    """A door whose default project has a run that completed, sites, weights and a target; and a foreign key of each role."""
 
-    def __init__(self) -> None:
-        self.door = fresh()
+    def __init__(self, store: SqlJournal) -> None:
+        sender = NoticeSender(Webhooks(find=lambda host, port: ["93.184.216.34"]))
+        self.door = fresh(targets=Targets(store.notices, sender, ManualClock(1000.0)))
         self.native = given(self.door, "nat", "operator")
         self.run = self.door.post("/runs", EXPERIMENT, headers=self.native).json()["run"]
         self.door.play(self.run)
@@ -48,13 +55,17 @@ class Populated:
         self.weights = str(digest_of([FILE]))
         sent = self.door.send("PUT", f"/weights/{self.weights}", content=FILE, headers=self.native | OCTETS)
         assert sent.status_code == 201
+        hook = {"url": "https://hooks.example/", "on": ["failed"], "name": SITES[0]}
+        assert self.door.post("/notify", hook, headers=self.native).status_code == 201
         self.foreign = {role: given(self.door, f"of-{role}", role, "retina") for role in ("viewer", "operator")}
 
 
 @pytest.fixture(scope="module")
-def populated() -> Populated:
+def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Populated]:
     """For looking, and for calls that are refused."""
-    return Populated()
+    store = SqlJournal(tmp_path_factory.mktemp("store") / "journal.db")
+    yield Populated(store)
+    store.close()
 
 
 def normal(text: str, *names: str) -> str:
@@ -89,8 +100,9 @@ def test_a_foreign_thing_is_as_one_that_is_not_there(populated: Populated, name:
 
 
 def test_lists_and_counts_are_of_ones_own_project(populated: Populated) -> None:
-    """No run, no site, no number of another; a page that goes on from a foreign run is not found."""
+    """No run, no site, no target, no number of another; a page that goes on from a foreign run is not found."""
     door, viewer, operator = populated.door, populated.foreign["viewer"], populated.foreign["operator"]
+    assert door.get("/notify", headers=operator).json() == [] != door.get("/notify", headers=populated.native).json()
     assert door.get("/runs", headers=viewer).json() == door.get("/clients", headers=viewer).json() == []
     texts = []
     for run in (populated.run, GHOST_RUN):

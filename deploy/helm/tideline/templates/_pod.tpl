@@ -69,6 +69,12 @@ valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
   {{- include "tideline.secretEnv" .urlSecret | nindent 2 }}
 {{- end }}
 {{- end }}
+{{- with $own.smtpPassword }}
+{{- if .secret }}
+- name: TIDELINE_SMTP_PASSWORD
+  {{- include "tideline.secretEnv" (dict "name" .secret "key" .key) | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- range $name, $value := $own.settings }}
 - {name: TIDELINE_{{ snakecase $name | upper }}, value: {{ include "tideline.plain" (kindIs "slice" $value | ternary (join "," $value) $value) }}}
 {{- end }}

@@ -16,6 +16,7 @@ from tideline.engine.model.runs import FINAL, RunRow
 from tideline_server.store.database.dialect import added, upsert
 from tideline_server.store.database.prepared import prepared
 from tideline_server.store.listings import files_of
+from tideline_server.store.notices import targets
 from tideline_server.store.schema import clients, listings, parts, projects, pushed, refs, runs
 
 LOCKED = prepared(select(projects).where(projects.c.name == bindparam("of")).with_for_update())
@@ -71,7 +72,10 @@ def limit(connection: Connection, name: str, quota: Quota) -> bool:
 def end(connection: Connection, name: str, now: float) -> bool:
     """Note that a project is removed. False if there is none, or none any more."""
     good = (projects.c.name == name) & (projects.c.name != DEFAULT) & projects.c.ended.is_(None)
-    return connection.execute(update(projects).where(good).values(ended=now)).rowcount == 1
+    ended = connection.execute(update(projects).where(good).values(ended=now)).rowcount == 1
+    if ended:
+        targets.remove_of(connection, name)
+    return ended
 
 
 def usage(connection: Connection, project: str) -> Usage:

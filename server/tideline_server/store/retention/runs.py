@@ -23,6 +23,7 @@ from tideline_server.store.schema import (
     leases,
     listings,
     members,
+    notices,
     orders,
     pushed,
     refs,
@@ -35,7 +36,20 @@ from tideline_server.store.schema import (
     tombstones,
 )
 
-OWN: tuple[Table, ...] = (sealed, site_totals, round_totals, rounds, orders, events, refs, pushed, leases, rosters, drafts)
+OWN: tuple[Table, ...] = (
+    sealed,
+    site_totals,
+    round_totals,
+    rounds,
+    orders,
+    events,
+    refs,
+    pushed,
+    notices,
+    leases,
+    rosters,
+    drafts,
+)
 NAMING = (orders.c.message, orders.c.reply, rounds.c.state, refs.c.listing)
 NAMED = union(*(select(column).where(column.table.c.run == bindparam("of"), column.is_not(None)) for column in NAMING))
 UNNAMED = ~or_(*(exists().where(column == listings.c.id) for column in NAMING))

@@ -10,15 +10,16 @@ from collections.abc import Collection, Iterable
 
 from tideline.core.asked.world import plain_world
 from tideline.core.errors import FederationError
-from tideline.core.run import ClientId
+from tideline.core.run import ClientId, OrderId, RunId
 from tideline.core.settings import Plain, plain
 from tideline.core.signing import fingerprint
 from tideline.engine.audit.log import BEGUN, AuditEvent
 from tideline.engine.audit.witness import CONFIRMED, RESTORED
-from tideline.engine.model.access.projects import DEFAULT, Project, Quota
+from tideline.engine.model.access.projects import ALL, DEFAULT, Project, Quota
 from tideline.engine.model.accounts import NAME, ApiKey, Client, Invite, Keys
 from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.intent import intent_of
+from tideline.engine.model.notices import Outgoing, Target, place_of
 from tideline.engine.model.orders import Envelope, Files, OrderRow, OrderStatus, Reply, hashed
 from tideline.engine.model.runs import RunRow, Status
 from tideline.engine.ports.clock import Clock
@@ -30,6 +31,7 @@ MOST_SETTINGS = 8192  # characters of a run's settings that are written out
 HASH = 16  # characters by which a token or a key is known
 
 PART_MENDED = "part_mended"
+APPROVAL_AWAITED = "approval_awaited"
 KINDS = (
     BEGUN,
     *("invited", "enrolled", "approved", "revoked", "rotation_asked", "rotated", "roles_changed", "key_made", "key_ended"),
@@ -39,6 +41,7 @@ KINDS = (
     *(PART_MENDED, "parts_verified"),
     *(RESTORED, CONFIRMED, "doubled", "ledger_differs", "ledger_fits", "ledger_accepted"),
     *("project_made", "project_limited", "project_ended", "projects_changed"),
+    *(APPROVAL_AWAITED, "target_added", "target_removed", "target_ended", "notice_given_up"),
 )
 
 
@@ -131,6 +134,36 @@ def key_ended(name: str, now: float, by: str) -> AuditEvent:
 def parts_swept(dropped: int, freed: int, by: str, now: float) -> AuditEvent:
     """A person had parts destroyed that nothing needs: how many, and their bytes."""
     return AuditEvent("parts_swept", now, by, details={"dropped": dropped, "freed": freed})
+
+
+def approval_awaited(order: OrderId, client: ClientId, run: RunId, now: float) -> AuditEvent:
+    """A site lets an order wait until its owner has approved the run."""
+    return AuditEvent(APPROVAL_AWAITED, now, client=client, run=run, details={"order": order})
+
+
+def target_added(target: Target) -> AuditEvent:
+    """Somebody is to be notified. The address may hold a secret: its host alone is written down."""
+    details = {"on": [kind.value for kind in target.kinds], "form": target.form.value, "to": place_of(target.url)}
+    return AuditEvent("target_added", target.created, target.created_by, details=about_target(target) | details)
+
+
+def target_removed(target: Target, by: str, now: float) -> AuditEvent:
+    return AuditEvent("target_removed", now, by, details=about_target(target))
+
+
+def target_ended(target: Target, reason: str, now: float) -> AuditEvent:
+    """A receiver said that it is gone for good."""
+    return AuditEvent("target_ended", now, details=about_target(target) | {"reason": reason[:MOST_WORDS]})
+
+
+def notice_given_up(outgoing: Outgoing, target: Target, reason: str, now: float) -> AuditEvent:
+    """A notice was tried for a day, and nobody took it."""
+    details = {"notice": outgoing.id, "on": outgoing.notice.kind.value, "tries": outgoing.attempts, "reason": reason[:MOST_WORDS]}
+    return AuditEvent("notice_given_up", now, run=outgoing.notice.run, details=about_target(target) | details)
+
+
+def about_target(target: Target) -> dict[str, Plain]:
+    return {"target": target.name, "project": target.project or ALL}
 
 
 def part_mended(run: str, part: str, how: str, client: str, now: float) -> AuditEvent:

@@ -56,6 +56,11 @@ class Identity:
         made = hmac.digest(self.secret, f"key {self.seed}".encode(), "sha256")
         return base64.urlsafe_b64encode(made).decode().rstrip("=")
 
+    @property
+    def webhook_secret(self) -> bytes:
+        """The 32 bytes by which notices to a new target are signed, as secret as the token."""
+        return hmac.digest(self.secret, f"webhook {self.seed}".encode(), "sha256")
+
 
 def last_seen(journal: Journal, identity: Identity | None, runs: Iterable[RunRow]) -> Mapping[str, int]:
     """Each run's last event as the record's first try saw it. Nothing without a key: then there is one try."""

@@ -290,6 +290,8 @@ class MemoryJournal(MemoryProjects, MemoryDeletions):
             own = {o: row for o, row in rows.items() if row and row.client == client and row.status is OrderStatus.OPEN}
             for order, row in own.items():
                 self._write(replace(row, held=held[order].value, beat=now))
+            new = [o for o, row in own.items() if held[o] is Hold.APPROVAL and row.held != Hold.APPROVAL.value]
+            self.record([entries.approval_awaited(order, client, own[order].run, now) for order in sorted(new)])
             return tuple(order for order in held if order not in own)
 
     def beat_all(
