@@ -28,12 +28,9 @@ from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
 from tideline.engine.coordinator.integrity.verifying import Scrubber, Verifier
 from tideline.engine.coordinator.part_store import PartStore
-from tideline.engine.coordinator.retention.deleting import Deleting
-from tideline.engine.coordinator.retention.keeping import Retention
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.coordinator.witness import Witness, sentence
-from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.runs import Lease
 from tideline.engine.process.private import close_home, for_the_owner_alone
 from tideline.engine.process.resources import open_many_files, retain_freed_memory
@@ -54,6 +51,7 @@ from tideline_server.parts import open_parts
 from tideline_server.parts.opening import Opened
 from tideline_server.planner import ProcessPlanner
 from tideline_server.readiness import Readiness
+from tideline_server.retention.building import Ages, ages_of
 from tideline_server.rpc import Connections, Servicer, Tls, authority_of, open_servers, read_tls
 from tideline_server.scheduling import SchedulerLoop
 from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
@@ -120,6 +118,8 @@ def check(settings: CoordinatorSettings) -> None:
     """Beyond this machine only with TLS, or by an explicit word."""
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise ConfigRefused("TLS needs both a certificate and a key", "Give --tls-cert and --tls-key")
+    if settings.retain_audit_days and settings.audit_archive is None:
+        raise ConfigRefused("--retain-audit-days needs a folder for the entries that go", "Give --audit-archive DIR")
     if settings.tls_client_ca is not None and settings.tls_cert is None:
         raise ConfigRefused("--tls-client-ca needs TLS", "Give --tls-cert and --tls-key too")
     if settings.host not in LOOPBACK and settings.tls_cert is None and not settings.insecure:
@@ -222,8 +222,8 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         meter=metrics,
         allowance=settings.allowance,
     )
-    retention = Retention(Deleting(run_service), journal, settings.rules, went)
-    scheduling = scheduling_of(settings, part_store, compute, bell, metrics, retention)
+    ages = ages_of(settings, run_service, journal, clock)
+    scheduling = scheduling_of(settings, part_store, compute, bell, metrics, ages)
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     certified = settings.tls_client_ca is not None
     warden = Warden()
@@ -232,7 +232,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call, connections, lane)
     listener = None if bulk is None else listener_of(settings, servicer, warden, bulk.getsockname()[1])
     disks = (folder,) if "://" in settings.place[0] else (folder, Path(settings.place[0]))
-    warned = partial(warnings_of, servicer, witness, tls, clock)
+    warned = partial(warnings_of, servicer, witness, tls, clock, ages.archiving)
     readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
     gauges = {**gauges_of(servicer, scheduling, compute, bell, journal, disks, tls), **gauges_of_crowds(servicer, warden)}
     metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
@@ -255,7 +255,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         metrics=metrics.text,
         seen=metrics.http_request,
         plan=planner.plan,
-        retention=retention,
+        retention=ages.retention,
     )
     return Parts(
         settings=settings,
@@ -313,18 +313,13 @@ def checked(compute: ProcessCompute) -> None:
         raise
 
 
-def went(of: Tombstone) -> None:
-    """A rule has deleted a run."""
-    log.info("run_deleted", run=of.run, name=of.name, rule=of.rule)
-
-
 def scheduling_of(
     settings: CoordinatorSettings,
     part_store: PartStore,
     compute: ProcessCompute,
     bell: LocalBell,
     metrics: Metrics,
-    retention: Retention,
+    ages: Ages,
 ) -> SchedulerLoop:
     journal, clock = part_store.journal, WallClock()
 
@@ -344,7 +339,7 @@ def scheduling_of(
     verifier = Verifier(part_store, scheduler.mender)
     scrubber = Scrubber(verifier, clock, settings.scrub_days, lambda part: log.error("part_damaged", part=part))
     return SchedulerLoop(
-        scheduler, leases, bell, lost=lambda: metrics.lease("lost"), beside=(scrubber.step, retention.step), scrubber=scrubber
+        scheduler, leases, bell, lost=lambda: metrics.lease("lost"), beside=(scrubber.step, *ages.steps), scrubber=scrubber
     )
 
 

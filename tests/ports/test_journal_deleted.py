@@ -31,7 +31,7 @@ from tideline_server.store import SqlJournal
 from tideline_server.store.schema import metadata
 
 NOW, LATER = 50.0, 1e6
-STAYING = {"audit", "audit_tip", "tombstones", "witness", "witness_secret", "meta", "marker", "dropped"}
+STAYING = {"audit", "audit_base", "audit_tip", "tombstones", "witness", "witness_secret", "meta", "marker", "dropped"}
 SHARED = files("shared")
 
 

@@ -310,10 +310,12 @@ class AuditEntry(BaseModel):
 
 
 class AuditTip(BaseModel):
-    """The last entry of the audit log."""
+    """The last entry of the audit log, and the last one that went into the archive."""
 
     seq: int
     hash: str
+    archived: int = Field(description="the number of the last entry that is in the archive alone; 0: none is")
+    archived_hash: str = Field(description="its hash, to which the first entry of the list is chained")
 
 
 class Health(BaseModel):

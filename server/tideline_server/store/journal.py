@@ -40,6 +40,7 @@ from tideline_server.store import (
 from tideline_server.store.access import projects
 from tideline_server.store.access.projects import assign
 from tideline_server.store.database.transactions import Watch, open_store
+from tideline_server.store.retention import audit as old_entries
 from tideline_server.store.retention import events as old_events
 from tideline_server.store.retention import runs as deletion
 
@@ -93,7 +94,7 @@ class SqlJournal:
     api_keys, used_key = reads(accounts.all_keys), writes(accounts.use_key)
     add_parts, adopt = writes(parts.add), writes(parts.adopt)
     choose, conclude, leave = writes(idempotency.choose), writes(idempotency.conclude), writes(idempotency.leave)
-    audit_tip = reads(audit.tip)
+    audit_tip, audit_base = reads(audit.tip), reads(old_entries.base)
     witness_mark, witness = reads(audit.mark), reads(audit.records)
     audit = reads(audit.entries)
 
@@ -278,6 +279,9 @@ class SqlJournal:
             return made
 
         return self._write(work)
+
+    def trim_audit(self, base: Tip, last: Tip, event: AuditEvent) -> bool:
+        return self._do(lambda connection: old_entries.trim(connection, base, last), event)
 
     def claim(self, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
         wanted = tuple(seen)

@@ -399,6 +399,16 @@ class AuditLog(Protocol):
     def audit_tip(self) -> Tip:
         """The last entry of the audit log."""
 
+    def audit_base(self) -> Tip:
+        """The last entry that was archived and taken out of the log, which goes on behind it; 0: none was."""
+
+    def trim_audit(self, base: Tip, last: Tip, event: AuditEvent) -> bool:
+        """Take the entries behind a base out, up to one that stands in an archive, and write the event, together.
+
+        False, and nothing is written, if the log begins behind another base by now, has another entry in the place of `last`,
+        or ends with it.
+        """
+
 
 class Witnessed(Protocol):
     """The witness (engine.audit.witness): what is witnessed is written in the transaction of the audit event itself."""
