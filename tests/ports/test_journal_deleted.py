@@ -55,6 +55,15 @@ def gone(journal: Journal) -> set[str]:
     return found
 
 
+def test_tombstones_are_found_together(journal: Journal) -> None:
+    """Those that are there of the runs that are asked for."""
+    over(journal, RUN)
+    over(journal, OTHER)
+    assert journal.tombstones([RUN, OTHER]) == () == journal.tombstones([])
+    made = [*journal.delete_runs([OTHER], "", "", NOW), *journal.delete_runs([RUN], "", "", NOW)]
+    assert journal.tombstones([OTHER, RUN, RunId("nobody")]) == tuple(sorted(made, key=lambda each: each.run))
+
+
 def test_a_deleted_run_leaves_a_tombstone(journal: Journal) -> None:
     """Nothing else of it is found; the audit log has what was done, and by whom."""
     over(journal, RUN)

@@ -87,7 +87,7 @@ class SqlJournal:
     scores, last_answers = reads(totals.scores), reads(totals.last_answers)
     envelopes = reads(envelopes.find)
     drop_events, old_events = writes(old_events.drop), reads(old_events.count)
-    tombstone, due_runs = reads(deletion.find), reads(deletion.due)
+    tombstone, tombstones, due_runs = reads(deletion.find), reads(deletion.among), reads(deletion.due)
     invite = reads(accounts.invite)
     client, clients, last_seen = reads(accounts.known), reads(accounts.everybody), reads(accounts.last_seen)
     projects, usage, uploaded = reads(projects.every), reads(projects.usage), reads(projects.uploaded)

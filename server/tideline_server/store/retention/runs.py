@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import fields
+from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, delete, exists, insert, or_, select, union
+from sqlalchemy import Connection, Row, Table, bindparam, delete, exists, insert, or_, select, union
 
 from tideline.core.run import Digest, RunId
 from tideline.engine.model.deletion import Tombstone, tombstone_of
@@ -87,9 +88,15 @@ def bury(connection: Connection, of: Tombstone) -> None:
 
 
 def find(connection: Connection, run: RunId) -> Tombstone | None:
-    row = connection.execute(select(tombstones).where(tombstones.c.run == run)).one_or_none()
-    if row is None:
-        return None
+    return next(iter(among(connection, [run])), None)
+
+
+def among(connection: Connection, chosen: Collection[RunId]) -> tuple[Tombstone, ...]:
+    found = connection.execute(select(tombstones).where(tombstones.c.run.in_(chosen)).order_by(tombstones.c.run))
+    return tuple(map(remains, found)) if chosen else ()
+
+
+def remains(row: Row[Any]) -> Tombstone:
     digest = None if row.state_digest is None else Digest(row.state_digest)
     return Tombstone(**{**row._mapping, "state_digest": digest})
 

@@ -234,6 +234,9 @@ class Deletions(Protocol):
     def tombstone(self, run: RunId) -> Tombstone | None:
         """What remains of a deleted run."""
 
+    def tombstones(self, runs: Collection[RunId]) -> tuple[Tombstone, ...]:
+        """What remains of those of these runs that were deleted, by their ids."""
+
     def due_runs(self, before: float) -> tuple[RunId, ...]:
         """The runs that were over before a moment and belong to no other, in the order of their ends."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tideline.archive.spill import Spill
@@ -39,6 +39,10 @@ class MemoryDeletions(MemoryWitness):
 
     def tombstone(self, run: RunId) -> Tombstone | None:
         return self._tombstones.get(run)
+
+    def tombstones(self, runs: Collection[RunId]) -> tuple[Tombstone, ...]:
+        with self._lock:
+            return tuple(self._tombstones[run] for run in sorted(set(runs)) if run in self._tombstones)
 
     def due_runs(self, before: float) -> tuple[RunId, ...]:
         with self._lock:
