@@ -52,6 +52,7 @@ from tideline_server.parts.opening import Opened
 from tideline_server.planner import ProcessPlanner
 from tideline_server.readiness import Readiness
 from tideline_server.retention.building import Ages, ages_of
+from tideline_server.retention.growth import gauges_of_growth
 from tideline_server.rpc import Connections, Servicer, Tls, authority_of, open_servers, read_tls
 from tideline_server.scheduling import SchedulerLoop
 from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
@@ -236,6 +237,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
     gauges = {**gauges_of(servicer, scheduling, compute, bell, journal, disks, tls), **gauges_of_crowds(servicer, warden)}
     metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
+    metrics.add(gauges_of_growth(journal, ages))
     services = Services(
         run_service=run_service,
         journal=journal,
@@ -256,6 +258,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         seen=metrics.http_request,
         plan=planner.plan,
         retention=ages.retention,
+        archiving=ages.archiving,
     )
     return Parts(
         settings=settings,

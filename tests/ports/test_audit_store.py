@@ -96,6 +96,16 @@ def test_the_database_lets_archived_entries_go_alone(where: str, engine: Engine,
         assert (journal.audit(), journal.audit_base()) == before
 
 
+def test_a_database_says_how_much_it_holds(where: str) -> None:
+    """Its bytes, and what was archived."""
+    with closing(SqlJournal(where)) as journal:
+        began(journal)
+        entries = journal.audit()
+        assert journal.trim_audit(Tip(), Tip(entries[0].seq, entries[0].hash), AuditEvent("test", 6.0))
+        found = journal.growth()
+        assert (found.entries, found.archived, found.events) == (len(entries), 1, 1) and found.bytes > 50_000
+
+
 def test_sqlite_replaces_no_entry(tmp_path: Path) -> None:
     """Its REPLACE calls no trigger of a deletion. What is behind all others is added as before."""
     made = create_engine(f"sqlite:///{tmp_path / 'journal.db'}")

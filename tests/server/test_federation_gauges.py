@@ -6,16 +6,19 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from prometheus_client.registry import Collector
 
 from tideline.core.errors import Unreachable
+from tideline.engine.model.deletion import Growth
 from tideline.engine.model.runs import Tally
 from tideline_server import metrics as federation
 from tideline_server.metrics import Federation
+from tideline_server.retention.growth import GrowthGauges
 
 TALLY = Tally(runs={"running": 2}, clients={"approved": 3}, orders=4, parts=5, entries=6)
 
 
-def told(gauges: Federation) -> dict[str, float]:
+def told(gauges: Collector) -> dict[str, float]:
     """Every sample without labels."""
     return {sample.name: sample.value for family in gauges.collect() for sample in family.samples if not sample.labels}
 
@@ -37,6 +40,25 @@ def test_all_is_told() -> None:
     )
     assert (found["tideline_store_up"], found["tideline_parts_bytes"], found["tideline_x"]) == (1.0, 77.0, 1.5)
     assert found["tideline_orders_open"] == 4.0 and "tideline_y" not in found
+
+
+def test_what_grows_is_told() -> None:
+    """Of an archive and a rule where there are some; of a database that is away, nothing."""
+    grown = Growth(bytes=100, events=20, entries=7, archived=3)
+    found = told(GrowthGauges(lambda: grown, lambda: 55, lambda: True, at_once))
+    assert found == {
+        "tideline_database_bytes": 100.0,
+        "tideline_events": 20.0,
+        "tideline_audit_stored_entries": 7.0,
+        "tideline_audit_archived_entries": 3.0,
+        "tideline_audit_archive_bytes": 55.0,
+        "tideline_audit_stuck": 1.0,
+    }
+
+    def missing() -> Growth:
+        raise Unreachable("The store does not answer", "Wait")
+
+    assert told(GrowthGauges(missing, apart=at_once)) == {}
 
 
 def test_a_database_that_is_away() -> None:

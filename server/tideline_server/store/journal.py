@@ -42,6 +42,7 @@ from tideline_server.store.access.projects import assign
 from tideline_server.store.database.transactions import Watch, open_store
 from tideline_server.store.retention import audit as old_entries
 from tideline_server.store.retention import events as old_events
+from tideline_server.store.retention import growth
 from tideline_server.store.retention import runs as deletion
 
 P = ParamSpec("P")
@@ -94,6 +95,7 @@ class SqlJournal:
     api_keys, used_key = reads(accounts.all_keys), writes(accounts.use_key)
     add_parts, adopt = writes(parts.add), writes(parts.adopt)
     choose, conclude, leave = writes(idempotency.choose), writes(idempotency.conclude), writes(idempotency.leave)
+    growth = reads(growth.measure)
     audit_tip, audit_base = reads(audit.tip), reads(old_entries.base)
     witness_mark, witness = reads(audit.mark), reads(audit.records)
     audit = reads(audit.entries)

@@ -36,6 +36,7 @@ projects = Table(
     *(whole(name, null=True) for name in ("most_runs", "most_members")),
     large("most_bytes", null=True),
     seconds("ended", null=True),
+    *(seconds(name, null=True) for name in ("retain_runs_days", "retain_events_days")),
 )
 
 # Keys of the HTTP API. A name is free again once its key is revoked.

@@ -13,7 +13,7 @@ from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import Mark
 from tideline.engine.model.access.projects import EVERY, Project, Quota, Usage
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
-from tideline.engine.model.deletion import Tombstone
+from tideline.engine.model.deletion import Cutoffs, Tombstone
 from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import Event, Headline, Lease, RoundRow, RunRow, Status, Tally
 from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
@@ -237,8 +237,8 @@ class Deletions(Protocol):
     def tombstones(self, runs: Collection[RunId]) -> tuple[Tombstone, ...]:
         """What remains of those of these runs that were deleted, by their ids."""
 
-    def due_runs(self, before: float) -> tuple[RunId, ...]:
-        """The runs that were over before a moment and belong to no other, in the order of their ends."""
+    def due_runs(self, before: Cutoffs) -> tuple[RunId, ...]:
+        """The runs that were over before their project's moment and belong to no other, in the order of their ends."""
 
 
 class Accounts(Protocol):

@@ -8,7 +8,7 @@ from typing import Any
 from tideline.archive.spill import Spill
 from tideline.core.run import OrderId, RunId
 from tideline.engine.audit import entries
-from tideline.engine.model.deletion import Tombstone, tombstone_of
+from tideline.engine.model.deletion import Cutoffs, Tombstone, tombstone_of
 from tideline.engine.model.runs import FINAL, RunRow
 from tideline.engine.simulation.kept_totals import KeptTotals
 from tideline.engine.simulation.witnessed import MemoryWitness
@@ -44,10 +44,10 @@ class MemoryDeletions(MemoryWitness):
         with self._lock:
             return tuple(self._tombstones[run] for run in sorted(set(runs)) if run in self._tombstones)
 
-    def due_runs(self, before: float) -> tuple[RunId, ...]:
+    def due_runs(self, before: Cutoffs) -> tuple[RunId, ...]:
         with self._lock:
             alone = [row for row in self._runs.values() if row.parent not in self._runs and row.status in FINAL]
-            found = [(row.ended, row.id) for row in alone if row.ended is not None and row.ended < before]
+            found = [(row.ended, row.id) for row in alone if row.ended is not None and row.ended < before.of(row.project)]
             return tuple(run for _, run in sorted(found))
 
     def _delete(self, row: RunRow) -> None:

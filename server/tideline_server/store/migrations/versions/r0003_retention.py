@@ -1,11 +1,11 @@
-"""From where on the audit log lies in the database: triggers let entries go that are before that, and no others."""
+"""From where on the audit log lies in the database: triggers let entries go before that, and no others. Ages of projects."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
 
-from tideline_server.store.columns import text, whole
+from tideline_server.store.columns import seconds, text, whole
 
 revision = "0003"
 down_revision = "0002"
@@ -42,7 +42,9 @@ POSTGRES_TRIGGERS = (
 
 
 def upgrade() -> None:
-    """Note that the log lies here from its first entry on."""
+    """Note that the log lies here from its first entry on, and let projects have rules of age."""
+    for name in ("retain_runs_days", "retain_events_days"):
+        op.add_column("projects", seconds(name, null=True))
     base = op.create_table("audit_base", whole("id", key=True), whole("seq"), text("hash"), text("chain"))
     first = op.get_bind().scalar(sa.text("SELECT hash FROM audit ORDER BY seq LIMIT 1"))
     op.bulk_insert(base, [{"id": 1, "seq": 0, "hash": "0" * 64, "chain": first or ""}])
