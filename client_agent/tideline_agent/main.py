@@ -31,7 +31,7 @@ from tideline.engine.process.resources import retain_freed_memory
 from tideline.engine.process.stopping import stopping
 from tideline.engine.site.agent import Agent
 from tideline.engine.site.owner import Owner
-from tideline.engine.site.rules import OnDelete, SiteRules
+from tideline.engine.site.rules import OnDelete
 from tideline.learning.sites.named import place_in
 from tideline_agent.discovery import find, introduced, note
 from tideline_agent.home import identity
@@ -47,7 +47,7 @@ from tideline_agent.home.seen import SeenFile
 from tideline_agent.link import EnrolReply, GrpcLink
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool
 from tideline_agent.notes import NoteQueue, Witness
-from tideline_agent.policy_file import policy_digest, policy_in, policy_text
+from tideline_agent.policy_file import SitePolicy, policy_digest, policy_in, policy_text
 from tideline_agent.pool import TrainerPool
 from tideline_agent.settings import AgentSettings, Switch, check
 from tideline_agent.validity import Validity
@@ -136,7 +136,7 @@ def run_agent(settings: AgentSettings) -> None:
             link=CountedLink(link, metrics),
             vault=vault,
             pool=CountedPool(pool, metrics),
-            owner=Owner(policy.allowed, policy.rules, ledger, frozenset(settings.roles)),
+            owner=Owner(policy.allowed, policy.rules, ledger, frozenset(settings.roles), projects=policy.said),
             log=order_log(witness, metrics),
             peer_keys=PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met)),
         )
@@ -152,18 +152,19 @@ def run_agent(settings: AgentSettings) -> None:
                 heard=metrics.heard,
                 at_work=partial(at_work, settings.folder),
                 held=HeldOrders(agent.holds, settings.folder),
-                inquiry=cleaning(settings, policy.rules, stop),
+                inquiry=cleaning(settings, policy, stop),
             ).run()
 
 
-def cleaning(settings: AgentSettings, rules: SiteRules, stop: threading.Event) -> Inquiry:
+def cleaning(settings: AgentSettings, policy: SitePolicy, stop: threading.Event) -> Inquiry:
     """Clean the home from now on as its owner says, and what asks for runs that were deleted at the coordinator."""
-    cleaner, on_delete = Cleaner(settings.folder, settings.methods), rules.retention.on_delete
-    if rules.cleans:
+    cleaner, rules = Cleaner(settings.folder, settings.methods), [policy.rules, *(own.rules for own in policy.projects.values())]
+    said = {each.retention.on_delete for each in rules}
+    if any(each.cleans for each in rules):
         threading.Thread(target=cleaner.daily, args=(stop,), name="retention", daemon=True).start()
-    if on_delete is OnDelete.RETAIN:
+    if said == {OnDelete.RETAIN}:
         return NoInquiry(settings.folder)
-    return Inquiry(settings.folder, cleaner.clean if on_delete is OnDelete.FOLLOW else shown_to_owner)
+    return Inquiry(settings.folder, cleaner.clean if OnDelete.FOLLOW in said else shown_to_owner)
 
 
 def shown_to_owner() -> None:

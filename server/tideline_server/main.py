@@ -52,7 +52,6 @@ from tideline_server.parts.opening import Opened
 from tideline_server.planner import ProcessPlanner
 from tideline_server.readiness import Readiness
 from tideline_server.retention.building import Ages, ages_of
-from tideline_server.retention.growth import gauges_of_growth
 from tideline_server.rpc import Connections, Servicer, Tls, authority_of, open_servers, read_tls
 from tideline_server.scheduling import SchedulerLoop
 from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
@@ -206,10 +205,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     part_store = part_store_of(parts, journal, clock, settings.place[0])
     witness = Witness(journal, clock, parts.records, lambda found: log.warning("database_restored", reason=sentence(found)))
     witness.begin()
-    compute = ProcessCompute(settings.place, settings.methods, settings.networks)
-    compute.start()
-    if settings.networks or settings.methods != REGISTRY:  # what is wrong with them is said here, not at the first run
-        await asyncio.to_thread(checked, compute)
+    compute = await computing(settings)
     planner, syncers = ProcessPlanner(), ThreadPoolExecutor(SYNCERS, "sync")
     run_service = RunService(journal=journal, compute=compute, bell=bell, clock=clock, here=parts.has, witness=witness)
     agent_service = AgentService(
@@ -236,8 +232,8 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     warned = partial(warnings_of, servicer, witness, tls, clock, ages.archiving)
     readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
     gauges = {**gauges_of(servicer, scheduling, compute, bell, journal, disks, tls), **gauges_of_crowds(servicer, warden)}
+    gauges |= ages.gauges(journal.growth)
     metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
-    metrics.add(gauges_of_growth(journal, ages))
     services = Services(
         run_service=run_service,
         journal=journal,
@@ -305,6 +301,15 @@ def http_bounds(settings: CoordinatorSettings, warden: Warden, port: int) -> Htt
         warden.proven(port, None if peer is None else peer_of(*peer))
 
     return HttpBounds(share.from_one, share.in_all, opened=opened)
+
+
+async def computing(settings: CoordinatorSettings) -> ProcessCompute:
+    """The numeric worker, started. What is wrong with an operator's methods and networks is said here, not at the first run."""
+    compute = ProcessCompute(settings.place, settings.methods, settings.networks)
+    compute.start()
+    if settings.networks or settings.methods != REGISTRY:
+        await asyncio.to_thread(checked, compute)
+    return compute
 
 
 def checked(compute: ProcessCompute) -> None:

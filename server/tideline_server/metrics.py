@@ -128,10 +128,10 @@ class Measured(Generic[T]):
             until, known = self._last
             if time.monotonic() >= until:
                 self._last = (float("inf"), known)
-                self._apart(self._look)
+                self._apart(self._measure)
             return self._last[1]
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         began, known = time.monotonic(), None
         try:
             with suppress(FederationError, OSError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ from tideline_agent.home.retention.cleaner import Cleaner
 from tideline_agent.home.retention.deleted import PAUSE_SECONDS, ROUND_SECONDS, Inquiry, NoInquiry, heard_of
 from tideline_agent.home.runs import at_work
 from tideline_agent.policy_file import policy_in
+from tideline_agent.vault import FolderVault
 
 METHODS = "tideline.algorithms:METHODS"
 
@@ -112,6 +114,16 @@ def test_what_the_owner_spares_stays(home: Path) -> None:
     assert old.exit_code == DONE and left(home) == {"old", "young", "unfinished"}
     assert CliRunner().invoke(app, ["site", "spare", "old", "--undo", "--home", str(home)]).exit_code == DONE
     assert clean(home, "--policy", rule, "--yes").exit_code == DONE and left(home) == {"young", "unfinished"}
+
+
+def test_a_projects_runs_go_by_its_section(home: Path) -> None:
+    """Another project's by the rest of the file."""
+    note = {"method": "fedavg", "config": {"rounds": 2}, "world": {}, "role": "source", "intent": {"project": "cardio"}}
+    last = (home / "runs" / "old" / "head.json").stat().st_mtime
+    FolderVault(home / "runs").note(RunId("old"), note)
+    os.utime(home / "runs" / "old" / "run.json", (last, last))
+    rule = policy(home, "runs_days = 3\n[projects.cardio.retention]\nruns_days = 100")
+    assert [each["run"] for each in json.loads(clean(home, "--policy", rule, "--dry-run", "--json").output)["due"]] == ["young"]
 
 
 def test_a_run_that_is_worked_for_stays(home: Path) -> None:

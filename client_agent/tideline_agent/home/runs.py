@@ -25,6 +25,7 @@ from tideline.core.errors import FederationError, Malformed, MemoryLost, NotFoun
 from tideline.core.record import Weights
 from tideline.core.run import Digest, Role, RunId
 from tideline.core.settings import EMPTY, Plain, nearest, parse
+from tideline.engine.model.access.projects import DEFAULT
 from tideline_agent.vault import FolderVault, RunBrief
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ class StoredRun:
     over: bool
     model: bool = False
     spared: bool = False
+    project: str = DEFAULT
 
 
 def stored_runs(home: Path, methods: str) -> dict[RunId, StoredRun]:
@@ -164,7 +166,16 @@ def stored_run(folder: Path, vault: FolderVault, methods: Methods) -> StoredRun:
         over=is_over(vault, run, methods),
         model=has_model(vault, run, methods),
         spared=(folder / SPARED).exists(),
+        project=project_of(vault, run),
     )
+
+
+def project_of(vault: FolderVault, run: RunId) -> str:
+    """The run's project, as its orders said."""
+    try:
+        return str(vault.brief(run).get("intent", {}).get("project", DEFAULT))
+    except FederationError:
+        return DEFAULT
 
 
 def spare(home: Path, run: RunId, undo: bool = False) -> None:

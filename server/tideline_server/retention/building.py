@@ -12,9 +12,11 @@ from tideline.engine.coordinator.retention.archiving import Archiving
 from tideline.engine.coordinator.retention.deleting import Deleting
 from tideline.engine.coordinator.retention.keeping import Retention
 from tideline.engine.coordinator.run_service import RunService
-from tideline.engine.model.deletion import Tombstone
+from tideline.engine.model.deletion import Growth, Tombstone
 from tideline.engine.ports.clock import Clock
+from tideline_server.metrics import Gauges
 from tideline_server.retention.archive import FolderArchive
+from tideline_server.retention.growth import gauges_of_growth
 from tideline_server.settings import CoordinatorSettings
 from tideline_server.store import SqlJournal
 
@@ -33,6 +35,12 @@ class Ages:
     def steps(self) -> tuple[Callable[[], None], ...]:
         """What is called every few seconds."""
         return (self.retention.step,) if self.archiving is None else (self.retention.step, self.archiving.step)
+
+    def gauges(self, growth: Callable[[], Growth]) -> Gauges:
+        """What Prometheus is to know of what grows."""
+        archive, archiving = self.archive, self.archiving
+        stuck = None if archiving is None else lambda: bool(archiving.trouble)
+        return gauges_of_growth(growth, None if archive is None else archive.bytes, stuck)
 
 
 def ages_of(settings: CoordinatorSettings, run_service: RunService, journal: SqlJournal, clock: Clock) -> Ages:

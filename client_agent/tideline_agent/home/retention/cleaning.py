@@ -12,11 +12,12 @@ from pathlib import Path
 
 from tideline.core.errors import Refused
 from tideline.core.run import RunId
-from tideline.engine.site.rules import OnDelete, SiteRules
+from tideline.engine.site.rules import OnDelete
 from tideline_agent.home.features import clear_features
 from tideline_agent.home.ledger import FileLedger
 from tideline_agent.home.retention.deleted import heard_of
 from tideline_agent.home.runs import StoredRun, clear, forget, stored_runs
+from tideline_agent.policy_file import SitePolicy
 
 DAY_SECONDS = 86400.0
 FORGOTTEN = "forgotten"  # the ledger's kind
@@ -31,18 +32,19 @@ class Due:
     asked: bool = False
 
 
-def due_in(home: Path, rules: SiteRules, methods: str, now: float | None = None) -> list[Due]:
-    """What the rules say goes, the oldest first."""
+def due_in(home: Path, policy: SitePolicy, methods: str, now: float | None = None) -> list[Due]:
+    """What the policy says goes, by each run's project, the oldest first."""
     heard, at = heard_of(home), time.time() if now is None else now
     runs = sorted(stored_runs(home, methods).values(), key=lambda each: each.last)
-    return list(chosen(runs, heard, rules, at))
+    return list(chosen(runs, heard, policy, at))
 
 
-def chosen(runs: list[StoredRun], heard: Mapping[RunId, float], rules: SiteRules, now: float) -> Iterator[Due]:
-    on_delete = rules.retention.on_delete
+def chosen(runs: list[StoredRun], heard: Mapping[RunId, float], policy: SitePolicy, now: float) -> Iterator[Due]:
     for run in runs:
         if run.spared:
             continue
+        rules = policy.of(run.project).rules
+        on_delete = rules.retention.on_delete
         days = rules.days(run.model)
         if run.run in heard and on_delete is not OnDelete.RETAIN:
             yield Due(run, "deleted at the coordinator", asked=on_delete is OnDelete.ASK)

@@ -35,7 +35,7 @@ def clean_home(
     from tideline_agent.home.retention.cleaning import delete, due_in
 
     check_home(home)
-    found = due_in(home, judge_of(home, file).policy.rules, methods)
+    found = due_in(home, judge_of(home, file).policy, methods)
     if alone:
         found = [each for each in found if not each.asked]
     if dry or not found:

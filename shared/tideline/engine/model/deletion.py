@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,15 +36,23 @@ class Tombstone:
     rule: str
 
 
+NEVER = -math.inf  # no run was over before
+
+
 @dataclass(frozen=True)
 class Cutoffs:
-    """The moments before which runs must have been over to go: of each of these projects, and of all others. 0: none goes."""
+    """The moments before which runs must have been over to go: of each of these projects, and of all others."""
 
-    others: float = 0.0
+    others: float = NEVER
     projects: Mapping[str, float] = field(default_factory=lambda: EMPTY)
 
     def of(self, project: str) -> float:
         return self.projects.get(project, self.others)
+
+    @property
+    def any(self) -> bool:
+        """Whether some run may go."""
+        return self.latest > NEVER
 
     @property
     def latest(self) -> float:

@@ -13,7 +13,7 @@ from tideline.core.errors import FederationError, Refused
 from tideline.core.run import RunId
 from tideline.engine.coordinator.retention.deleting import Deleting
 from tideline.engine.model.access.projects import Project
-from tideline.engine.model.deletion import Cutoffs, Tombstone
+from tideline.engine.model.deletion import NEVER, Cutoffs, Tombstone
 from tideline.engine.model.runs import RunRow
 
 DAY = 86400.0
@@ -53,8 +53,8 @@ class AllRules:
 
 
 def moment(now: float, days: float) -> float:
-    """The moment so many days ago; 0 for ever."""
-    return max(now - DAY * days, 0.0) if days else 0.0
+    """The moment so many days ago; 0 days: for ever."""
+    return now - DAY * days if days else NEVER
 
 
 class Aging(Protocol):
@@ -111,9 +111,9 @@ class Retention:
             self._delete(self._due[-1])
             self._due.pop()
             return True
-        if self._events_before.latest and not self.aging.drop_events(self._events_before, MOST_EVENTS):
+        if self._events_before.any and not self.aging.drop_events(self._events_before, MOST_EVENTS):
             self._events_before = Cutoffs()
-        return bool(self._events_before.latest)
+        return self._events_before.any
 
     def _delete(self, run: RunId) -> None:
         with suppress(Refused):  # one that belongs to it is not over, or it is gone already
@@ -125,7 +125,7 @@ class Retention:
 
     def due(self, before: Cutoffs) -> list[RunId]:
         """The runs that go now, in order; with each go those that belong to it, once all are old enough."""
-        if not before.latest:
+        if not before.any:
             return []
         families = ((run, self._family(run)) for run in self.deleting.journal.due_runs(before))
         return [run for run, family in families if family and all(over(row, before.of(row.project)) for row in family)]
@@ -153,5 +153,5 @@ def outlook(retention: Retention) -> Outlook:
     now, rules, journal = retention.deleting.clock.now(), retention.all_rules(), retention.deleting.journal
     rows = [journal.run(run) for run in retention.due(rules.runs_before(now))]
     before = rules.events_before(now)
-    events = retention.aging.old_events(before) if before.latest else 0
+    events = retention.aging.old_events(before) if before.any else 0
     return Outlook(rules, tuple(row for row in rows if row is not None), events)
