@@ -31,6 +31,7 @@ from tideline.engine.process.resources import retain_freed_memory
 from tideline.engine.process.stopping import stopping
 from tideline.engine.site.agent import Agent
 from tideline.engine.site.owner import Owner
+from tideline.engine.site.rules import OnDelete
 from tideline.learning.sites.named import place_in
 from tideline_agent.discovery import find, introduced, note
 from tideline_agent.home import identity
@@ -39,13 +40,14 @@ from tideline_agent.home.identity import Keys, only_one
 from tideline_agent.home.ledger import FileLedger, fits, show
 from tideline_agent.home.obeyed import obey
 from tideline_agent.home.pins import FolderPins
-from tideline_agent.home.retention import retain
+from tideline_agent.home.retention.cleaner import Cleaner
+from tideline_agent.home.retention.deleted import Inquiry, NoInquiry
 from tideline_agent.home.runs import at_work
 from tideline_agent.home.seen import SeenFile
 from tideline_agent.link import EnrolReply, GrpcLink
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool
 from tideline_agent.notes import NoteQueue, Witness
-from tideline_agent.policy_file import policy_digest, policy_in, policy_text
+from tideline_agent.policy_file import SitePolicy, policy_digest, policy_in, policy_text
 from tideline_agent.pool import TrainerPool
 from tideline_agent.settings import AgentSettings, Switch, check
 from tideline_agent.validity import Validity
@@ -134,14 +136,10 @@ def run_agent(settings: AgentSettings) -> None:
             link=CountedLink(link, metrics),
             vault=vault,
             pool=CountedPool(pool, metrics),
-            owner=Owner(policy.allowed, policy.rules, ledger, frozenset(settings.roles)),
+            owner=Owner(policy.allowed, policy.rules, ledger, frozenset(settings.roles), projects=policy.said),
             log=order_log(witness, metrics),
             peer_keys=PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met)),
         )
-        if days := policy.rules.retain_days:
-            threading.Thread(
-                target=retain, args=(settings.folder, days, settings.methods, stop), name="retention", daemon=True
-            ).start()
         with metrics.serve(settings.metrics):
             AgentLoop(
                 agent=agent,
@@ -154,7 +152,23 @@ def run_agent(settings: AgentSettings) -> None:
                 heard=metrics.heard,
                 at_work=partial(at_work, settings.folder),
                 held=HeldOrders(agent.holds, settings.folder),
+                inquiry=cleaning(settings, policy, stop),
             ).run()
+
+
+def cleaning(settings: AgentSettings, policy: SitePolicy, stop: threading.Event) -> Inquiry:
+    """Clean the home from now on as its owner says, and what asks for runs that were deleted at the coordinator."""
+    cleaner, rules = Cleaner(settings.folder, settings.methods), [policy.rules, *(own.rules for own in policy.projects.values())]
+    said = {each.retention.on_delete for each in rules}
+    if any(each.cleans for each in rules):
+        threading.Thread(target=cleaner.daily, args=(stop,), name="retention", daemon=True).start()
+    if said == {OnDelete.RETAIN}:
+        return NoInquiry(settings.folder)
+    return Inquiry(settings.folder, cleaner.clean if OnDelete.FOLLOW in said else shown_to_owner)
+
+
+def shown_to_owner() -> None:
+    log.info("runs_deleted_elsewhere", todo="tideline site clean --dry-run shows them; nothing was deleted here")
 
 
 def checked(pool: TrainerPool) -> None:
@@ -296,6 +310,7 @@ class AgentLoop:
     heard: Callable[[], None] = lambda: None
     at_work: Callable[[RunId], AbstractContextManager[None]] = lambda run: nullcontext()
     held: HeldOrders = field(default_factory=HeldOrders)
+    inquiry: Inquiry = field(default_factory=lambda: NoInquiry(Path()))
 
     def __post_init__(self) -> None:
         self._threads = ThreadPoolExecutor(self.parallel, "order")
@@ -409,12 +424,13 @@ class AgentLoop:
             if idle % IDLE_BEATS:
                 continue
             try:
-                beaten = self.link.beat(progress, held, self.pool.quiet())
+                beaten = self.link.beat(progress, held, self.pool.quiet(), self.inquiry.due())
                 self.heard()
                 self.rotation.turn(beaten.rotate)
             except Unreachable:
                 continue  # the stream of orders tells of the outage
             self.pool.end(beaten.over)
+            self.inquiry.heard(beaten.deleted)
             self.held.drop(beaten.gone)
             with self._lock:
                 for order in beaten.gone:

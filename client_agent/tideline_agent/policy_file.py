@@ -6,19 +6,23 @@ features = ["coordinator"]
 weights = ["peers"]
 [runs]
 approve = "new"
+[projects.cardio.runs]
+approve = "never"
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
-from tideline.core.settings import Plain, nearest, parse, plain
+from tideline.core.settings import EMPTY, Plain, nearest, parse, plain
+from tideline.engine.model.access.projects import ALL, NAME
 from tideline.engine.model.orders import hashed
+from tideline.engine.site.owner import Said
 from tideline.engine.site.rules import RATES, SiteRules
 
 NOTES = "notes"  # beside the exposures: what an agent tells of its work (core.notes)
@@ -26,21 +30,38 @@ EXPOSURES = ("allow", "forbid")
 RETAIN = "retain_days"  # of no table
 RULES = tuple(each.name for each in fields(SiteRules))
 TABLES = (*EXPOSURES, *(name for name in RULES if name != RETAIN))
+PROJECTS = "projects"  # of which each has tables of its own
+# What counts for the agent as a whole, and so stands in no project's section: a table, or a table's key.
+WHOLE = {"quotas": None, "runs": "projects", "forbid": NOTES}
 
 
 @dataclass(frozen=True)
 class SitePolicy:
-    """What may leave a site in replies, whether its agent tells the coordinator of its work, and which runs may run there."""
+    """What may leave a site in replies, whether its agent tells the coordinator of its work, and which runs may run there.
+
+    projects: what holds for the runs of some projects, whole, in the place of all of it.
+    """
 
     allowed: Policy = DEFAULT_POLICY
     notes: bool = True
     rules: SiteRules = field(default_factory=SiteRules)
+    projects: Mapping[str, SitePolicy] = field(default_factory=lambda: EMPTY)
+
+    def of(self, project: str) -> SitePolicy:
+        """What holds for the runs of a project."""
+        return self.projects.get(project, self)
+
+    @property
+    def said(self) -> dict[str, Said]:
+        """What holds for projects that have a section."""
+        return {name: Said(own.allowed, own.rules) for name, own in self.projects.items()}
 
 
 def policy_digest(policy: SitePolicy) -> str:
     """What stands in the ledger for the policy by which the entries that follow were made."""
     allowed = sorted(f"{exposure} to {audience}" for exposure, audience in policy.allowed)
-    return hashed("policy", allowed, policy.notes, plain(policy.rules))
+    own = {name: policy_digest(each) for name, each in sorted(policy.projects.items())}
+    return hashed("policy", allowed, policy.notes, plain(policy.rules), *([own] if own else []))
 
 
 def read_policy(path: Path | None) -> SitePolicy:
@@ -67,10 +88,41 @@ def policy_in(path: Path | None, text: str) -> SitePolicy:
     if path is None:
         return SitePolicy()
     raw = toml_in(path, text)
+    sections = {name: table(path, table(path, raw, PROJECTS), name) for name in table(path, raw, PROJECTS)}
+    base = {name: rows for name, rows in raw.items() if name != PROJECTS}
+    found = policy_of(path, base)
+    return replace(found, projects={name: policy_in_project(path, base, name, own) for name, own in sections.items()})
+
+
+def policy_in_project(path: Path, base: Mapping[str, Plain], name: str, own: Mapping[str, Plain]) -> SitePolicy:
+    """The policy for a project: its section's lines stand in the place of the same lines of the file."""
+    place = f"{PROJECTS}.{name}"
+    if name == ALL or not NAME.fullmatch(name):
+        raise ConfigRefused(f"{path}: [{place}] names no project", "Use the project's name: small letters, digits and dashes")
+    known = table(path, base, "runs").get("projects")
+    if isinstance(known, list) and known and name not in known:
+        raise ConfigRefused(f"{path}: [{place}] stands there, and [runs] projects does not name {name}", "Name it there, too")
+    for each, rows in own.items():
+        if each not in TABLES or not isinstance(rows, Mapping):
+            what = f"{path}: {place}.{each} is no table of a policy"
+            raise ConfigRefused(what, f"Write [{place}.TABLE], such as [{place}.runs]{nearest(each, TABLES)}")
+        key = WHOLE.get(each, "")
+        if key is None or key in rows:
+            what = f"{path}: {place}.{each}{f'.{key}' if key else ''} counts for the agent as a whole"
+            raise ConfigRefused(what, f"Write it below [{each}]")
+    merged = {each: {**table(path, base, each), **table(path, own, each)} for each in TABLES if each in base or each in own}
+    try:
+        return policy_of(path, {**base, **merged})
+    except ConfigRefused as error:
+        raise ConfigRefused(f"{error.what}, in [{place}]", error.todo, **error.context) from None
+
+
+def policy_of(path: Path, raw: Mapping[str, Plain]) -> SitePolicy:
+    """The default policy, changed by tables. Raises ConfigRefused with the place of what is wrong."""
     for name in raw:
         if name not in (*EXPOSURES, *RULES):
-            tables = ", ".join(f"[{each}]" for each in TABLES)
-            todo = f"Use {tables}, and above them retain_days{nearest(name, (*EXPOSURES, *RULES))}"
+            tables = ", ".join(f"[{each}]" for each in (*TABLES, f"{PROJECTS}.NAME"))
+            todo = f"Use {tables}, and above them retain_days{nearest(name, (*EXPOSURES, *RULES, PROJECTS))}"
             raise ConfigRefused(f"{path}: [{name}] is not known", todo)
         if isinstance(raw[name], Mapping) and RETAIN in table(path, raw, name):
             raise ConfigRefused(

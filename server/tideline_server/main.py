@@ -28,12 +28,9 @@ from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
 from tideline.engine.coordinator.integrity.verifying import Scrubber, Verifier
 from tideline.engine.coordinator.part_store import PartStore
-from tideline.engine.coordinator.retention.deleting import Deleting
-from tideline.engine.coordinator.retention.keeping import Retention
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.coordinator.scheduler import Leases, Scheduler
 from tideline.engine.coordinator.witness import Witness, sentence
-from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.runs import Lease
 from tideline.engine.process.private import close_home, for_the_owner_alone
 from tideline.engine.process.resources import open_many_files, retain_freed_memory
@@ -55,6 +52,7 @@ from tideline_server.parts import open_parts
 from tideline_server.parts.opening import Opened
 from tideline_server.planner import ProcessPlanner
 from tideline_server.readiness import Readiness
+from tideline_server.retention.building import Ages, ages_of
 from tideline_server.rpc import Connections, Servicer, Tls, authority_of, not_after, open_servers, read_tls
 from tideline_server.scheduling import SchedulerLoop
 from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
@@ -122,6 +120,8 @@ def check(settings: CoordinatorSettings) -> None:
     """Beyond this machine only with TLS, or by an explicit word."""
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise ConfigRefused("TLS needs both a certificate and a key", "Give --tls-cert and --tls-key")
+    if settings.retain_audit_days and settings.audit_archive is None:
+        raise ConfigRefused("--retain-audit-days needs a folder for the entries that go", "Give --audit-archive DIR")
     if settings.tls_client_ca is not None and settings.tls_cert is None:
         raise ConfigRefused("--tls-client-ca needs TLS", "Give --tls-cert and --tls-key too")
     if settings.host not in LOOPBACK and settings.tls_cert is None and not settings.insecure:
@@ -207,15 +207,12 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     part_store = part_store_of(parts, journal, clock, settings.place[0])
     witness = Witness(journal, clock, parts.records, lambda found: log.warning("database_restored", reason=sentence(found)))
     witness.begin()
-    compute = ProcessCompute(settings.place, settings.methods, settings.networks)
-    compute.start()
-    if settings.networks or settings.methods != REGISTRY:  # what is wrong with them is said here, not at the first run
-        await asyncio.to_thread(checked, compute)
+    compute = await computing(settings)
     planner = ProcessPlanner()
     run_service = RunService(journal=journal, compute=compute, bell=bell, clock=clock, here=parts.has, witness=witness)
     agent_service = agent_service_of(settings, part_store, compute, bell, metrics)
-    retention = Retention(Deleting(run_service), journal, settings.rules, went)
-    scheduling = scheduling_of(settings, part_store, compute, bell, metrics, retention)
+    ages = ages_of(settings, run_service, journal, clock)
+    scheduling = scheduling_of(settings, part_store, compute, bell, metrics, ages)
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
     certified = settings.tls_client_ca is not None
     warden = Warden()
@@ -226,10 +223,10 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     disks = (folder,) if "://" in settings.place[0] else (folder, Path(settings.place[0]))
     ends = ends_of(None if tls is None else not_after(tls.chain), servicer.callers.certificates.ends)
     notices = notifying_of(settings, journal.notices, clock, disks, metrics, ends)
-    warned = partial(warnings_of, servicer, witness, tls, clock)
+    warned = partial(warnings_of, servicer, witness, tls, clock, ages.archiving)
     readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
     gauges = {**gauges_of(servicer, scheduling, compute, bell, journal, disks, tls), **gauges_of_crowds(servicer, warden)}
-    gauges |= gauges_of_notices(notices.courier)
+    gauges |= {**gauges_of_notices(notices.courier), **ages.gauges(journal.growth)}
     metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
     services = Services(
         run_service=run_service,
@@ -250,7 +247,8 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         metrics=metrics.text,
         seen=metrics.http_request,
         plan=planner.plan,
-        retention=retention,
+        retention=ages.retention,
+        archiving=ages.archiving,
         targets=notices.targets,
     )
     return Parts(
@@ -317,6 +315,15 @@ def http_bounds(settings: CoordinatorSettings, warden: Warden, port: int) -> Htt
     return HttpBounds(share.from_one, share.in_all, opened=opened)
 
 
+async def computing(settings: CoordinatorSettings) -> ProcessCompute:
+    """The numeric worker, started. What is wrong with an operator's methods and networks is said here, not at the first run."""
+    compute = ProcessCompute(settings.place, settings.methods, settings.networks)
+    compute.start()
+    if settings.networks or settings.methods != REGISTRY:
+        await asyncio.to_thread(checked, compute)
+    return compute
+
+
 def checked(compute: ProcessCompute) -> None:
     """Have the worker load what an operator adds. Raises ConfigRefused, and then the worker has ended."""
     try:
@@ -326,18 +333,13 @@ def checked(compute: ProcessCompute) -> None:
         raise
 
 
-def went(of: Tombstone) -> None:
-    """A rule has deleted a run."""
-    log.info("run_deleted", run=of.run, name=of.name, rule=of.rule)
-
-
 def scheduling_of(
     settings: CoordinatorSettings,
     part_store: PartStore,
     compute: ProcessCompute,
     bell: LocalBell,
     metrics: Metrics,
-    retention: Retention,
+    ages: Ages,
 ) -> SchedulerLoop:
     journal, clock = part_store.journal, WallClock()
 
@@ -357,7 +359,7 @@ def scheduling_of(
     verifier = Verifier(part_store, scheduler.mender)
     scrubber = Scrubber(verifier, clock, settings.scrub_days, lambda part: log.error("part_damaged", part=part))
     return SchedulerLoop(
-        scheduler, leases, bell, lost=lambda: metrics.lease("lost"), beside=(scrubber.step, retention.step), scrubber=scrubber
+        scheduler, leases, bell, lost=lambda: metrics.lease("lost"), beside=(scrubber.step, *ages.steps), scrubber=scrubber
     )
 
 

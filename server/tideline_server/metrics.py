@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -16,6 +17,7 @@ from tideline.engine.coordinator.notices.courier import OUTCOMES
 from tideline.engine.model.runs import RoundRow, RunRow, Tally
 from tideline.engine.ports.clock import Meter
 
+T = TypeVar("T")
 Gauges = Mapping[str, tuple[str, Callable[[], float | None]]]  # by name: what each is, and its value; None leaves it out
 MOST_PAIRS = 100  # methods with their phases that are counted apart; the rest are "other"
 OTHER = "other"
@@ -117,6 +119,35 @@ def on_a_thread(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="metrics", daemon=True).start()
 
 
+class Measured(Generic[T]):
+    """A number that takes long to find: what was last known is told, and it is looked up anew beside, once at a time.
+
+    What cannot be found is None.
+    """
+
+    def __init__(self, ask: Callable[[], T], apart: Callable[[Callable[[], None]], None]) -> None:
+        self._ask, self._apart = ask, apart
+        self._lock = threading.Lock()
+        self._last: tuple[float, T | None] = (float("-inf"), None)
+
+    def known(self) -> T | None:
+        with self._lock:
+            until, known = self._last
+            if time.monotonic() >= until:
+                self._last = (float("inf"), known)
+                self._apart(self._measure)
+            return self._last[1]
+
+    def _measure(self) -> None:
+        began, known = time.monotonic(), None
+        try:
+            with suppress(FederationError, OSError):
+                known = self._ask()
+        finally:
+            ended = time.monotonic()
+            self._last = (ended + max(STOCK_SECONDS, STOCK_SHARE * (ended - began)), known)
+
+
 class Federation(Collector):
     """Gauges that are worked out when somebody asks.
 
@@ -131,11 +162,11 @@ class Federation(Collector):
         here: Gauges,
         apart: Callable[[Callable[[], None]], None] = on_a_thread,
     ) -> None:
-        self._tally, self._stock, self._here, self._apart = tally, stock, here, apart
+        self._tally, self._here, self._apart = tally, here, apart
+        self._stock = Measured(stock, apart)
         self._lock = threading.Lock()
         self._answered = threading.Event()
         self._known: tuple[float, Tally | None] = (float("-inf"), None)
-        self._bytes: tuple[float, int | None] = (float("-inf"), None)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing ahead of a look: to describe would be to ask the database."""
@@ -144,7 +175,7 @@ class Federation(Collector):
     def collect(self) -> Iterator[Metric]:
         """All gauges. Those of the database are left out while it does not answer."""
         with self._lock:
-            found, nbytes = self._fresh(), self._stocked()
+            found, nbytes = self._fresh(), self._stock.known()
         yield GaugeMetricFamily("tideline_store_up", "whether the database answers", value=float(found is not None))
         if found is not None:
             yield from tally_metrics(found)
@@ -172,23 +203,6 @@ class Federation(Collector):
         finally:
             self._known = (time.monotonic() + FRESH_SECONDS, known)
             self._answered.set()
-
-    def _stocked(self) -> int | None:
-        """What was last known; it is looked up anew beside the scrape, once at a time."""
-        until, known = self._bytes
-        if time.monotonic() >= until:
-            self._bytes = (float("inf"), known)
-            self._apart(self._weigh)
-        return self._bytes[1]
-
-    def _weigh(self) -> None:
-        began, known = time.monotonic(), None
-        try:
-            with suppress(FederationError, OSError):
-                known = self._stock()
-        finally:
-            ended = time.monotonic()
-            self._bytes = (ended + max(STOCK_SECONDS, STOCK_SHARE * (ended - began)), known)
 
 
 class OfProject(Collector):

@@ -30,6 +30,8 @@ class CoordinatorSettings:
     scrub_days: float = setting(7.0, low=0, doc="Days within which every part is read once, to find damage. 0: never.")
     retain_runs_days: float = setting(0.0, low=0, doc="Days after its end that a run is kept. 0: for ever.")
     retain_events_days: float = setting(0.0, low=0, doc="Days after a run's end that its events are kept. 0: for ever.")
+    retain_audit_days: float = setting(0.0, low=0, doc="Days after which entries of the audit log are archived. 0: never.")
+    audit_archive: Path | None = setting(None, doc="Folder in which old entries of the audit log become files.")
     wait: float = setting(60.0, low=0, high=86400, doc="Seconds to wait at the start for a database that does not answer.")
     host: str = setting("127.0.0.1", doc="Address to listen on.")
     redis: str | None = setting(None, doc="redis://HOST:PORT through which replicas wake each other and share limits.")

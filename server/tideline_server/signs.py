@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tideline.core.errors import FederationError
 from tideline.engine.coordinator.notices.courier import Courier
+from tideline.engine.coordinator.retention.archiving import Archiving
 from tideline.engine.coordinator.witness import Witness
 from tideline.engine.model.validity import ending
 from tideline.engine.ports.clock import Clock
@@ -20,6 +21,8 @@ from tideline_server.rpc import Servicer, Tls, not_after
 from tideline_server.scheduling import SchedulerLoop
 from tideline_server.store import SqlJournal
 from tideline_server.worker import ProcessCompute
+
+STUCK = "old entries of the audit log stay in the database, as they cannot be archived; the coordinator's log says why"
 
 
 def gauges_of(
@@ -59,11 +62,14 @@ def gauges_of_notices(courier: Courier) -> Gauges:
     return {"tideline_notices_waiting": ("notices that wait to be sent", lambda: courier.waiting)}
 
 
-def warnings_of(servicer: Servicer, witness: Witness, tls: Tls | None, clock: Clock) -> tuple[str, ...]:
+def warnings_of(
+    servicer: Servicer, witness: Witness, tls: Tls | None, clock: Clock, archiving: Archiving | None = None
+) -> tuple[str, ...]:
     """What is not in the way yet."""
     ends = "" if tls is None else ending(not_after(tls.chain), clock.now())
     own = (f"the coordinator's certificate {ends}",) if ends else ()
-    return (*witness.warnings(), *own, *doubles(servicer), *ledgers(servicer), *servicer.clocks.warnings())
+    stuck = () if archiving is None or not archiving.trouble else (STUCK,)
+    return (*witness.warnings(), *own, *doubles(servicer), *ledgers(servicer), *servicer.clocks.warnings(), *stuck)
 
 
 def doubles(servicer: Servicer) -> tuple[str, ...]:

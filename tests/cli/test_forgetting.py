@@ -21,7 +21,6 @@ from tideline.core.algorithm import resolve
 from tideline.core.errors import Refused
 from tideline.core.run import OrderId, RunId
 from tideline.engine.ports.site import Head
-from tideline_agent.home.retention import forget_old
 from tideline_agent.home.runs import FORGOTTEN, WORKING, at_work, forget
 from tideline_agent.vault import FolderVault
 
@@ -254,13 +253,3 @@ def test_features_go_with_the_last_run_that_needs_them(tmp_path: Path) -> None:
     before = json.loads(site(tmp_path, "other", "--json", "--yes").stdout)["bytes"]
     assert kept() == {"a", "c"} and before > 2 * len(CONTENT)
     assert site(tmp_path, "twin", "asked", "--unfinished", "--yes").exit_code == DONE and not kept()
-
-
-def test_an_owner_may_have_old_runs_forgotten_by_themselves(tmp_path: Path) -> None:
-    """Those that are over; the agent says in its log what it could not do."""
-    worked(tmp_path, "old", days=40)
-    worked(tmp_path, "young", days=20)
-    worked(tmp_path, "unfinished", cursor=0, days=40)
-    methods = "tideline.algorithms:METHODS"
-    assert forget_old(tmp_path, 30, methods) and left(tmp_path) == {"young", "unfinished"}
-    assert not forget_old(tmp_path / "nowhere", 30, methods)

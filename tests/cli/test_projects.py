@@ -26,6 +26,10 @@ def test_a_project_by_its_commands(there: Coordinator) -> None:
     """Its quota stands in the list; it is refused to go while a key opens it."""
     row = made(there, "projects", "add", "cardio", "--most-runs", "5", "--most-bytes", "2GB")
     assert (row["most_runs"], row["most_members"], row["most_bytes"]) == (5, None, 2 * 10**9)
+    row = made(there, "projects", "limit", "cardio", "--most-runs", "5", "--retain-runs-days", "30", "--retain-events-days", "0")
+    assert (row["retain_runs_days"], row["retain_events_days"]) == (30.0, 0.0)
+    shown = tide("projects", "list", "--home", there.home).stdout
+    assert "30 d, events for ever" in " ".join(shown.split()) and "as all" in shown
     made(there, "keys", "add", "--name", "alice", "--role", "viewer", "--project", "cardio")
     listed = tide("projects", "list", "--home", there.home).stdout
     assert "cardio" in listed and "0 of 5" in listed and "default" in listed

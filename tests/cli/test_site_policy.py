@@ -43,6 +43,19 @@ def test_a_policy_in_words(tmp_path: Path) -> None:
     assert json.loads(site("policy", "check", "--json").stdout)["without_effect"] == []
 
 
+def test_what_holds_for_a_project(tmp_path: Path) -> None:
+    """What is other than for the rest, or all of it."""
+    file = tmp_path / "policy.toml"
+    file.write_text("[runs]\napprove = 'new'\n[projects.cardio.runs]\nmethods = ['fedavg']\n[projects.retina.runs]\nclip = 10\n")
+    told = site("policy", "check", file).output
+    assert "in the project cardio, methods: fedavg; users: all; hours: all" in told
+    assert told.count("in the project cardio") == 1 and "in the project retina, all as above" in told
+    own = site("policy", "check", file, "--project", "cardio").output
+    assert "methods: fedavg" in own and "approval: new" in own and "in the project" not in own
+    assert "methods: all" in site("policy", "check", file, "--project", "another").output
+    assert json.loads(site("policy", "check", file, "--json").stdout)["projects"]["cardio"]["runs"]["methods"] == ["fedavg"]
+
+
 @pytest.mark.parametrize("text", ["[runs]\napprove = 'often'\n", "[run]\n", "runs = 3\n"])
 def test_a_policy_that_is_none(tmp_path: Path, text: str) -> None:
     """It is refused, with its place, as an agent would."""

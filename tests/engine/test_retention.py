@@ -10,7 +10,8 @@ from tideline.core.errors import Deleted, NotFound, Refused, Unreachable
 from tideline.core.run import RunId
 from tideline.engine.coordinator.retention.deleting import Deleting
 from tideline.engine.coordinator.retention.keeping import DAY, PAUSE_SECONDS, Retention, Rules, outlook
-from tideline.engine.model.deletion import Tombstone
+from tideline.engine.model.access.projects import Project, Quota
+from tideline.engine.model.deletion import Cutoffs, Tombstone
 
 
 class Thinning:
@@ -19,14 +20,14 @@ class Thinning:
     def __init__(self, left: int = 0) -> None:
         self.left, self.asked = left, list[float]()
 
-    def drop_events(self, before: float, most: int) -> int:
+    def drop_events(self, before: Cutoffs, most: int) -> int:
         """Some of them."""
-        self.asked.append(before)
+        self.asked.append(before.others)
         some = min(self.left, most)
         self.left -= some
         return some
 
-    def old_events(self, before: float) -> int:
+    def old_events(self, before: Cutoffs) -> int:
         """All of them."""
         return self.left
 
@@ -154,3 +155,35 @@ def test_who_comes_second_changes_nothing() -> None:
     other.step()
     assert (len(first), second) == (1, [])
     assert [entry.kind for entry in on.journal.audit()].count("run_deleted") == 1
+
+
+def test_a_project_has_rules_of_its_own() -> None:
+    """In place of the coordinator's, either way; 0 keeps its runs for ever."""
+    on, gone = stage(), list[Tombstone]()
+    run = ended(on)
+    rules = keeper(on, 30.0, gone)
+    on.journal.limit_project("default", Quota(retain_runs_days=0.0, retain_events_days=90.0), 0.0)
+    on.clock.advance(60.0 * DAY)
+    rules.step()
+    assert gone == [] and outlook(rules).runs == ()
+    assert outlook(rules).rules.projects == {"default": Rules(0.0, 90.0)}
+    on.journal.limit_project("default", Quota(retain_runs_days=50.0), 0.0)
+    assert [row.id for row in outlook(rules).runs] == [run]
+    on.clock.advance(PAUSE_SECONDS)
+    rules.step()
+    assert [(of.run, of.rule) for of in gone] == [(run, "--retain-runs-days 50 of the project default")]
+
+
+def test_a_project_may_be_the_only_one_with_a_rule() -> None:
+    """The coordinator has none, and others keep their runs."""
+    on, gone = stage(), list[Tombstone]()
+    ended(on)
+    rules = keeper(on, 0.0, gone)
+    on.journal.add_project(Project("cardio", quota=Quota(retain_runs_days=1.0)))
+    on.clock.advance(5.0 * DAY)
+    rules.step()
+    assert gone == []
+    on.journal.limit_project("default", Quota(retain_runs_days=1.0), 0.0)
+    on.clock.advance(PAUSE_SECONDS)
+    rules.step()
+    assert len(gone) == 1

@@ -16,10 +16,12 @@ from tideline_server.store.schema import metadata
 
 # In an order that references allow; quicker than TRUNCATE, as the tables are small. The audit log goes back to its first entry,
 # which its triggers let only a superuser do.
-KEPT = ("meta", "audit", "audit_tip", "witness_secret")
+KEPT = ("meta", "audit", "audit_tip", "audit_base", "witness_secret")
 EMPTY = (
     "SET session_replication_role = replica",
-    "DELETE FROM audit WHERE seq > 1",
+    "DELETE FROM audit",
+    "INSERT INTO audit SELECT * FROM first_entry",
+    "UPDATE audit_base SET seq = 0, hash = repeat('0', 64)",
     "SET session_replication_role = origin",
     "UPDATE audit_tip SET (seq, hash) = (SELECT seq, hash FROM audit)",
     *(f"DELETE FROM {table.name}" for table in reversed(metadata.sorted_tables) if table.name not in KEPT),
@@ -31,6 +33,7 @@ def schema() -> Iterator[str]:
     """A schema that the migrations have filled, for all tests of the session."""
     with own_schema() as url:
         SqlJournal(url).close()
+        run(url, "CREATE TABLE first_entry AS SELECT * FROM audit")
         yield url
 
 

@@ -69,6 +69,43 @@ def test_the_database_refuses_to_change_an_entry(where: str, engine: Engine, sta
         assert journal.audit() == before
 
 
+@pytest.mark.parametrize(
+    ("statement", "seq"),
+    [
+        ("DELETE FROM audit WHERE seq = 2", 0),
+        ("DELETE FROM audit WHERE seq <= 3", 2),
+        ("UPDATE audit_base SET seq = 3, hash = 'another'", 2),
+        ("UPDATE audit_base SET seq = 99, hash = hash", 0),
+        ("UPDATE audit_base SET seq = 1, hash = hash", 2),
+        ("UPDATE audit_base SET chain = 'another'", 2),
+        ("DELETE FROM audit_base", 0),
+        ("INSERT INTO audit_base VALUES (2, 3, 'hash', 'chain')", 0),
+    ],
+)
+def test_the_database_lets_archived_entries_go_alone(where: str, engine: Engine, statement: str, seq: int) -> None:
+    """Those before the base, which moves ahead to an entry of the log and nowhere else."""
+    with closing(SqlJournal(where)) as journal:
+        journal.add_invite(invite(), "alice", 1.0)
+        journal.enrol("token", client())
+        journal.revoke(ANN, "left", 5.0, "bob")
+        for entry in journal.audit(limit=seq)[-1:]:
+            assert journal.trim_audit(Tip(), Tip(entry.seq, entry.hash), AuditEvent("test", 6.0))
+        before = (journal.audit(), journal.audit_base())
+        with pytest.raises(DBAPIError, match="only added to"), engine.begin() as connection:
+            connection.execute(text(statement))
+        assert (journal.audit(), journal.audit_base()) == before
+
+
+def test_a_database_says_how_much_it_holds(where: str) -> None:
+    """Its bytes, and what was archived."""
+    with closing(SqlJournal(where)) as journal:
+        began(journal)
+        entries = journal.audit()
+        assert journal.trim_audit(Tip(), Tip(entries[0].seq, entries[0].hash), AuditEvent("test", 6.0))
+        found = journal.growth()
+        assert (found.entries, found.archived, found.events) == (len(entries), 1, 1) and found.bytes > 50_000
+
+
 def test_sqlite_replaces_no_entry(tmp_path: Path) -> None:
     """Its REPLACE calls no trigger of a deletion. What is behind all others is added as before."""
     made = create_engine(f"sqlite:///{tmp_path / 'journal.db'}")

@@ -25,13 +25,15 @@ from journal_values import (
 from sqlalchemy import create_engine, func, select
 
 from tideline.core.run import OrderId, RunId
+from tideline.engine.model.deletion import Cutoffs
 from tideline.engine.model.runs import OPEN, Status
 from tideline.engine.ports.journal import IdempotencyRecord, Journal
 from tideline_server.store import SqlJournal
 from tideline_server.store.schema import metadata
 
 NOW, LATER = 50.0, 1e6
-STAYING = {"audit", "audit_tip", "tombstones", "witness", "witness_secret", "meta", "marker", "dropped", "notice_mark"}
+STAYING = {"audit", "audit_base", "audit_tip", "tombstones", "witness", "witness_secret", "meta", "marker", "dropped"}
+STAYING |= {"notice_mark"}
 SHARED = files("shared")
 
 
@@ -53,6 +55,15 @@ def gone(journal: Journal) -> set[str]:
     while some := journal.collect(LATER):
         found |= set(some)
     return found
+
+
+def test_tombstones_are_found_together(journal: Journal) -> None:
+    """Those that are there of the runs that are asked for."""
+    over(journal, RUN)
+    over(journal, OTHER)
+    assert journal.tombstones([RUN, OTHER]) == () == journal.tombstones([])
+    made = [*journal.delete_runs([OTHER], "", "", NOW), *journal.delete_runs([RUN], "", "", NOW)]
+    assert journal.tombstones([OTHER, RUN, RunId("nobody")]) == tuple(sorted(made, key=lambda each: each.run))
 
 
 def test_a_deleted_run_leaves_a_tombstone(journal: Journal) -> None:
@@ -133,10 +144,12 @@ def test_runs_are_due_by_their_ends(journal: Journal) -> None:
     began(journal, RunId("open"))
     journal.create([run_row(RunId("child"), parent=RunId("a"))], [order_row(JOIN, BOB, run=RunId("child"))])
     journal.set_status(RunId("child"), OPEN, Status.CANCELLED, "enough", 55.0)
-    assert journal.due_runs(80.0) == ("c", "b")
-    assert journal.due_runs(81.0) == ("c", "b", "a")
+    assert journal.due_runs(Cutoffs(80.0)) == ("c", "b")
+    assert journal.due_runs(Cutoffs(0.0, {"default": 80.0, "other": 90.0})) == ("c", "b")
+    assert journal.due_runs(Cutoffs(90.0, {"default": 0.0})) == () == journal.due_runs(Cutoffs(0.0, {"other": 90.0}))
+    assert journal.due_runs(Cutoffs(81.0)) == ("c", "b", "a")
     journal.delete_runs([RunId("a")], "", "", NOW)
-    assert journal.due_runs(60.0) == ("child",)
+    assert journal.due_runs(Cutoffs(60.0)) == ("child",)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -180,13 +193,13 @@ def test_old_events_go_but_for_the_last(stored: tuple[SqlJournal, str]) -> None:
     over(journal, RUN)
     over(journal, OTHER, LATER)
     every, others = journal.events(RUN), journal.events(OTHER)
-    assert journal.old_events(NOW) == 0
-    assert journal.old_events(NOW + 1.0) == len(every) - 1
-    assert journal.drop_events(NOW + 1.0, 2) == 2
+    assert journal.old_events(Cutoffs(NOW)) == 0 == journal.old_events(Cutoffs(NOW + 1.0, {"default": 0.0}))
+    assert journal.old_events(Cutoffs(NOW + 1.0)) == len(every) - 1
+    assert journal.drop_events(Cutoffs(NOW + 1.0), 2) == 2
     assert journal.events(RUN) == every[2:]
-    assert journal.drop_events(NOW + 1.0, 1000) == len(every) - 3
+    assert journal.drop_events(Cutoffs(NOW + 1.0), 1000) == len(every) - 3
     assert journal.events(RUN) == every[-1:]
-    assert journal.drop_events(NOW + 1.0, 1000) == 0
+    assert journal.drop_events(Cutoffs(NOW + 1.0), 1000) == 0
     journal.event(RUN, "held_up", {}, LATER)
     assert journal.events(RUN)[-1].seq == every[-1].seq + 1
     assert journal.events(OTHER) == others

@@ -16,10 +16,11 @@ from tests.engine.low_order import LOW_ORDER
 from tests.server.grpc_port import grpc_port_of
 from tests.synthetic import experiment
 from tideline.archive.digests import digest_of
-from tideline.core.run import OrderId
+from tideline.core.run import OrderId, RunId
 from tideline.core.signing import WINDOW_SECONDS
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
 from tideline.engine.model.accounts import Keys
+from tideline.engine.model.deletion import Tombstone
 from tideline.engine.simulation.adapters import ManualClock
 from tideline.engine.simulation.federation import Federation
 from tideline_protos.v1 import federation_pb2 as pb
@@ -59,6 +60,32 @@ def test_a_signed_call_is_answered(there: tuple[Federation, Raw]) -> None:
     assert list(raw.beat(unknown=0.5).gone) == ["unknown"]
     again = raw.enrol("")
     assert (again.name, again.protocol, again.standing) == (raw.name, 2, "approved")
+
+
+def test_a_sign_of_life_asks_which_runs_were_deleted(there: tuple[Federation, Raw]) -> None:
+    """Of so many at a time, of projects that it serves; of one that is there, or was not, it hears nothing."""
+    federation, raw = there
+    with federation.journal._lock:
+        for at, project in enumerate(("default", "other", "default")):
+            stone = Tombstone(
+                run=RunId(f"gone-{at}-{raw.name}"),
+                name="",
+                method="fedavg",
+                status="completed",
+                created=0.0,
+                ended=1.0,
+                state_digest=None,
+                parent=None,
+                project=project,
+                deleted=2.0,
+                by="",
+                rule="",
+            )
+            federation.journal._tombstones[stone.run] = stone
+    asked = pb.BeatRequest(stored=["unknown", *(f"gone-{at}-{raw.name}" for at in range(3))])
+    assert list(raw.ask("Beat", asked, pb.BeatReply).deleted) == [f"gone-0-{raw.name}", f"gone-2-{raw.name}"]
+    asked = pb.BeatRequest(stored=[*(f"run-{i}" for i in range(64)), f"gone-0-{raw.name}"])
+    assert list(raw.ask("Beat", asked, pb.BeatReply).deleted) == []
 
 
 def test_a_sign_of_life_asks_which_runs_are_over(there: tuple[Federation, Raw]) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from tideline.core.errors import Unreachable
+from tideline.engine.model.deletion import Growth
 from tideline.engine.model.runs import Tally
 from tideline_server import metrics as federation
-from tideline_server.metrics import Federation
+from tideline_server.metrics import Federation, Gauges
+from tideline_server.retention.growth import gauges_of_growth
 
 TALLY = Tally(runs={"running": 2}, clients={"approved": 3}, orders=4, parts=5, entries=6)
 
@@ -37,6 +39,30 @@ def test_all_is_told() -> None:
     )
     assert (found["tideline_store_up"], found["tideline_parts_bytes"], found["tideline_x"]) == (1.0, 77.0, 1.5)
     assert found["tideline_orders_open"] == 4.0 and "tideline_y" not in found
+
+
+def valued(gauges: Gauges) -> dict[str, float | None]:
+    """Each gauge's value."""
+    return {name: ask() for name, (_, ask) in gauges.items()}
+
+
+def test_what_grows_is_told() -> None:
+    """Of an archive and a rule where there are some; of a database that is away, nothing."""
+    grown = Growth(bytes=100, events=20, entries=7, archived=3)
+    found = valued(gauges_of_growth(lambda: grown, lambda: 55, lambda: True, at_once))
+    assert found == {
+        "tideline_database_bytes": 100.0,
+        "tideline_events": 20.0,
+        "tideline_audit_stored_entries": 7.0,
+        "tideline_audit_archived_entries": 3.0,
+        "tideline_audit_archive_bytes": 55.0,
+        "tideline_audit_stuck": 1.0,
+    }
+
+    def missing() -> Growth:
+        raise Unreachable("The store does not answer", "Wait")
+
+    assert set(valued(gauges_of_growth(missing, apart=at_once)).values()) == {None}
 
 
 def test_a_database_that_is_away() -> None:
@@ -77,7 +103,7 @@ def test_a_listing_that_takes_minutes_holds_up_nothing() -> None:
         return 77
 
     def apart(work: Callable[[], None]) -> None:
-        later.append(work) if work.__name__ == "_weigh" else work()
+        later.append(work) if work.__name__ == "_measure" else work()
 
     gauges = Federation(lambda: TALLY, stock, {}, apart)
     assert all("tideline_parts_bytes" not in told(gauges) for _ in range(3)) and len(later) == 1 and not weighed

@@ -12,7 +12,8 @@ import pytest
 
 from tideline.core.asked.normalise import Normalise, Scaling
 from tideline.core.asked.world import World
-from tideline.core.errors import PolicyRefused, StepFailed
+from tideline.core.errors import ContractRefused, PolicyRefused, StepFailed
+from tideline.core.privacy import Audience, Clause, Exposure
 from tideline.core.rows import Augment, Flip
 from tideline.core.run import ClientId, Digest, OrderId, Role, RunId
 from tideline.core.settings import Plain
@@ -22,7 +23,7 @@ from tideline.engine.model.orders import Hold, Order
 from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.ledger import NoLedger, Spent
 from tideline.engine.site.admission import check_run, facts_of, intent_digest
-from tideline.engine.site.owner import Owner
+from tideline.engine.site.owner import Owner, Said
 from tideline.engine.site.rules import FREE, Approval, InitialWeights, Least, Quotas, RunRules, SiteRules, bound_of, within
 
 WEIGHTS = Digest("b3-" + "ab" * 32)
@@ -261,3 +262,24 @@ def test_a_refusal_stands_once() -> None:
         asked.refuses(ORDER, error)
     asked.refuses(replace(ORDER, run=RunId("other")), PolicyRefused("no"))
     assert [(facts["run"], facts["what"]) for _, facts in ledger.entries] == [("run", "no"), ("run", "not so"), ("other", "no")]
+
+
+def test_an_owner_says_something_else_of_a_projects_runs() -> None:
+    """By the project that is in the order: what may run, what waits, what is bound, and what may leave."""
+    own = Said(frozenset(), SiteRules(RunRules(methods=("fada",), approve=Approval.ALWAYS, clip=1.0), least=Least(rows=77)))
+    asked = Owner(rules=rules(), ledger=Words({}), projects={"cardio": own})
+    cardio = asking(project="cardio")
+    asked.check(ME, ORDER, BRIEF)
+    asked.check(ME, ORDER, asking(project="retina"))
+    with pytest.raises(PolicyRefused, match="the method fedavg"):
+        asked.check(ME, ORDER, cardio)
+    assert (asked.holds(ORDER, BRIEF), asked.holds(ORDER, cardio)) == (None, Hold.APPROVAL)
+    assert (asked.limits(cardio).rows, asked.limits(cardio).clip, asked.limits(BRIEF).rows) == (77, 1.0, 20)
+    contract = (
+        Clause(
+            phase="train", step="s", field="w", dims="d", exposure=Exposure.WEIGHTS, audience=frozenset({Audience.COORDINATOR})
+        ),
+    )
+    asked.permit(contract, BRIEF)
+    with pytest.raises(ContractRefused):
+        asked.permit(contract, cardio)

@@ -25,6 +25,7 @@ from tideline.core.errors import FederationError, Malformed, MemoryLost, NotFoun
 from tideline.core.record import Weights
 from tideline.core.run import Digest, Role, RunId
 from tideline.core.settings import EMPTY, Plain, nearest, parse
+from tideline.engine.model.access.projects import DEFAULT
 from tideline_agent.vault import FolderVault, RunBrief
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ MODEL = "model"
 UNFINISHED = "As far as the site knew, the run was not over when this was written"
 SELDOM = "some methods keep nothing, others only at targets and only after their last exchanges"
 RUNS, WORKING, FORGOTTEN = "runs", "working", "forgotten"
+SPARED = "spared"  # a file in a run's folder: the owner's word that no rule deletes it
 TRIES = 5  # a working agent replaces its memory now and then; the next look finds the new one whole
 
 
@@ -135,18 +137,68 @@ def one_of(found: Mapping[str, Mapping[str, Tensor]], name: str, run: RunId) -> 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run in a home: the bytes that it takes, when the newest was written, and whether its last exchange was answered."""
+    """A run in a home: the bytes that it takes, when the newest was written, and whether its last exchange was answered.
+
+    model: whether a model of the site's own is among its files. spared: whether the owner said that they stay.
+    """
 
     run: RunId
     bytes: int
     last: float
     over: bool
+    model: bool = False
+    spared: bool = False
+    project: str = DEFAULT
 
 
 def stored_runs(home: Path, methods: str) -> dict[RunId, StoredRun]:
     known, vault = load_methods(methods), FolderVault(home / RUNS)
     folders = sorted(folder for folder in vault.folder.iterdir() if folder.is_dir())
-    return {RunId(f.name): StoredRun(RunId(f.name), *taken(f), is_over(vault, RunId(f.name), known)) for f in folders}
+    return {RunId(folder.name): stored_run(folder, vault, known) for folder in folders}
+
+
+def stored_run(folder: Path, vault: FolderVault, methods: Methods) -> StoredRun:
+    run, (nbytes, last) = RunId(folder.name), taken(folder)
+    return StoredRun(
+        run=run,
+        bytes=nbytes,
+        last=last,
+        over=is_over(vault, run, methods),
+        model=has_model(vault, run, methods),
+        spared=(folder / SPARED).exists(),
+        project=project_of(vault, run),
+    )
+
+
+def project_of(vault: FolderVault, run: RunId) -> str:
+    """The run's project, as its orders said."""
+    try:
+        return str(vault.brief(run).get("intent", {}).get("project", DEFAULT))
+    except FederationError:
+        return DEFAULT
+
+
+def spare(home: Path, run: RunId, undo: bool = False) -> None:
+    """Have no rule delete a run's files, or let rules do so again. Raises NotFound."""
+    folder = home / RUNS / run
+    if run not in {each.name for each in (home / RUNS).iterdir()}:
+        raise NotFound(f"There is no run {run[:80]} in this home", "See `tideline site list`")
+    if undo:
+        (folder / SPARED).unlink(missing_ok=True)
+        return
+    last = taken(folder)[1]
+    (folder / SPARED).touch()
+    os.utime(folder / SPARED, (last, last))  # by its age the run is as old as before
+
+
+def has_model(vault: FolderVault, run: RunId, methods: Methods) -> bool:
+    """Whether the run's method leaves a site in this role a model of its own, and it has a memory. Where nobody can say: yes."""
+    try:
+        brief, head = vault.brief(run), vault.head(run)
+        sites = method_of(methods, brief).site_models
+    except (FederationError, KeyError):
+        return True
+    return sites is not None and sites.of is not None and Role(brief["role"]) in sites.roles and bool(head and head.memory)
 
 
 def taken(folder: Path) -> tuple[int, float]:
@@ -176,12 +228,16 @@ def has_answered(vault: FolderVault, run: RunId, methods: Methods) -> bool:
         return False
 
 
-def forget(home: Path, run: RunId) -> None:
-    """A run's folder is gone from the vault; `clear` deletes it. Raises Refused while the agent works for it."""
+def forget(home: Path, run: RunId, first: Callable[[], object] = lambda: None) -> None:
+    """A run's folder is gone from the vault; `clear` deletes it. Raises Refused while the agent works for it.
+
+    first: what is done before, once it is sure that nobody works for the run; if it raises, the run stays.
+    """
     for name in (WORKING, FORGOTTEN):
         (home / name).mkdir(exist_ok=True)
     try:
         with held(home / WORKING / run, wait=False):
+            first()
             FolderVault(home / RUNS).path(run).replace(home / FORGOTTEN / uuid.uuid4().hex)
     except BlockingIOError:
         raise Refused(f"The agent works for run {run} now", "Wait until it has answered, or have the run cancelled") from None

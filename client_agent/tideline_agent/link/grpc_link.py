@@ -34,7 +34,7 @@ from tideline.core.signing import PROTOCOL
 from tideline.engine.audit.log import Tip
 from tideline.engine.model.accounts import ShownLedger
 from tideline.engine.model.orders import Arrivals, Files, Hold, Order, Receipt, Reply
-from tideline.engine.model.runs import MOST_QUIET
+from tideline.engine.model.runs import MOST_QUIET, MOST_STORED
 from tideline.engine.process.pipe import from_plain
 from tideline_agent.home.identity import Keys
 from tideline_agent.home.seen import SeenFile
@@ -73,11 +73,12 @@ AWAY = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN", "INTERNAL") 
 
 @dataclass(frozen=True)
 class Beaten:
-    """What a sign of life is answered with: orders to give up, whether the agent is to make new keys, and runs that are over."""
+    """The answer to a sign of life: orders to give up, whether to make new keys, runs that are over, or deleted."""
 
     gone: tuple[OrderId, ...] = ()
     rotate: bool = False
     over: tuple[RunId, ...] = ()
+    deleted: tuple[RunId, ...] = ()
 
 
 class NotSpoken(IdentityRefused):
@@ -328,21 +329,24 @@ class GrpcLink:
         raise Cancelled("The agent is stopping")
 
     def beat(
-        self, progress: Mapping[OrderId, float], held: Mapping[OrderId, Hold] = EMPTY, quiet: Sequence[RunId] = ()
+        self,
+        progress: Mapping[OrderId, float],
+        held: Mapping[OrderId, Hold] = EMPTY,
+        quiet: Sequence[RunId] = (),
+        stored: Sequence[RunId] = (),
     ) -> Beaten:
-        """One sign of life, one try. Gives the orders to give up, and whether new keys are asked for.
-
-        held: orders that wait at this site, and why. quiet: runs, the first of which are told to be over where they are.
-        """
+        """One sign of life, one try. held: orders that wait at this site, and why. quiet, stored: runs that are asked about."""
         request = pb.BeatRequest(
             progress={str(k): v for k, v in progress.items()},
             held={k: v.value for k, v in held.items()},
             clock_ms=int(time.time() * 1000),
             quiet=quiet[:MOST_QUIET],
+            stored=stored[:MOST_STORED],
         )
         reply = self._ask("Beat", request, CALL_SECONDS)
         self._remember(reply.seen)
-        return Beaten(tuple(OrderId(gone) for gone in reply.gone), bool(reply.rotate), tuple(map(RunId, reply.over)))
+        over, deleted = (tuple(map(RunId, found)) for found in (reply.over, reply.deleted))
+        return Beaten(tuple(OrderId(gone) for gone in reply.gone), bool(reply.rotate), over, deleted)
 
     def close(self) -> None:
         self.stop.set()

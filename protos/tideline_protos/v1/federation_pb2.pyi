@@ -311,7 +311,7 @@ class Receipt(_message.Message):
     def __init__(self, verdict: _Optional[str] = ..., missing: _Optional[_Iterable[_Union[Missing, _Mapping]]] = ..., error: _Optional[_Union[Failure, _Mapping]] = ..., chunk: _Optional[int] = ...) -> None: ...
 
 class BeatRequest(_message.Message):
-    __slots__ = ("progress", "held", "clock_ms", "quiet")
+    __slots__ = ("progress", "held", "clock_ms", "quiet", "stored")
     class ProgressEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -330,23 +330,27 @@ class BeatRequest(_message.Message):
     HELD_FIELD_NUMBER: _ClassVar[int]
     CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
     QUIET_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
     progress: _containers.ScalarMap[str, float]
     held: _containers.ScalarMap[str, str]
     clock_ms: int
     quiet: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, progress: _Optional[_Mapping[str, float]] = ..., held: _Optional[_Mapping[str, str]] = ..., clock_ms: _Optional[int] = ..., quiet: _Optional[_Iterable[str]] = ...) -> None: ...
+    stored: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, progress: _Optional[_Mapping[str, float]] = ..., held: _Optional[_Mapping[str, str]] = ..., clock_ms: _Optional[int] = ..., quiet: _Optional[_Iterable[str]] = ..., stored: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class BeatReply(_message.Message):
-    __slots__ = ("gone", "rotate", "seen", "over")
+    __slots__ = ("gone", "rotate", "seen", "over", "deleted")
     GONE_FIELD_NUMBER: _ClassVar[int]
     ROTATE_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
     gone: _containers.RepeatedScalarFieldContainer[str]
     rotate: bool
     seen: Seen
     over: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, gone: _Optional[_Iterable[str]] = ..., rotate: bool = ..., seen: _Optional[_Union[Seen, _Mapping]] = ..., over: _Optional[_Iterable[str]] = ...) -> None: ...
+    deleted: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, gone: _Optional[_Iterable[str]] = ..., rotate: bool = ..., seen: _Optional[_Union[Seen, _Mapping]] = ..., over: _Optional[_Iterable[str]] = ..., deleted: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Note(_message.Message):
     __slots__ = ("order", "kind", "numbers", "words")

@@ -74,6 +74,14 @@ class DueRun(BaseModel):
     ended: float = Field(description="when it was over")
 
 
+class ProjectAges(BaseModel):
+    """The rules of a project that has others than the coordinator."""
+
+    name: str
+    runs_days: float
+    events_days: float
+
+
 class RetentionShown(BaseModel):
     """The rules of age, and what they delete next."""
 
@@ -81,6 +89,10 @@ class RetentionShown(BaseModel):
     events_days: float = Field(description="days after a run's end that its events are kept; 0: for ever")
     runs: list[DueRun] = Field(description="what goes at the next look, each with the runs that belong to it")
     events: int = Field(description="events of runs that are over and go at the next look")
+    projects: list[ProjectAges] = Field(description="projects that have rules of their own")
+    audit_days: float = Field(description="days after which entries of the audit log are archived; 0: never")
+    audit_entries: int = Field(description="entries that go into the next file")
+    audit_trouble: bool = Field(description="whether entries that are due cannot be archived; the coordinator's log says why")
 
 
 class Groups(BaseModel):
@@ -310,10 +322,12 @@ class AuditEntry(BaseModel):
 
 
 class AuditTip(BaseModel):
-    """The last entry of the audit log."""
+    """The last entry of the audit log, and the last one that went into the archive."""
 
     seq: int
     hash: str
+    archived: int = Field(description="the number of the last entry that is in the archive alone; 0: none is")
+    archived_hash: str = Field(description="its hash, to which the first entry of the list is chained")
 
 
 class Health(BaseModel):
@@ -445,3 +459,5 @@ class ProjectLine(BaseModel):
     most_runs: int | None = Field(description="its quota; null: none")
     most_members: int | None = Field(description="its quota; null: none")
     most_bytes: int | None = Field(description="its quota; null: none")
+    retain_runs_days: float | None = Field(description="its own rule of age for runs; 0: for ever; null: the coordinator's rule")
+    retain_events_days: float | None = Field(description="the same for the events of runs that are over")

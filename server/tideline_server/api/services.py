@@ -15,6 +15,7 @@ from tideline.engine.coordinator.api_keys import ANYBODY, Caller
 from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.coordinator.notices.targets import Targets
 from tideline.engine.coordinator.part_store import PartStore
+from tideline.engine.coordinator.retention.archiving import Archiving
 from tideline.engine.coordinator.retention.keeping import Retention
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.ports.clock import Clock
@@ -64,7 +65,7 @@ class Services:
     metrics       its numbers as Prometheus reads them, and the kind of text that they are
     seen          is told of each request that was answered
     plan          makes a plan of links; the shell hands in one that does so in a process of its own
-    retention     applies the rules of age, if there are some
+    retention     applies the rules of age, if there are some; archiving: that for the audit log
     targets       who is notified, where this coordinator notifies
     health        facts about this coordinator, shown to everybody; raises Unreachable when a store does not answer
     """
@@ -88,6 +89,7 @@ class Services:
     seen: Seen = lambda *request: None
     plan: Callable[[Mapping[str, Any]], dict[str, Any]] = planned_here
     retention: Retention | None = None
+    archiving: Archiving | None = None
     targets: Targets | None = None
 
 

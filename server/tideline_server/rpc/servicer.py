@@ -20,10 +20,11 @@ from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.signing import OLDEST, PROTOCOL, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.audit.entries import Refusals
 from tideline.engine.coordinator.agent_service import AgentService, Notebook
+from tideline.engine.coordinator.retention.heard import deleted_among
 from tideline.engine.coordinator.run_service import RunService
 from tideline.engine.model.accounts import Client, Standing
 from tideline.engine.model.orders import Arrivals, Hold
-from tideline.engine.model.runs import MOST_QUIET
+from tideline.engine.model.runs import MOST_QUIET, MOST_STORED
 from tideline.engine.peers.sealing import ciphers
 from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
@@ -410,14 +411,14 @@ class Servicer:
             self.living.write()
         held = {OrderId(order): Hold(why) for order, why in request.held.items() if why in tuple(Hold)}
         quiet = [RunId(run) for run in request.quiet[:MOST_QUIET]]
-        if not progress and not held and not quiet:
-            return pb.BeatReply(
-                rotate=client.rotate, seen=self.seen()
-            )  # the most frequent call: no thread is asked, and no database
+        stored = [RunId(run) for run in request.stored[:MOST_STORED]]
+        if not (progress or held or quiet or stored):  # the most frequent call: no thread is asked, and no database
+            return pb.BeatReply(rotate=client.rotate, seen=self.seen())
+        deleted = await self.run(deleted_among, self.agent_service.journal, client, stored) if stored else ()
         over = await self.run(self.agent_service.over, client.name, quiet) if quiet else ()
         gone = list(await self.run(self.agent_service.hold, client.name, held) if held else ())
         gone += await self.beats.report(client.name, progress) if progress else ()
-        return pb.BeatReply(gone=gone, rotate=client.rotate, seen=self.seen(), over=over)
+        return pb.BeatReply(gone=gone, rotate=client.rotate, seen=self.seen(), over=over, deleted=deleted)
 
     def seen(self) -> pb.Seen:
         """What the agent is to remember."""

@@ -21,7 +21,7 @@ from tideline.engine.audit.witness import CONFIRMED, RESTORED, WITNESSED, Mark
 from tideline_server.store.database.dialect import AS_STORED
 from tideline_server.store.database.plain_json import from_json
 from tideline_server.store.database.prepared import prepared
-from tideline_server.store.schema import audit, audit_tip, witness, witness_secret
+from tideline_server.store.schema import audit, audit_base, audit_tip, witness, witness_secret
 
 TIP = select(audit_tip.c.seq, audit_tip.c.hash)
 LOCKED = prepared(TIP.with_for_update())
@@ -78,7 +78,7 @@ def mark(connection: Connection) -> Mark:
     last = last_record(connection, (RESTORED, CONFIRMED))
     return Mark(
         tip=witness_tip(connection),
-        chain=entries(connection, limit=1)[0].hash[:HASH],
+        chain=str(connection.scalar(select(audit_base.c.chain)))[:HASH],
         secret=str(connection.scalar(select(witness_secret.c.secret))),
         restored=last if last is not None and last.kind == RESTORED else None,
         lost_at=lost_at(connection),

@@ -41,7 +41,9 @@ from tideline_server.store.access import projects
 from tideline_server.store.access.projects import assign
 from tideline_server.store.database.transactions import Watch, open_store
 from tideline_server.store.notices import SqlNotices
+from tideline_server.store.retention import audit as old_entries
 from tideline_server.store.retention import events as old_events
+from tideline_server.store.retention import growth
 from tideline_server.store.retention import runs as deletion
 
 P = ParamSpec("P")
@@ -87,14 +89,15 @@ class SqlJournal:
     scores, last_answers = reads(totals.scores), reads(totals.last_answers)
     envelopes = reads(envelopes.find)
     drop_events, old_events = writes(old_events.drop), reads(old_events.count)
-    tombstone, due_runs = reads(deletion.find), reads(deletion.due)
+    tombstone, tombstones, due_runs = reads(deletion.find), reads(deletion.among), reads(deletion.due)
     invite = reads(accounts.invite)
     client, clients, last_seen = reads(accounts.known), reads(accounts.everybody), reads(accounts.last_seen)
     projects, usage, uploaded = reads(projects.every), reads(projects.usage), reads(projects.uploaded)
     api_keys, used_key = reads(accounts.all_keys), writes(accounts.use_key)
     add_parts, adopt = writes(parts.add), writes(parts.adopt)
     choose, conclude, leave = writes(idempotency.choose), writes(idempotency.conclude), writes(idempotency.leave)
-    audit_tip = reads(audit.tip)
+    growth = reads(growth.measure)
+    audit_tip, audit_base = reads(audit.tip), reads(old_entries.base)
     witness_mark, witness = reads(audit.mark), reads(audit.records)
     audit = reads(audit.entries)
 
@@ -280,6 +283,9 @@ class SqlJournal:
             return made
 
         return self._write(work)
+
+    def trim_audit(self, base: Tip, last: Tip, event: AuditEvent) -> bool:
+        return self._do(lambda connection: old_entries.trim(connection, base, last), event)
 
     def claim(self, seen: Iterable[Lease], holder: str, seconds: float) -> tuple[Lease, ...]:
         wanted = tuple(seen)

@@ -36,6 +36,7 @@ projects = Table(
     *(whole(name, null=True) for name in ("most_runs", "most_members")),
     large("most_bytes", null=True),
     seconds("ended", null=True),
+    *(seconds(name, null=True) for name in ("retain_runs_days", "retain_events_days")),
 )
 
 # Keys of the HTTP API. A name is free again once its key is revoked.
@@ -300,6 +301,8 @@ audit = Table(
     *(Index(f"audit_by_{name}", name, "seq") for name in ("run", "client", "kind")),
 )
 audit_tip = Table("audit_tip", metadata, whole("id", key=True), whole("seq"), text("hash"))
+# From where on the chain lies here: the last entry that went into the archive (0: none), and the hash of the very first one.
+audit_base = Table("audit_base", metadata, whole("id", key=True), whole("seq"), *map(text, ("hash", "chain")))
 
 # The witness (engine.audit.witness): its records as they also lie beside the parts, and by what coordinators know its tips.
 witness = Table("witness", metadata, whole("seq", key=True), text("kind"), text("line"), Index("witness_by_kind", "kind", "seq"))

@@ -8,7 +8,7 @@ from tideline.cli import adapting, serving
 from tideline.cli.coordinator import access, links, maintenance, notify, projects, retention, runs
 from tideline.cli.guard import Guarded
 from tideline.cli.local import bench, predict, research, tls
-from tideline.cli.site import approval, data, site
+from tideline.cli.site import approval, cleaning, data, site
 
 # Plain help: rich would double the time that it takes.
 app = typer.Typer(
@@ -33,6 +33,7 @@ groups = {"keys": access.keys, "run": runs.app, "site": site.app, "parts": maint
 groups |= {"projects": projects.app, "retention": retention.app, "notify": notify.app}
 groups |= {"clients": access.clients, "audit": maintenance.audit, "tls": tls.app, "links": links.app}
 approval.add_to(site.app)
+cleaning.add_to(site.app)
 for name, group in groups.items():
     app.add_typer(group, name=name)
 for command in (

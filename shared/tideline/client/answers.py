@@ -73,6 +73,18 @@ class RetentionShown(TypedDict):
     events_days: float
     runs: list[DueRun]
     events: int
+    projects: list[ProjectAges]
+    audit_days: float
+    audit_entries: int
+    audit_trouble: bool
+
+
+class ProjectAges(TypedDict):
+    """The rules of a project that has others than the coordinator."""
+
+    name: str
+    runs_days: float
+    events_days: float
 
 
 class TableData(TypedDict):
@@ -318,6 +330,8 @@ class ProjectLine(TypedDict):
     most_runs: int | None
     most_members: int | None
     most_bytes: int | None
+    retain_runs_days: float | None
+    retain_events_days: float | None
 
 
 class TargetLine(TypedDict):

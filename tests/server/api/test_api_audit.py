@@ -61,7 +61,8 @@ def test_the_list_leads_to_the_tip(door: Coordinator) -> None:
         pages += answer.json()
         link = answer.headers.get("link", "").partition(">")[0].removeprefix("<")
     tip = door.get("/audit/tip", headers=OWN).json()
-    assert follow(Tip(), map(entry_of, pages)) == Tip(**tip) and len(pages) == tip["seq"] > 4
+    assert follow(Tip(), map(entry_of, pages)) == Tip(tip["seq"], tip["hash"]) and len(pages) == tip["seq"] > 4
+    assert (tip["archived"], tip["archived_hash"]) == (0, Tip().hash)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_what_lies_in_a_database_comes_out_as_it_was_written(stored: Coordinator
     stored.post("/invites", {"name": "dora", "labels": {"wärd": "é\u2028💧"}, "ttl_seconds": 100 / 3}, headers=OWN)
     stored.post("/keys", {"name": "bob", "role": "viewer", "ttl_seconds": 10 / 3}, headers=OWN)
     tip = stored.get("/audit/tip", headers=OWN).json()
-    assert follow(Tip(), map(entry_of, log(stored))) == Tip(**tip) == stored.services.journal.audit_tip()
+    assert follow(Tip(), map(entry_of, log(stored))) == Tip(tip["seq"], tip["hash"]) == stored.services.journal.audit_tip()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from api_world import Coordinator, refused
 
 from tideline.engine.coordinator.retention.deleting import Deleting
 from tideline.engine.coordinator.retention.keeping import DAY, Retention, Rules
+from tideline.engine.model.deletion import Cutoffs
 
 
 @pytest.mark.parametrize(("method", "tail"), [("GET", ""), ("GET", "/events"), ("GET", "/files"), ("POST", "/cancel")])
@@ -44,17 +45,19 @@ def test_a_reference_goes_with_its_run(coordinator: Coordinator) -> None:
 
 def test_what_goes_next_is_shown(coordinator: Coordinator) -> None:
     """Without rules nothing does."""
-    assert coordinator.get("/retention").json() == {"runs_days": 0.0, "events_days": 0.0, "runs": [], "events": 0}
+    shown = coordinator.get("/retention").json()
+    assert (shown["runs_days"], shown["events_days"], shown["runs"], shown["events"]) == (0.0, 0.0, [], 0)
+    assert (shown["projects"], shown["audit_days"], shown["audit_entries"], shown["audit_trouble"]) == ([], 0.0, 0, False)
 
 
 class NoEvents:
     """A journal without old events."""
 
-    def drop_events(self, before: float, most: int) -> int:
+    def drop_events(self, before: Cutoffs, most: int) -> int:
         """None."""
         return 0
 
-    def old_events(self, before: float) -> int:
+    def old_events(self, before: Cutoffs) -> int:
         """None."""
         return 0
 

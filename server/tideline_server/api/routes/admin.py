@@ -144,5 +144,6 @@ def list_audit(
 
 @audit.get("/tip", summary="Show the last entry of the audit log")
 def audit_tip(services: Given) -> AuditTip:
-    """Its number and its hash: a list that ends elsewhere is not whole."""
-    return AuditTip(**asdict(services.journal.audit_tip()))
+    """Its number and its hash: a list that ends elsewhere is not whole. The list begins behind the last archived entry."""
+    base = services.journal.audit_base()
+    return AuditTip(**asdict(services.journal.audit_tip()), archived=base.seq, archived_hash=base.hash)

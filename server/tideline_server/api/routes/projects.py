@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
@@ -16,19 +16,27 @@ from tideline_server.api.services import Name, Named
 
 router = APIRouter(prefix="/projects", tags=["projects"])
 MOST = 2**31 - 1  # as far as databases count
+MOST_DAYS = 36500
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a project may have at once."""
+    """What a project may have at once, and for how long."""
 
     runs: int | None = setting(None, low=0, high=MOST, doc="runs that are not over; null: as many as it likes")
     members: int | None = setting(None, low=0, high=MOST, doc="sites that are not revoked; null: as many as it likes")
     bytes: int | None = setting(None, low=0, high=2**62, doc="bytes in the store of parts; null: as many as it likes")
 
+    retain_runs_days: float | None = setting(
+        None, low=0, high=MOST_DAYS, doc="days after its end that a run is kept; 0: for ever; null: as the coordinator says"
+    )
+    retain_events_days: float | None = setting(
+        None, low=0, high=MOST_DAYS, doc="days after a run's end that its events are kept; 0: for ever; null: as it says"
+    )
+
     @property
     def quota(self) -> Quota:
-        return Quota(self.runs, self.members, self.bytes)
+        return Quota(**{each.name: getattr(self, each.name) for each in fields(Quota)})
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,10 @@ def add_project(projects: Known, identity: Named, body: Annotated[dict[str, Any]
 
 @router.post("/{name}/limit", summary="Give a project another quota", openapi_extra=body_of(Limits, OTHER))
 def limit_project(projects: Known, identity: Named, name: Name, body: Annotated[dict[str, Any], Body()]) -> ProjectLine:
-    """What is left out is unlimited from now on. What the project has above its new quota stays, and nothing is added to it."""
+    """What is left out is unlimited from now on, or as the coordinator's rules of age say.
+
+    What the project has above its new quota stays, and nothing is added to it.
+    """
     limited = projects.limit(name, parse(Limits, body).quota, identity.by)
     return line(limited, projects.usage(name))
 
@@ -70,6 +81,6 @@ def remove_project(projects: Known, identity: Named, name: Name) -> ProjectLine:
 
 
 def line(row: Project, usage: Usage) -> ProjectLine:
-    limits = {f"most_{name}": most for name, most in vars(row.quota).items()}
+    limits = {name if name.startswith("retain") else f"most_{name}": most for name, most in vars(row.quota).items()}
     facts = {name: value for name, value in vars(row).items() if name != "quota"}
     return ProjectLine(**facts, **vars(usage), **limits)

@@ -41,14 +41,23 @@ UPLOADED = (
 
 
 def project_of(row: Row[Any]) -> Project:
-    quota = Quota(row.most_runs, row.most_members, row.most_bytes)
+    quota = Quota(
+        runs=row.most_runs,
+        members=row.most_members,
+        bytes=row.most_bytes,
+        retain_runs_days=row.retain_runs_days,
+        retain_events_days=row.retain_events_days,
+    )
     return Project(row.name, row.created, row.created_by, quota=quota, ended=row.ended)
 
 
 def columns_of(project: Project) -> dict[str, Any]:
-    quota = project.quota
-    limits = {"most_runs": quota.runs, "most_members": quota.members, "most_bytes": quota.bytes}
-    return {name: value for name, value in vars(project).items() if name != "quota"} | limits
+    return {name: value for name, value in vars(project).items() if name != "quota"} | limits_of(project.quota)
+
+
+def limits_of(quota: Quota) -> dict[str, Any]:
+    most = {"most_runs": quota.runs, "most_members": quota.members, "most_bytes": quota.bytes}
+    return most | {"retain_runs_days": quota.retain_runs_days, "retain_events_days": quota.retain_events_days}
 
 
 def every(connection: Connection) -> tuple[Project, ...]:
@@ -64,9 +73,8 @@ def limit(connection: Connection, name: str, quota: Quota) -> bool:
     """Give a project a quota. False if there is none, or none any more."""
     if name == DEFAULT:
         upsert(connection, projects, [columns_of(Project(DEFAULT))])
-    limits = {"most_runs": quota.runs, "most_members": quota.members, "most_bytes": quota.bytes}
     good = (projects.c.name == name) & projects.c.ended.is_(None)
-    return connection.execute(update(projects).where(good).values(**limits)).rowcount == 1
+    return connection.execute(update(projects).where(good).values(**limits_of(quota))).rowcount == 1
 
 
 def end(connection: Connection, name: str, now: float) -> bool:

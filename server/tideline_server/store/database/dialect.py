@@ -21,6 +21,7 @@ from tideline_server.store.database.prepared import prepared
 
 Insert = SqliteInsert | PostgresInsert
 INSERTS: Mapping[str, Callable[[Table], Insert]] = {"sqlite": SqliteInsert, "postgresql": PostgresInsert}
+SIZE = {"sqlite": sqlite.size, "postgresql": postgres.size}  # a database's bytes on its disk
 # A column as it lies there, for readers who do not trust its content: a text comes as its bytes.
 AS_STORED = {"sqlite": sqlite.as_stored, "postgresql": postgres.as_stored}
 

@@ -23,6 +23,7 @@ from sqlalchemy import (
     cast,
     create_engine,
     func,
+    select,
 )
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 
@@ -125,6 +126,11 @@ def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
     if not isinstance(column.type, JSON | String):
         return column
     return func.convert_to(cast(column, String), "UTF8", type_=LargeBinary)
+
+
+def size(connection: Connection) -> int:
+    """Bytes of the whole database: also of what others have in it."""
+    return int(connection.scalar(select(func.pg_database_size(func.current_database()))) or 0)
 
 
 def meaning(error: DBAPIError) -> FederationError | None:

@@ -14,7 +14,7 @@ from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 from sqlalchemy.types import NULLTYPE
 
 from tideline.core.errors import FederationError, StorageFull
-from tideline.engine.process.private import close_database
+from tideline.engine.process.private import beside, close_database
 from tideline_server.store.database import incidents
 from tideline_server.store.database.address import StoreRefused
 from tideline_server.store.database.plain_json import to_json
@@ -92,6 +92,11 @@ def as_stored(column: ColumnElement[Any]) -> ColumnElement[Any]:
     """A column as stored: a text as its bytes, which may be no UTF-8, a real number as such, all else as SQL writes it."""
     kind, raw = func.typeof(column), cast(column, LargeBinary)
     return type_coerce(case((kind == "text", raw), (kind == "real", column), else_=func.quote(raw)), NULLTYPE)
+
+
+def size(connection: Connection) -> int:
+    """Bytes of the file and of those beside it, which hold what is not in it yet."""
+    return sum(each.stat().st_size for each in beside(Path(str(connection.engine.url.database))))
 
 
 def meaning(error: DBAPIError) -> FederationError | None:

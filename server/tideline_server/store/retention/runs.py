@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import fields
+from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, delete, exists, insert, or_, select, union
+from sqlalchemy import ColumnElement, Connection, Row, Table, bindparam, case, delete, exists, insert, literal, or_, select, union
 
 from tideline.core.run import Digest, RunId
-from tideline.engine.model.deletion import Tombstone, tombstone_of
+from tideline.engine.model.deletion import Cutoffs, Tombstone, tombstone_of
 from tideline.engine.model.runs import FINAL
 from tideline_server.store import parts
 from tideline_server.store.listings import batches
@@ -101,16 +102,29 @@ def bury(connection: Connection, of: Tombstone) -> None:
 
 
 def find(connection: Connection, run: RunId) -> Tombstone | None:
-    row = connection.execute(select(tombstones).where(tombstones.c.run == run)).one_or_none()
-    if row is None:
-        return None
+    return next(iter(among(connection, [run])), None)
+
+
+def among(connection: Connection, chosen: Collection[RunId]) -> tuple[Tombstone, ...]:
+    found = connection.execute(select(tombstones).where(tombstones.c.run.in_(chosen)).order_by(tombstones.c.run))
+    return tuple(map(remains, found)) if chosen else ()
+
+
+def remains(row: Row[Any]) -> Tombstone:
     digest = None if row.state_digest is None else Digest(row.state_digest)
     return Tombstone(**{**row._mapping, "state_digest": digest})
 
 
-def due(connection: Connection, before: float) -> tuple[RunId, ...]:
-    """The runs that were over before a moment and belong to no other run, in the order of their ends."""
+def due(connection: Connection, before: Cutoffs) -> tuple[RunId, ...]:
+    """The runs that were over before their project's moment and belong to no other run, in the order of their ends."""
     parent = runs.alias("parent")
     alone = runs.c.parent.is_(None) | ~exists().where(parent.c.id == runs.c.parent)
-    chosen = select(runs.c.id).where(runs.c.status.in_(FINAL), runs.c.ended < before, alone)
+    chosen = select(runs.c.id).where(runs.c.status.in_(FINAL), over_before(before), alone)
     return tuple(map(RunId, connection.scalars(chosen.order_by(runs.c.ended, runs.c.id))))
+
+
+def over_before(before: Cutoffs) -> ColumnElement[bool]:
+    """That a run was over before its project's moment. The first half goes by an index."""
+    own = [(runs.c.project == name, moment) for name, moment in sorted(before.projects.items())]
+    moment = case(*own, else_=before.others) if own else literal(before.others)
+    return (runs.c.ended < before.latest) & (runs.c.ended < moment)

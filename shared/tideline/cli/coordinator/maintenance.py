@@ -32,7 +32,12 @@ LONGEST = 60  # characters of an entry's details
 @remote
 def verify(
     connect: Connect,
-    file: Annotated[Path | None, typer.Option(help="Verify this export, instead of a coordinator.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="Verify this export, or the files in this folder, instead of a coordinator.")
+    ] = None,
+    archive: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The folder with the entries that left the database: verify them first.")
+    ] = None,
     tip: Annotated[str, typer.Option(metavar="HASH", help="With --file: the hash that its last entry must have.")] = "",
     forget: Annotated[bool, typer.Option("--forget", help="Start over: the database was restored, or is a new one.")] = False,
     as_json: Json = False,
@@ -43,11 +48,11 @@ def verify(
 
     check_tip(tip, file)
     if file is not None:
-        chain = log.verify_file(file, tip)
+        chain = log.verify_file(file, tip, archive)
     else:
         with connect() as client:
             show_warnings(client)
-            chain = log.verify(client, forget)
+            chain = log.verify(client, forget, archive)
     last, known = chain.tip, chain.before
     if file is not None:
         text = f"The file is valid up to entry {last.seq}, with hash {last.hash}"
@@ -55,8 +60,11 @@ def verify(
     else:
         text = f"The log is valid: {last.seq} entries, the last with hash {last.hash}"
         text += f"\nThe {known.seq} entries that you verified on {day(known.at)} have not changed" if known else ""
+    if chain.base.seq:
+        text += f"\nEntries 1 to {chain.base.seq} were archived and are not verified: --archive DIR verifies them too"
     before = {"entries": known.seq, "at": known.at} if known else None
-    output({"entries": last.seq, "hash": last.hash, "before": before}, as_json, text)
+    found = {"entries": last.seq, "hash": last.hash, "from": chain.base.seq + 1, "before": before}
+    output(found, as_json, text)
 
 
 @audit.command("list")
@@ -91,13 +99,15 @@ def export(
     out: Annotated[Path, typer.Option(help="The file to write, one entry a line.")],
     as_json: Json = False,
 ) -> None:
-    """Write the whole log to a file that only you can read. `tideline audit verify --file` checks it anywhere."""
+    """Write the log to a file that only you can read. `tideline audit verify --file` checks it anywhere."""
     from tideline.client import audit as log
 
     with connect() as client:
-        tip = log.export(client, out)
-    text = f"Wrote {tip.seq} entries to {clean(str(out))}, the last with hash {tip.hash}"
-    output({"file": str(out), "entries": tip.seq, "hash": tip.hash}, as_json, text)
+        ends = log.export(client, out)
+    tip, first = ends.tip, ends.base.seq + 1
+    text = f"Wrote {tip.seq - first + 1} entries to {clean(str(out))}, the last with hash {tip.hash}"
+    text += f". Those before entry {first} are in the archive" if first > 1 else ""
+    output({"file": str(out), "entries": tip.seq, "hash": tip.hash, "from": first}, as_json, text)
 
 
 def check_tip(tip: str, file: Path | None) -> None:

@@ -21,6 +21,13 @@ MostMembers = Annotated[int | None, typer.Option(help="Sites that may serve it. 
 MostBytes = Annotated[
     str | None, typer.Option(help="Bytes of its runs and uploads, such as 500GB. [default: any number]", metavar="SIZE")
 ]
+RunsDays = Annotated[
+    float | None,
+    typer.Option("--retain-runs-days", help="Days after its end that a run is kept; 0: for ever. [default: the coordinator's]"),
+]
+EventsDays = Annotated[
+    float | None, typer.Option("--retain-events-days", help="The same of the events of runs. [default: the coordinator's]")
+]
 SIZES = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?(kB|MB|GB|TB)?")
 
@@ -33,10 +40,12 @@ def add(
     most_runs: MostRuns = None,
     most_members: MostMembers = None,
     most_bytes: MostBytes = None,
+    retain_runs: RunsDays = None,
+    retain_events: EventsDays = None,
     as_json: Json = False,
 ) -> None:
     """Make a project. Its users get keys with `tideline keys add --project NAME`, its sites invitations in the same way."""
-    body = {"name": name, **quota(most_runs, most_members, most_bytes)}
+    body = {"name": name, **quota(most_runs, most_members, most_bytes), **ages(retain_runs, retain_events)}
     with connect() as client:
         row: ProjectLine = client.post("/projects", body)
     output(row, as_json, f"The project {row['name']} is there; keys for it: tideline keys add --project {row['name']}")
@@ -50,12 +59,15 @@ def limit(
     most_runs: MostRuns = None,
     most_members: MostMembers = None,
     most_bytes: MostBytes = None,
+    retain_runs: RunsDays = None,
+    retain_events: EventsDays = None,
     as_json: Json = False,
 ) -> None:
-    """Give a project another quota. What you leave out is unlimited from then on; what it has above a limit stays."""
+    """Give a project another quota and other rules of age. What you leave out is unlimited from then on, or the coordinator's."""
+    body = quota(most_runs, most_members, most_bytes) | ages(retain_runs, retain_events)
     with connect() as client:
-        row: ProjectLine = client.post(f"/projects/{quote(name, safe='')}/limit", quota(most_runs, most_members, most_bytes))
-    output(row, as_json, f"{row['name']}: {', '.join(cells(row)[1:4])}")
+        row: ProjectLine = client.post(f"/projects/{quote(name, safe='')}/limit", body)
+    output(row, as_json, f"{row['name']}: {', '.join(cells(row)[1:4])}; runs kept: {cells(row)[4]}")
 
 
 @app.command("list")
@@ -69,7 +81,7 @@ def list_projects(connect: Connect, as_json: Json = False) -> None:
         return
     from tideline.cli.tables import show, table
 
-    show(table("", ["name", "open runs", "sites", "bytes", "made", "by", "state"], map(cells, rows)))
+    show(table("", ["name", "open runs", "sites", "bytes", "runs kept", "made", "by", "state"], map(cells, rows)))
 
 
 @app.command("remove")
@@ -81,7 +93,12 @@ def remove(connect: Connect, name: ProjectName, as_json: Json = False) -> None:
     output(row, as_json, f"The project {row['name']} is removed; its runs are kept, and admins see them")
 
 
-def quota(runs: int | None, members: int | None, size: str | None) -> dict[str, int | None]:
+def ages(runs: float | None, events: float | None) -> dict[str, float | None]:
+    """Rules of age as the API takes them."""
+    return {"retain_runs_days": runs, "retain_events_days": events}
+
+
+def quota(runs: int | None, members: int | None, size: str | None) -> dict[str, float | None]:
     """A quota as the API takes it."""
     return {"runs": runs, "members": members, "bytes": None if size is None else bytes_in(size)}
 
@@ -103,7 +120,16 @@ def cells(row: ProjectLine) -> list[str]:
     ]
     made = day(row["created"]) if row["created"] else "-"
     state = f"removed {day(row['ended'])}" if row["ended"] else "there"
-    return [row["name"], *has, made, clean(row["created_by"]) or "-", state]
+    return [row["name"], *has, kept(row), made, clean(row["created_by"]) or "-", state]
+
+
+def kept(row: ProjectLine) -> str:
+    """How long a project's runs and their events are kept."""
+    runs, events = (
+        "as all" if days is None else f"{days:g} d" if days else "for ever"
+        for days in (row["retain_runs_days"], row["retain_events_days"])
+    )
+    return runs if row["retain_events_days"] is None else f"{runs}, events {events}"
 
 
 def most(limit: int | None) -> str:

@@ -17,7 +17,7 @@ from tideline.cli.options import REGISTRY, Json, Methods
 from tideline.cli.site.site import Home
 from tideline.client.output import check_out, clean, counted, day, replace_bytes
 from tideline.core.errors import ConfigRefused, Refused
-from tideline.core.settings import nearest, plain
+from tideline.core.settings import Plain, nearest, plain
 
 if TYPE_CHECKING:
     from tideline.engine.audit.log import Entry
@@ -111,20 +111,36 @@ def confirm(question: str) -> None:
 @policy.command("check")
 def check_policy(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="The policy file. [default: the built-in policy]")] = None,
+    project: Annotated[str | None, typer.Option(metavar="NAME", help="Say what holds for the runs of this project.")] = None,
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
     """Read a policy file as an agent would, and say in words what it lets happen."""
     from tideline_agent.policy_file import read_policy
 
-    found = read_policy(file)
+    every = read_policy(file)
+    found = every if project is None else every.of(project)
     idle = list(without_effect(found, methods))
     if as_json:
-        allowed = sorted(" to ".join(each) for each in found.allowed)
-        print_json({"allowed": allowed, "notes": found.notes, **plain(found.rules), "without_effect": idle})
+        print_json({**policy_in_facts(found), "without_effect": idle})
         return
-    for line in (*policy_in_words(found), *(f"Without effect: {each}" for each in idle)):
+    own = [line for name, each in found.projects.items() for line in differences(name, found, each)]
+    for line in (*policy_in_words(found), *own, *(f"Without effect: {each}" for each in idle)):
         typer.echo(line)
+
+
+def policy_in_facts(found: SitePolicy) -> dict[str, Plain]:
+    """A policy as plain data, with those of projects."""
+    allowed = sorted(" to ".join(each) for each in found.allowed)
+    own = {name: policy_in_facts(each) for name, each in found.projects.items()}
+    return {"allowed": allowed, "notes": found.notes, **plain(found.rules), **({"projects": own} if own else {})}
+
+
+def differences(project: str, found: SitePolicy, own: SitePolicy) -> Iterable[str]:
+    """What is other for a project, a line each."""
+    same = set(policy_in_words(found))
+    lines = [line for line in policy_in_words(own) if line not in same]
+    yield from (f"in the project {project}, {line}" for line in lines or ("all as above",))
 
 
 @policy.command("explain")
@@ -135,7 +151,7 @@ def explain_run(run: Run, home: Home, file: PolicyFile = None, as_json: Json = F
     from tideline_agent.home.words import brief_of
 
     brief, judge = brief_of(home, run), judge_of(home, file)
-    owners = judge.policy
+    owners = judge.policy.of(brief.intent.project)
     against = [f"{words} ({line})" for words, line in objections(owners.rules, brief)]
     against += [f"{clause.sentence()} ([allow] {clause.exposure.value})" for clause in refused(brief.contract, owners.allowed)]
     if as_json:
@@ -166,7 +182,7 @@ def show_explained(brief: Brief, judge: Judge, against: list[str]) -> None:
             typer.echo(f"  {clean(line)}")
         return
     waits = {"never": "without asking you", "new": "once you have approved a run that asks for the same"}
-    word = waits.get(judge.policy.rules.runs.approve.value, "once you have approved it")
+    word = waits.get(judge.policy.of(brief.intent.project).rules.runs.approve.value, "once you have approved it")
     typer.echo(f"The policy lets it run here, {word}.")
 
 
@@ -202,8 +218,9 @@ def policy_in_words(found: SitePolicy) -> Iterable[str]:
     yield f"at least: {counted(least.rows, 'row')}, {counted(least.sites, 'site')}, {least.rows_per_class} of each class"
     limits = {"runs": quotas.runs, "replies": quotas.replies, "bytes out": quotas.bytes}
     yield f"a day at most: {', '.join(f'{most} {name}' for name, most in limits.items() if most) or 'as many as there are'}"
-    kept = f"after {counted(rules.retain_days, 'day')}" if rules.retain_days else "never, by themselves"
-    yield f"runs are forgotten: {kept}"
+    kept, model = (f"after {counted(days, 'day')}" if days else "never, by themselves" for days in map(rules.days, (False, True)))
+    yield f"runs are forgotten: {kept}{'' if model == kept else f'; with a model of the site: {model}'}"
+    yield f"runs that were deleted at the coordinator: {rules.retention.on_delete.value}"
     yield f"notes of the work: {'yes' if found.notes else 'no'}"
 
 

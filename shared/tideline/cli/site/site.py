@@ -267,7 +267,7 @@ def choose(known: Iterable[StoredRun], runs: Sequence[str], older: str | None, u
     if older is None:
         return named({str(each.run): each for each in known}, runs, unfinished)
     before = time.time() - read_seconds(older, "--older")
-    return [each for each in known if each.last < before and (each.over or unfinished)]
+    return [each for each in known if each.last < before and (each.over or unfinished) and not each.spared]
 
 
 def named(known: dict[str, StoredRun], runs: Sequence[str], unfinished: bool) -> list[StoredRun]:

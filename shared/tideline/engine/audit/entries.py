@@ -13,6 +13,7 @@ from tideline.core.errors import FederationError
 from tideline.core.run import ClientId, OrderId, RunId
 from tideline.core.settings import Plain, plain
 from tideline.core.signing import fingerprint
+from tideline.engine.audit.archived import ARCHIVED
 from tideline.engine.audit.log import BEGUN, AuditEvent
 from tideline.engine.audit.witness import CONFIRMED, RESTORED
 from tideline.engine.model.access.projects import ALL, DEFAULT, Project, Quota
@@ -40,6 +41,7 @@ KINDS = (
     *("reply_accepted", "reply_late", "reply_failed", "reply_refused", "sign_in_refused", "parts_swept"),
     *(PART_MENDED, "parts_verified"),
     *(RESTORED, CONFIRMED, "doubled", "ledger_differs", "ledger_fits", "ledger_accepted"),
+    ARCHIVED,
     *("project_made", "project_limited", "project_ended", "projects_changed"),
     *(APPROVAL_AWAITED, "target_added", "target_removed", "target_ended", "notice_given_up"),
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from tideline.core.errors import Deleted
 from tideline.core.run import Digest, RunId
+from tideline.core.settings import EMPTY
 from tideline.engine.model.runs import RunRow
 
 
@@ -31,6 +34,39 @@ class Tombstone:
     deleted: float
     by: str
     rule: str
+
+
+NEVER = -math.inf  # no run was over before
+
+
+@dataclass(frozen=True)
+class Cutoffs:
+    """The moments before which runs must have been over to go: of each of these projects, and of all others."""
+
+    others: float = NEVER
+    projects: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+
+    def of(self, project: str) -> float:
+        return self.projects.get(project, self.others)
+
+    @property
+    def any(self) -> bool:
+        """Whether some run may go."""
+        return self.latest > NEVER
+
+    @property
+    def latest(self) -> float:
+        return max((self.others, *self.projects.values()))
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How much a database holds: bytes on its disk, events of runs, entries of the audit log, and such that were archived."""
+
+    bytes: int
+    events: int
+    entries: int
+    archived: int
 
 
 def tombstone_of(row: RunRow, by: str, rule: str, now: float) -> Tombstone:

@@ -31,6 +31,7 @@ OPEN = (Status.WAITING, Status.RUNNING)
 
 
 FINAL = (Status.COMPLETED, Status.FAILED, Status.CANCELLED)
+MOST_STORED = 64  # runs of which one sign of life asks whether they were deleted
 MOST_QUIET = 64  # runs of which one sign of life of an agent asks whether they are over
 
 

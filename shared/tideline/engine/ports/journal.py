@@ -13,7 +13,7 @@ from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import Mark
 from tideline.engine.model.access.projects import EVERY, Project, Quota, Usage
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
-from tideline.engine.model.deletion import Tombstone
+from tideline.engine.model.deletion import Cutoffs, Tombstone
 from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import Event, Headline, Lease, RoundRow, RunRow, Status, Tally
 from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
@@ -234,8 +234,11 @@ class Deletions(Protocol):
     def tombstone(self, run: RunId) -> Tombstone | None:
         """What remains of a deleted run."""
 
-    def due_runs(self, before: float) -> tuple[RunId, ...]:
-        """The runs that were over before a moment and belong to no other, in the order of their ends."""
+    def tombstones(self, runs: Collection[RunId]) -> tuple[Tombstone, ...]:
+        """What remains of those of these runs that were deleted, by their ids."""
+
+    def due_runs(self, before: Cutoffs) -> tuple[RunId, ...]:
+        """The runs that were over before their project's moment and belong to no other, in the order of their ends."""
 
 
 class Accounts(Protocol):
@@ -398,6 +401,16 @@ class AuditLog(Protocol):
 
     def audit_tip(self) -> Tip:
         """The last entry of the audit log."""
+
+    def audit_base(self) -> Tip:
+        """The last entry that was archived and taken out of the log, which goes on behind it; 0: none was."""
+
+    def trim_audit(self, base: Tip, last: Tip, event: AuditEvent) -> bool:
+        """Take the entries behind a base out, up to one that stands in an archive, and write the event, together.
+
+        False, and nothing is written, if the log begins behind another base by now, has another entry in the place of `last`,
+        or ends with it.
+        """
 
 
 class Witnessed(Protocol):

@@ -26,6 +26,7 @@ class MemoryAccounts:
     def __init__(self, spill: Spill | None = None) -> None:
         self._lock, self._spill = threading.RLock(), spill or Spill()
         self._entries: list[Entry] = chained(Tip(), [entries.begun(0.0, secrets.token_hex(8))])
+        self._base, self._chain_id = Tip(), self._entries[0].hash
         self._unchained = self._audit_history()  # a simulation writes many, and mostly nobody reads them
         self._invites: dict[str, Invite] = {}
         self._clients: dict[ClientId, Client] = {}
@@ -57,6 +58,21 @@ class MemoryAccounts:
         with self._lock:
             last = self._chain()[-1]
             return Tip(last.seq, last.hash)
+
+    def audit_base(self) -> Tip:
+        with self._lock:
+            return self._base
+
+    def trim_audit(self, base: Tip, last: Tip, event: AuditEvent) -> bool:
+        with self._lock:
+            there = self._chain()
+            at = next((i for i, entry in enumerate(there[:-1]) if (entry.seq, entry.hash) == (last.seq, last.hash)), None)
+            if at is None or self._base != base:
+                return False
+            del there[: at + 1]
+            self._base = last
+            self.record([event])
+            return True
 
     def add_invite(self, invite: Invite, by: str = "", now: float = 0.0) -> None:
         with self._lock:

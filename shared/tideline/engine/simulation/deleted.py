@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tideline.archive.disk.spill import Spill
 from tideline.core.run import OrderId, RunId
 from tideline.engine.audit import entries
-from tideline.engine.model.deletion import Tombstone, tombstone_of
+from tideline.engine.model.deletion import Cutoffs, Tombstone, tombstone_of
 from tideline.engine.model.runs import FINAL, RunRow
 from tideline.engine.simulation.kept_totals import KeptTotals
 from tideline.engine.simulation.witnessed import MemoryWitness
@@ -40,10 +40,14 @@ class MemoryDeletions(MemoryWitness):
     def tombstone(self, run: RunId) -> Tombstone | None:
         return self._tombstones.get(run)
 
-    def due_runs(self, before: float) -> tuple[RunId, ...]:
+    def tombstones(self, runs: Collection[RunId]) -> tuple[Tombstone, ...]:
+        with self._lock:
+            return tuple(self._tombstones[run] for run in sorted(set(runs)) if run in self._tombstones)
+
+    def due_runs(self, before: Cutoffs) -> tuple[RunId, ...]:
         with self._lock:
             alone = [row for row in self._runs.values() if row.parent not in self._runs and row.status in FINAL]
-            found = [(row.ended, row.id) for row in alone if row.ended is not None and row.ended < before]
+            found = [(row.ended, row.id) for row in alone if row.ended is not None and row.ended < before.of(row.project)]
             return tuple(run for _, run in sorted(found))
 
     def _delete(self, row: RunRow) -> None:

@@ -20,7 +20,7 @@ WRITES = (
     *("beat", "beat_all", "hold", "event", "add_invite", "enrol", "saw", "saw_all", "rekey", "approve", "ask_rotation"),
     *("begin_session", "let_on"),
     *("revoke", "add_key", "revoke_key", "used_key", "add_parts", "held", "collect", "adopt", "marker", "reserve"),
-    *("choose", "conclude", "leave", "catch_up", "confirm_restore", "delete_runs"),
+    *("choose", "conclude", "leave", "catch_up", "confirm_restore", "delete_runs", "trim_audit"),
     *("add_project", "limit_project", "end_project", "assign", "note_ledgers", "show_ledger"),
 )
 ASKS = ("here", "drop")  # arguments that are functions: whoever makes a call again has nothing to ask

@@ -42,7 +42,7 @@ class MemoryWitness(MemoryAccounts):
             restores = [entry for entry in self._witness if entry.kind in (RESTORED, CONFIRMED)]
             return Mark(
                 tip=self._witness_tip(),
-                chain=self._entries[0].hash[: entries.HASH],
+                chain=self._chain_id[: entries.HASH],
                 secret=self._secret,
                 restored=restores[-1] if restores and restores[-1].kind == RESTORED else None,
                 lost_at=max((entry.seq for entry in restores if entry.details.get("lost")), default=0),

@@ -68,8 +68,8 @@ class Agent:
         try:
             brief = brief_in(order)
             self.owner.allow(self.name, brief)
-            self.owner.permit(brief.contract)
-            check_run(self.owner.rules, brief)
+            self.owner.permit(brief.contract, brief)
+            check_run(self.owner.said(brief).rules, brief)
             return self.owner.holds(order, brief)
         except errors.FederationError:
             return None
@@ -264,7 +264,7 @@ class Agent:
         if order.cursor != JOIN:
             return EMPTY
         assert done.contract is not None, "a join gives the contract"
-        self.owner.permit(done.contract)
+        self.owner.permit(done.contract, brief)
         network = {} if done.network is None else {NETWORK: plain(done.network)}
         computed = {} if done.computed is None else {COMPUTED: plain(done.computed)}
         return {LABELLED: bool(done.labelled), **network, **computed, **own_abilities(brief)}

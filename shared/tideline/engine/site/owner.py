@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -10,6 +10,7 @@ from tideline.core import errors
 from tideline.core.privacy import DEFAULT_POLICY, Contract, Policy, refused
 from tideline.core.recent import Recent
 from tideline.core.run import ClientId, Role, RunId
+from tideline.core.settings import EMPTY
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import Files, Hold, Order
 from tideline.engine.model.runs import JOIN
@@ -23,23 +24,39 @@ MOST_SAID = 1024  # refusals that are remembered, so that none stands twice
 MOST_WORDS, MOST_FILES = 500, 16  # of a refusal, in characters; of a message, by digest
 
 
+@dataclass(frozen=True)
+class Said:
+    """What an owner says of the runs of a project: which exposures may reach whom, and which runs may run."""
+
+    policy: Policy
+    rules: SiteRules
+
+
 @dataclass
 class Owner:
-    """policy: which exposures may reach whom. rules: which runs may run. now: the site's own clock, in its own time zone."""
+    """policy: which exposures may reach whom. rules: which runs may run. now: the site's own clock, in its own time zone.
+
+    projects: what holds in the place of both for the runs of some projects.
+    """
 
     policy: Policy = DEFAULT_POLICY
     rules: SiteRules = FREE
     ledger: Ledger = NO_LEDGER
     roles: frozenset[Role] = frozenset(Role)
     now: Callable[[], datetime] = datetime.now
+    projects: Mapping[str, Said] = field(default_factory=lambda: EMPTY)
     _refused: Recent[Contract] = field(default_factory=lambda: Recent(2))
     _said: dict[tuple[RunId, str], None] = field(default_factory=dict)
+
+    def said(self, brief: Brief) -> Said:
+        """What holds for a run, by the project that the coordinator says it is of."""
+        return self.projects.get(brief.intent.project) or Said(self.policy, self.rules)
 
     def check(self, me: ClientId, order: Order, brief: Brief) -> None:
         """Hold a run to all that the owner says, before any work. Raises RosterRefused, ContractRefused, PolicyRefused."""
         self.allow(me, brief)
-        self.permit(brief.contract)
-        check_run(self.rules, brief)
+        self.permit(brief.contract, brief)
+        check_run(self.said(brief).rules, brief)
         said = self.word(order.run, brief)
         if not said:
             what = f"The owner of this site has {'not approved the run' if said is None else 'declined the run'}"
@@ -47,7 +64,8 @@ class Owner:
 
     def holds(self, order: Order, brief: Brief) -> Hold | None:
         """Why an order is to wait; None for one that need not, and for one that would be refused."""
-        runs, quotas, now = self.rules.runs, self.rules.quotas, self.now()
+        rules, now = self.said(brief).rules, self.now()
+        runs, quotas = rules.runs, rules.quotas
         if self.word(order.run, brief) is None:
             return Hold.APPROVAL
         if not within(runs.hours, now):
@@ -61,7 +79,7 @@ class Owner:
 
     def word(self, run: RunId, brief: Brief) -> bool | None:
         """Whether the run may run as far as the owner's word goes: that of the run that it belongs to covers it, too."""
-        asks = self.rules.runs.approve
+        asks = self.said(brief).rules.runs.approve
         said = self.ledger.word(run)
         if said is None and brief.intent.parent is not None:
             said = self.ledger.word(brief.intent.parent)
@@ -90,12 +108,13 @@ class Owner:
 
     def limits(self, brief: Brief) -> Limits:
         """What a trainer holds each step of a run to."""
-        least, bounds, own = self.rules.least, self.rules.bounds, carried(self.rules, brief)
+        rules = self.said(brief).rules
+        least, bounds, own = rules.least, rules.bounds, carried(rules, brief)
         return Limits(
             rows=least.rows,
             per_class=least.rows_per_class,
             share=bounds.get(BATCH_SHARE, 1.0),
-            clip=self.rules.runs.clip,
+            clip=rules.runs.clip,
             own_base=own,
         )
 
@@ -105,7 +124,7 @@ class Owner:
         To play the target with labels masked is no other role, for less leaves than in its own; but an owner may forbid it.
         """
         rehearses = brief.rehearses == me and brief.role is Role.TARGET
-        if rehearses and not self.rules.runs.rehearse:
+        if rehearses and not self.said(brief).rules.runs.rehearse:
             what = "This site's policy forbids rehearsing: it plays no target"
             raise errors.RosterRefused(what, "Its owner can allow it in the site's policy file: [runs] rehearse = true")
         if rehearses and self.roles & {Role.SOURCE, Role.PEER}:
@@ -115,12 +134,13 @@ class Owner:
             what = f"This site may not be a {brief.role}: its owner allows {allowed}"
             raise errors.RosterRefused(what, "Give it a role that it allows")
 
-    def permit(self, contract: Contract) -> None:
-        """Hold a contract to the owner's policy. Every order is held to it before any work: a join may never have come.
+    def permit(self, contract: Contract, brief: Brief) -> None:
+        """Hold a run's contract to the owner's policy. Every order is held to it before any work: a join may never have come.
 
         The pool holds the order's contract to the one that this site derives, so a shorter one gains nothing.
         """
-        no = self._refused.of(contract, lambda: refused(contract, self.policy), self.policy)
+        policy = self.said(brief).policy
+        no = self._refused.of(contract, lambda: refused(contract, policy), policy)
         if no:
             raise errors.ContractRefused(
                 "This site's policy forbids: " + "; ".join(c.sentence() for c in no),

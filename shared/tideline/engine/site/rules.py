@@ -94,12 +94,34 @@ class Quotas:
         return int(float(found[1]) * SIZES[found[2] or ""])
 
 
+class OnDelete(StrEnum):
+    """What becomes of a run's files at the site when the run is deleted at the coordinator.
+
+    RETAIN: nothing, and nobody is asked about it. ASK: the owner is shown it, and decides. FOLLOW: they are deleted.
+    """
+
+    RETAIN = "keep"
+    ASK = "ask"
+    FOLLOW = "follow"
+
+
+@dataclass(frozen=True)
+class Retention:
+    """The table [retention]: how long the home has files of runs that are over. Days count from their last change; 0: no rule."""
+
+    on_delete: OnDelete = setting(OnDelete.ASK, doc="when a run was deleted at the coordinator: keep, ask or follow")
+    runs_days: int = setting(0, low=0, high=36500, doc="days after which a run's files are deleted; 0: never")
+    models_days: int = setting(
+        0, low=0, high=36500, doc="the same where a model of the site's own is among them; 0: as runs_days"
+    )
+
+
 @dataclass(frozen=True)
 class SiteRules:
     """All of it.
 
     bounds: the largest value of settings, by names or patterns of names; BATCH_SHARE: of a mini-batch, as a share of the site's
-    training rows. retain_days: after which a run's files at the site are forgotten; 0: never.
+    training rows. retain_days: the older name of retention.runs_days.
     """
 
     runs: RunRules = field(default_factory=RunRules)
@@ -107,6 +129,23 @@ class SiteRules:
     least: Least = field(default_factory=Least)
     quotas: Quotas = field(default_factory=Quotas)
     retain_days: int = setting(0, low=0, high=36500, doc="days after which a run's files at this site are forgotten; 0: never")
+    retention: Retention = field(default_factory=Retention)
+
+    def __post_init__(self) -> None:
+        """Raises ConfigRefused where the same is said twice."""
+        if self.retain_days and self.retention.runs_days:
+            what = "retain_days and retention.runs_days say the same"
+            raise ConfigRefused(what, "Leave retain_days out", path="retention.runs_days")
+
+    def days(self, model: bool) -> int:
+        """After how many days a run's files go; 0: never. model: whether a model of the site's own is among them."""
+        runs_days = self.retention.runs_days or self.retain_days
+        return (self.retention.models_days or runs_days) if model else runs_days
+
+    @property
+    def cleans(self) -> bool:
+        """Whether anything goes by itself."""
+        return self.retention.on_delete is OnDelete.FOLLOW or bool(self.days(True) or self.days(False))
 
 
 # Of whom the data and the federation are one and the same, as in a simulation: only what leaves is held to a policy.

@@ -17,16 +17,19 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 @dataclass(frozen=True)
 class Quota:
-    """What a project may have at once. None: as much as it likes.
+    """What a project may have at once, and for how long. None: as much as it likes; as long as the coordinator's rule says.
 
     runs     runs that are not over; references and rehearsals count with their run
     members  sites that are not revoked
     bytes    of all that its runs and its uploads have in the store of parts
+    retain_runs_days, retain_events_days  in place of the coordinator's rules of age; 0: for ever
     """
 
     runs: int | None = None
     members: int | None = None
     bytes: int | None = None
+    retain_runs_days: float | None = None
+    retain_events_days: float | None = None
 
 
 UNLIMITED = Quota()

@@ -1,0 +1,188 @@
+"""`tideline site clean`: what goes from a home by its owner's policy, what stays, and what the ledger says of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.cli.test_forgetting import left, worked
+from tideline.cli.app import app
+from tideline.cli.guard import DONE, REFUSED
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import RunId
+from tideline.engine.model.runs import MOST_STORED
+from tideline_agent.home.ledger import entries
+from tideline_agent.home.obeyed import obey
+from tideline_agent.home.retention.cleaner import Cleaner
+from tideline_agent.home.retention.deleted import PAUSE_SECONDS, ROUND_SECONDS, Inquiry, NoInquiry, heard_of
+from tideline_agent.home.runs import at_work
+from tideline_agent.policy_file import policy_in
+from tideline_agent.vault import FolderVault
+
+METHODS = "tideline.algorithms:METHODS"
+
+
+def clean(home: Path, *args: str | Path, answer: str | None = None) -> Result:
+    """Clean a home by a policy."""
+    return CliRunner().invoke(app, ["site", "clean", "--home", str(home), *map(str, args)], input=answer)
+
+
+def policy(home: Path, text: str) -> Path:
+    """A policy file."""
+    path = home / "policy.toml"
+    path.write_text(f"[retention]\n{text}\n")
+    return path
+
+
+def deleted(home: Path, *runs: str) -> None:
+    """Have the home hear that runs were deleted at the coordinator."""
+    Inquiry(home).heard(map(RunId, runs))
+
+
+def forgotten(home: Path) -> list[tuple[str, Any]]:
+    """What the ledger says."""
+    return [(each.run, each.details["why"]) for each in entries(home) if each.kind == "forgotten"]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Runs old and young."""
+    worked(tmp_path, "old", days=40)
+    worked(tmp_path, "young", days=5)
+    worked(tmp_path, "unfinished", cursor=0, days=40)
+    return tmp_path
+
+
+def test_without_a_rule_nothing_is_due(home: Path) -> None:
+    """Nor by the built-in policy."""
+    assert "Nothing is due" in clean(home).output and left(home) == {"old", "young", "unfinished"}
+    assert not policy_in(None, "").rules.cleans
+
+
+def test_old_runs_go_by_the_owners_rule(home: Path) -> None:
+    """Those that are over; first they can be looked at."""
+    rule = policy(home, "runs_days = 30")
+    shown = clean(home, "--policy", rule, "--dry-run")
+    assert shown.exit_code == DONE and "not written to for 30 days" in shown.output and len(left(home)) == 3
+    assert clean(home, "--policy", rule, answer="n\n").exit_code == REFUSED and len(left(home)) == 3
+    assert clean(home, "--policy", rule, "--json").exit_code == REFUSED
+    done = clean(home, "--policy", rule, "--yes", "--json")
+    assert json.loads(done.output)["forgotten"] == ["old"] and left(home) == {"young", "unfinished"}
+    assert forgotten(home) == [("old", "not written to for 30 days")]
+
+
+def test_models_may_stay_longer(home: Path) -> None:
+    """A method whose sites share the common model leaves none of their own; of one that is not known, nobody can say."""
+    (home / "runs" / "old" / "run.json").unlink()
+    worked(home, "average", days=40)
+    found = json.loads(clean(home, "--policy", policy(home, "runs_days = 30\nmodels_days = 365"), "--dry-run", "--json").output)
+    assert [row["run"] for row in found["due"]] == ["average"]
+
+
+@pytest.mark.parametrize(("said", "due", "goes"), [("keep", False, False), ("ask", True, False), ("follow", True, True)])
+def test_runs_that_were_deleted_at_the_coordinator(home: Path, said: str, due: bool, goes: bool) -> None:
+    """Nothing, a question, or their end, as the owner says; also of runs that may go on, as far as the home knows."""
+    rule = policy(home, f'on_delete = "{said}"')
+    deleted(home, "young", "unfinished", "unknown")
+    assert set(heard_of(home)) == {"young", "unfinished"}
+    shown = json.loads(clean(home, "--policy", rule, "--dry-run", "--json").output)["due"]
+    assert sorted(row["run"] for row in shown) == (["unfinished", "young"] if due else [])
+    assert clean(home, "--policy", rule, "--by-itself").exit_code == DONE
+    assert left(home) == ({"old"} if goes else {"old", "young", "unfinished"})
+    if due:
+        assert clean(home, "--policy", rule, "--yes").exit_code == DONE and left(home) == {"old"}
+        assert sorted(forgotten(home)) == [(run, "deleted at the coordinator") for run in ("unfinished", "young")]
+        assert heard_of(home) == {}
+
+
+def test_what_the_owner_spares_stays(home: Path) -> None:
+    """Whatever any rule says, and the home is no younger for it; until the owner takes the word back."""
+    rule = policy(home, 'on_delete = "follow"\nruns_days = 30')
+    deleted(home, "young")
+    for run in ("old", "young"):
+        assert CliRunner().invoke(app, ["site", "spare", run, "--home", str(home)]).exit_code == DONE
+    assert CliRunner().invoke(app, ["site", "spare", "nobody", "--home", str(home)]).exit_code == REFUSED
+    assert "Nothing is due" in clean(home, "--policy", rule).output
+    old = CliRunner().invoke(app, ["site", "forget", "--home", str(home), "--older", "30d", "--yes"])
+    assert old.exit_code == DONE and left(home) == {"old", "young", "unfinished"}
+    assert CliRunner().invoke(app, ["site", "spare", "old", "--undo", "--home", str(home)]).exit_code == DONE
+    assert clean(home, "--policy", rule, "--yes").exit_code == DONE and left(home) == {"young", "unfinished"}
+
+
+def test_a_projects_runs_go_by_its_section(home: Path) -> None:
+    """Another project's by the rest of the file."""
+    note = {"method": "fedavg", "config": {"rounds": 2}, "world": {}, "role": "source", "intent": {"project": "cardio"}}
+    last = (home / "runs" / "old" / "head.json").stat().st_mtime
+    FolderVault(home / "runs").note(RunId("old"), note)
+    os.utime(home / "runs" / "old" / "run.json", (last, last))
+    rule = policy(home, "runs_days = 3\n[projects.cardio.retention]\nruns_days = 100")
+    assert [each["run"] for each in json.loads(clean(home, "--policy", rule, "--dry-run", "--json").output)["due"]] == ["young"]
+
+
+def test_a_run_that_is_worked_for_stays(home: Path) -> None:
+    """Until the next time; and then nothing of it is in the ledger."""
+    rule = policy(home, "runs_days = 30")
+    with at_work(home, RunId("old")):
+        assert "1 run in use stayed" in clean(home, "--policy", rule, "--yes").output
+    assert "old" in left(home) and forgotten(home) == []
+
+
+def test_without_a_ledger_nothing_goes(home: Path) -> None:
+    """No deletion without its entry."""
+    (home / "ledger.jsonl").write_text("no entry\n")
+    assert clean(home, "--policy", policy(home, "runs_days = 30"), "--yes").exit_code != DONE
+    assert "old" in left(home)
+
+
+def test_an_agent_cleans_by_itself_as_its_policy_says(home: Path) -> None:
+    """By the policy that it obeys; what it could not do is in its log."""
+    obey(home, policy(home, "runs_days = 30"), (home / "policy.toml").read_text())
+    assert Cleaner(home, METHODS).clean() and left(home) == {"young", "unfinished"}
+    assert not Cleaner(home / "nowhere", METHODS).clean()
+
+
+def test_the_same_is_not_said_twice(tmp_path: Path) -> None:
+    """The older name of the rule goes on to hold."""
+    assert policy_in(tmp_path, "retain_days = 30").rules.days(model=True) == 30
+    assert policy_in(tmp_path, "[retention]\nruns_days = 30\nmodels_days = 90").rules.days(model=True) == 90
+    with pytest.raises(ConfigRefused, match=r"retain_days and retention.runs_days say the same"):
+        policy_in(tmp_path, "retain_days = 30\n[retention]\nruns_days = 30")
+    with pytest.raises(ConfigRefused, match=r"retention.on_delete"):
+        policy_in(tmp_path, "[retention]\non_delete = 'obey'")
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+
+def test_an_agent_asks_for_some_runs_at_a_time(tmp_path: Path) -> None:
+    """In rounds, and not again for what it has heard; of a home without runs it asks nothing."""
+    clock, called = Clock(), threading.Event()
+    inquiry = Inquiry(tmp_path, called.set, lambda: clock.now)
+    assert list(inquiry.due()) == []
+    for at in range(MOST_STORED + 5):
+        (tmp_path / "runs" / f"run-{at:03d}").mkdir(parents=True)
+    clock.now += ROUND_SECONDS
+    first = list(inquiry.due())
+    assert len(first) == MOST_STORED and list(inquiry.due()) == []
+    clock.now += PAUSE_SECONDS
+    assert [*first, *inquiry.due()] == sorted(left(tmp_path))
+    inquiry.heard([])
+    assert not called.is_set()
+    inquiry.heard([first[0], RunId("unknown")])
+    assert called.wait(10.0) and set(heard_of(tmp_path)) == {first[0]}
+    clock.now += ROUND_SECONDS
+    assert first[0] not in inquiry.due()
+    assert list(NoInquiry(tmp_path).due()) == []
+    (tmp_path / "deleted.json").write_text("no JSON")
+    assert heard_of(tmp_path) == {} and time.time() > 0
