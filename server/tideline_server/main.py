@@ -50,6 +50,8 @@ from tideline_server.connections import Warden, peer_in, peer_of, share_of
 from tideline_server.keys import admin_key, shared_key, stored_secret
 from tideline_server.limits import Limits
 from tideline_server.metrics import Federation, Metrics
+from tideline_server.oidc.building import sign_in_of
+from tideline_server.oidc.options import options_of
 from tideline_server.parts import open_parts
 from tideline_server.parts.opening import Opened
 from tideline_server.planner import ProcessPlanner
@@ -194,7 +196,7 @@ def listen(host: str, port: int, option: str) -> socket.socket:
 async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.socket | None = None) -> Parts:
     """Make every part of a coordinator, once its database answers. Raises Refused errors."""
     folder, clock, metrics, loop = settings.folder, WallClock(), Metrics(__version__), asyncio.get_running_loop()
-    shared = shared_key(settings)
+    shared, oidc = shared_key(settings), options_of(settings)
     bell = RedisBell(loop, settings.redis) if settings.redis else LocalBell(loop)
     counts = RedisCounts(settings.redis) if settings.redis else LocalCounts()
     limits = limits_of(settings, counts, clock)
@@ -236,6 +238,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
     gauges = {**gauges_of(servicer, scheduling, compute, bell, journal, disks, tls), **gauges_of_crowds(servicer, warden)}
     metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
+    own = hash_of(admin_key(folder))
     services = Services(
         run_service=run_service,
         journal=journal,
@@ -244,7 +247,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         clock=clock,
         moved=lambda topic, timeout: bell.moved(topic, bell.count(topic), min(timeout, 1.0)),
         version=__version__,
-        api_key_hash=hash_of(admin_key(folder)),
+        api_key_hash=own,
         shared_key_hash=shared,
         health=lambda: {"worker": compute.pid is not None, "bell": bell.reaches},
         ending=servicer.closing.is_set,
@@ -256,6 +259,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         seen=metrics.http_request,
         plan=planner.plan,
         retention=retention,
+        browser=None if oidc is None else sign_in_of(oidc, journal, clock, witness, shared or own),
     )
     return Parts(
         settings=settings,

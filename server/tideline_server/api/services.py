@@ -21,6 +21,7 @@ from tideline.engine.ports.compute import Compute
 from tideline.engine.ports.journal import Journal
 from tideline_server.api.requests.wrapping import Seen
 from tideline_server.limits import UNLIMITED, Limits
+from tideline_server.oidc.browser import BrowserSignIn
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Services:
     seen          is told of each request that was answered
     plan          makes a plan of links; the shell hands in one that does so in a process of its own
     retention     applies the rules of age, if there are some
+    browser       signs users in with a provider of identities, if there is one
     health        facts about this coordinator, shown to everybody; raises Unreachable when a store does not answer
     """
 
@@ -86,6 +88,7 @@ class Services:
     seen: Seen = lambda *request: None
     plan: Callable[[Mapping[str, Any]], dict[str, Any]] = planned_here
     retention: Retention | None = None
+    browser: BrowserSignIn | None = None
 
 
 @dataclass(frozen=True)
