@@ -10,7 +10,7 @@ from authlib.common.errors import AuthlibBaseError
 from authlib.oauth2.client import OAuth2Client
 
 from tideline.core.errors import Unreachable
-from tideline.oidc.fetching import Fetcher, check_address, strange
+from tideline.oidc.fetching import AWAY, Fetcher, Reply, check_address, strange
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
@@ -70,6 +70,14 @@ class ProviderClient(OAuth2Client):  # type: ignore[misc]
     """authlib's client, which raises ProviderRefused: its own error takes no description with a quotation mark."""
 
     oauth_error_class = ProviderRefused
+
+    def parse_response_token(self, response: Reply) -> Mapping[str, Any]:
+        """What the token endpoint gives. Raises ProviderRefused, and Unreachable for what makes no sense."""
+        try:
+            found: Mapping[str, Any] = super().parse_response_token(response)
+        except (ValueError, TypeError, OverflowError) as cause:
+            raise Unreachable(f"The provider's token makes no sense ({type(cause).__name__})", AWAY) from None
+        return found
 
 
 def client_of(fetcher: Fetcher, metadata: Metadata, client_id: str, secret: str = "", **more: Any) -> ProviderClient:

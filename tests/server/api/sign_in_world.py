@@ -24,7 +24,13 @@ from tideline_server.oidc.options import options_of
 from tideline_server.settings import CoordinatorSettings
 
 OWN = {"Authorization": "Bearer the home's key"}
-GRANTS = ("cardio-ops=operator:cardio", "retina-look=viewer:retina", "tide-admins=admin", "auditors=viewer:all")
+GRANTS = (
+    "cardio-ops=operator:cardio",
+    "retina-look=viewer:retina",
+    "retina-ops=operator:retina",
+    "tide-admins=admin",
+    "auditors=viewer:all",
+)
 
 
 class Realm:

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from tideline.core.errors import FederationError, IdentityRefused, NotFound
 from tideline_server.api.answers import answer, federation_error
-from tideline_server.api.models import Problem, Provider, SignInShown
+from tideline_server.api.models import Provider, SignInShown
 from tideline_server.api.requests.cookies import (
     PENDING,
     PENDING_SECONDS,
@@ -20,22 +20,12 @@ from tideline_server.api.requests.cookies import (
     own_address,
     set_cookie,
 )
-from tideline_server.api.services import Given, Responses, Services
+from tideline_server.api.services import Given, Services
 from tideline_server.oidc.browser import BrowserSignIn, Returned, pending_in
 
 router = APIRouter(tags=["sign-in"])
 WAITING = CapacityLimiter(4)  # browsers for which the provider is asked at a time: it may be slow, and threads are few
 NO_STORE = {"Cache-Control": "no-store"}
-WORDS = {
-    401: "It was not begun in this browser, or the provider refuses it",
-    403: "The user is known to the provider, and has no role here",
-    404: "Users of this coordinator do not sign in with a provider",
-    422: "A parameter is wrong",
-    429: "More sign-ins than the limit",
-    503: "The provider does not answer",
-}
-ELSEWHERE: Responses = {303: {"description": "Go on there", "headers": {"Location": {"schema": {"type": "string"}}}}}
-REFUSALS: Responses = {status: {"model": Problem, "description": words} for status, words in WORDS.items()}
 Text = Annotated[str, Query(max_length=4096)]
 
 
@@ -52,7 +42,7 @@ async def show_sign_in(services: Given) -> SignInShown:
     )
 
 
-@router.get("/sign-in/start", summary="Begin to sign in with a browser", status_code=303, responses=ELSEWHERE | REFUSALS)
+@router.get("/sign-in/start", include_in_schema=False)
 async def start_sign_in(
     request: Request,
     services: Given,
@@ -69,7 +59,7 @@ async def start_sign_in(
     return response
 
 
-@router.get("/sign-in/callback", summary="End to sign in with a browser", status_code=303, responses=ELSEWHERE | REFUSALS)
+@router.get("/sign-in/callback", include_in_schema=False)
 async def finish_sign_in(
     request: Request, services: Given, state: Text = "", code: Text = "", error: Text = "", iss: Text = ""
 ) -> Response:
