@@ -227,8 +227,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     retention = Retention(Deleting(run_service), journal, settings.rules, went)
     scheduling = scheduling_of(settings, part_store, compute, bell, metrics, retention)
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-    certified = settings.tls_client_ca is not None
-    warden = Warden()
+    certified, warden = settings.tls_client_ca is not None, Warden()
     connections = connections_of(settings, warden, grpc_port)
     lane = lane_of(settings.lane, bulk)
     servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call, connections, lane)
@@ -238,7 +237,6 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
     gauges = {**gauges_of(servicer, scheduling, compute, bell, journal, disks, tls), **gauges_of_crowds(servicer, warden)}
     metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
-    own = hash_of(admin_key(folder))
     services = Services(
         run_service=run_service,
         journal=journal,
@@ -247,7 +245,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         clock=clock,
         moved=lambda topic, timeout: bell.moved(topic, bell.count(topic), min(timeout, 1.0)),
         version=__version__,
-        api_key_hash=own,
+        api_key_hash=hash_of(admin_key(folder)),
         shared_key_hash=shared,
         health=lambda: {"worker": compute.pid is not None, "bell": bell.reaches},
         ending=servicer.closing.is_set,
@@ -259,7 +257,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         seen=metrics.http_request,
         plan=planner.plan,
         retention=retention,
-        browser=None if oidc is None else sign_in_of(oidc, journal, clock, witness, shared or own),
+        browser=None if oidc is None else sign_in_of(oidc, journal, clock, witness, shared or hash_of(admin_key(folder))),
     )
     return Parts(
         settings=settings,

@@ -117,7 +117,9 @@ OURS: dict[str, Object] = {
             "ingress": {"enabled": True, "host": "federation.example", "tlsSecret": "web", "className": "nginx"},
             "adminKey": {"secret": "mine", "key": "key"},
             "settings": {"lease": 7.5, "wait": 30, "rate": 2000000, "rateWrongKeys": 5, "rateEnrol": 0, "connections": 1000}
-            | {"partsCache": 2.5, "methods": "ours:METHODS", "networks": ["ours:small", "ours:NETWORKS"]},
+            | {"partsCache": 2.5, "methods": "ours:METHODS", "networks": ["ours:small", "ours:NETWORKS"]}
+            | {"oidcIssuer": "https://idp.example", "oidcClientId": "tideline", "oidcGrant": ["a=admin", "b=viewer:cardio"]},
+            "oidc": {"clientSecret": {"name": "client"}, "caSecret": {"name": "authority"}},
             "nodeSelector": {"pool": "federation"},
             "tolerations": [{"key": "federation", "operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},

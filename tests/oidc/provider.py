@@ -59,7 +59,7 @@ class Provider:
         self.refreshes: dict[str, dict[str, Any]] = {}
         self.revoked: list[str] = []
         self.refusals: list[str] = ["authorization_pending"]  # what the next device's polls are answered first
-        self.refreshing = True
+        self.refreshing, self.interval = True, 5.0
         self.without: set[str] = set()  # what its description lacks
         self.issuer = ""
 
@@ -211,7 +211,13 @@ class Handler(BaseHTTPRequestHandler):
         device = secrets.token_hex(8)
         self.provider.devices[device] = list(self.provider.refusals)
         page = f"{self.provider.issuer}/activate"
-        known = {"device_code": device, "user_code": "WDJB-MJHT", "verification_uri": page, "expires_in": 600, "interval": 5}
+        known = {
+            "device_code": device,
+            "user_code": "WDJB-MJHT",
+            "verification_uri": page,
+            "expires_in": 600,
+            "interval": self.provider.interval,
+        }
         self.send(known | {"verification_uri_complete": f"{page}?user_code=WDJB-MJHT"})
 
     def of_device(self, form: Mapping[str, str]) -> None:

@@ -59,7 +59,7 @@ class BrowserSignIn:
 
         Raises ConfigRefused, Unreachable.
         """
-        pending = Pending(generate_token(32), generate_token(32), generate_token(64), local(asked))
+        pending = Pending(generate_token(32), generate_token(32), generate_token(64), local_path(asked))
         options, metadata = self.sign_in.options, self.sign_in.keys.metadata()
         client = client_of(self._fetcher, metadata, options.client, redirect_uri=own + CALLBACK, scope=options.scopes)
         address, _ = client.create_authorization_url(
@@ -115,7 +115,7 @@ def check_nonce(claims: Claims, pending: Pending) -> None:
         raise IdentityRefused("The provider's token was made for another sign-in", BEGIN)
 
 
-def local(asked: str) -> str:
+def local_path(asked: str) -> str:
     """Where a sign-in leads: an address of this coordinator. Raises ConfigRefused for any other."""
     if not asked:
         return HOME
@@ -130,7 +130,7 @@ def pending_in(text: str) -> Pending:
     try:
         found = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
         pending = Pending(**{name: str(found[name]) for name in Pending.__dataclass_fields__})
-        local(pending.next)
+        local_path(pending.next)
     except (ValueError, KeyError, TypeError, RecursionError, ConfigRefused):
         raise IdentityRefused("This browser has begun no sign-in within the last ten minutes", BEGIN) from None
     return pending

@@ -19,4 +19,4 @@ def sign_in_of(options: OidcOptions, journal: Journal, clock: Clock, witness: Wi
     fetcher = Fetcher(options.ca, options.insecure)
     reader = ThreadPoolExecutor(1, "sign-in")
     keys = ProviderKeys(fetcher, options.issuer, clock, reader.submit)
-    return BrowserSignIn(SignIn(options, keys, journal, clock, witness, secret), fetcher)
+    return BrowserSignIn(SignIn(options, keys, journal, clock, witness=witness, secret=secret), fetcher)

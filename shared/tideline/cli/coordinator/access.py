@@ -272,8 +272,10 @@ def signed_in(at: str, authority: Path | None) -> Login:
         way = Way.of(client.get("/sign-in"), at)
 
     def show(device: Device) -> None:
-        warn(f"Sign in with {way.issuer} in a browser, on this device or another:\n\n  {device.page}\n\nCode: {device.user_code}")
-        warn(f"\nOr with the code in the address: {device.whole_page}" if device.whole_page else "")
+        warn(f"Sign in with {way.issuer}: open this address in a browser, on this device or another, and type the code")
+        warn(f"  {device.page}   code {device.user_code}")
+        if device.whole_page:
+            warn(f"or open the address with the code in it: {device.whole_page}")
 
     return log_in(way, authority, show)
 
