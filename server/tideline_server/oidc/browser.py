@@ -21,7 +21,7 @@ from tideline_server.oidc.claims import Claims, printable
 CALLBACK = "/sign-in/callback"
 HOME = "/docs"  # where a sign-in leads that names no address
 LONGEST_NEXT = 1000
-LOCAL = re.compile(r"/(?![/\\])[!-\[\]-~]*")  # visible ASCII without a backslash, which browsers take for a slash
+OWN_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*")  # visible ASCII without a backslash, which browsers take for a slash
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def local_path(asked: str) -> str:
     """Where a sign-in leads: an address of this coordinator. Raises ConfigRefused for any other."""
     if not asked:
         return HOME
-    if len(asked) > LONGEST_NEXT or not LOCAL.fullmatch(asked) or urlsplit(asked).netloc:
+    if len(asked) > LONGEST_NEXT or not OWN_PATH.fullmatch(asked) or urlsplit(asked).netloc:
         what = "next is no address of this coordinator"
         raise ConfigRefused(what, "Give a path that begins with one slash, such as /docs", path="next")
     return asked
