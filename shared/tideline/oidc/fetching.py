@@ -46,10 +46,11 @@ class Fetcher:
     """Calls one provider, from threads without a loop. Every method raises Unreachable.
 
     ca: certificates (PEM) that are trusted beside those of the machine. insecure: also without TLS, to any host.
+    seconds: for a whole call.
     """
 
-    def __init__(self, ca: Path | None = None, insecure: bool = False) -> None:
-        self.insecure, self._trusted = insecure, trusted(ca)
+    def __init__(self, ca: Path | None = None, insecure: bool = False, seconds: float = SECONDS) -> None:
+        self.insecure, self._trusted, self._seconds = insecure, trusted(ca), seconds
 
     def get(self, url: str) -> Mapping[str, Any]:
         """The object at an address. Raises Unreachable for any other answer."""
@@ -77,7 +78,7 @@ class Fetcher:
         try:
             status, text = asyncio.run(self._answer(request))
         except TimeoutError:
-            raise strange(url, f"its answer takes more than {SECONDS:.0f} s") from None
+            raise strange(url, f"its answer takes more than {self._seconds:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as cause:
             raise strange(url, str(cause) or type(cause).__name__) from None
         return Reply(status, object_in(text, url, status))
@@ -86,7 +87,7 @@ class Fetcher:
         """The answer's status and bytes. A loop of its own, as nothing else ends a call that comes a byte at a time."""
         outside = request.url.host not in LOOPBACK  # a proxy is for other machines, not for this one
         options = {"verify": self._trusted, "timeout": TIMEOUT, "follow_redirects": False, "trust_env": outside}
-        async with asyncio.timeout(SECONDS), httpx.AsyncClient(**options) as client:  # type: ignore[arg-type]
+        async with asyncio.timeout(self._seconds), httpx.AsyncClient(**options) as client:  # type: ignore[arg-type]
             response = await client.send(request, stream=True)
             try:
                 return response.status_code, await bounded(response)

@@ -326,6 +326,16 @@ def test_keys_that_are_shown_no_more_are_bad_soon(fresh: Realm) -> None:
     assert refused(fresh.get(token=old), 401, "IdentityRefused")["detail"].endswith("does not show")
 
 
+SAID = {
+    "cut": "gives no usable answer",
+    "page": "something else than an object of JSON",
+    "too_much": "more than 262144 bytes",
+    "elsewhere": "sends to http://localhost:9/keys, where nobody follows",
+    "no_keys": "gives no usable answer",
+    "broken": "answers 500",
+}
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/certs"])
 def test_a_provider_that_fails(fresh: Realm, fault: str, path: str) -> None:
@@ -334,6 +344,7 @@ def test_a_provider_that_fails(fresh: Realm, fault: str, path: str) -> None:
     fresh.provider.fault[path] = FAULTS[fault]
     answer = fresh.get(token=known)
     told = refused(answer, 503, "Unreachable")
+    assert SAID[fault] in told["detail"]
     assert "API keys work without it" in told["todo"] and answer.headers["retry-after"] == "10"
     assert fresh.door.get("/whoami", headers=OWN).status_code == 200
     fresh.provider.fault = {}
