@@ -35,8 +35,9 @@ def tide(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_provider_that_comes_and_goes(tmp_path: Path) -> None:
-    """The coordinator starts without it; a user signs in, and goes on while it is away, until the coordinator has forgotten its keys."""
+    """A user signs in, and goes on while it is away, until a coordinator starts anew, which it does without it."""
     net = Net(tmp_path / "net")
+    net.home.mkdir()
     with closing_net(net), Provider(WallClock()).serving() as provider:
         provider.interval, provider.refusals = 0.0, []
         options = ("--oidc-issuer", provider.issuer, "--oidc-client-id", CLIENT, "--oidc-grant", "cardio-ops=operator")

@@ -245,7 +245,9 @@ def test_signing_out(here: Realm, browser: httpx.Client) -> None:
     assert here.door.get("/audit?kind=session_ended", headers=OWN).json()[-1]["by"].startswith("alice <")
 
 
-@pytest.mark.parametrize("more", [{"expires_in": "soon", "expires_at": "soon"}, {"expires_in": [5]}, {"id_token": 5}, {"id_token": None}])
+@pytest.mark.parametrize(
+    "more", [{"expires_in": "soon", "expires_at": "soon"}, {"expires_in": [5]}, {"id_token": 5}, {"id_token": None}]
+)
 def test_tokens_that_make_no_sense(here: Realm, browser: httpx.Client, more: dict[str, Any]) -> None:
     """Are the provider's failure, or no sign-in."""
     give = here.provider.tokens
