@@ -381,7 +381,7 @@ def check_status(response: httpx.Response, url: str) -> None:
         what = f"The proxy before the coordinator at {url} answers {response.status_code}"
         raise Unreachable(what, "Check that the coordinator runs", url=url) from None
     if response.status_code == httpx.codes.UNAUTHORIZED:
-        todo = "Log in with `tideline login` (with --oidc where users sign in), or give --api-key or TIDELINE_API_KEY"
+        todo = "Log in with `tideline login` (or --oidc), or give --api-key or TIDELINE_API_KEY"
         todo += "; the coordinator's own key is in HOME/admin.key"
     context |= {"path": problem["path"]} if problem.get("path") else {}
     todo = todo.replace(LISTED, "See `tideline run list`")

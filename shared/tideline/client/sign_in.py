@@ -162,7 +162,7 @@ class Renewal:
         return login.key
 
     def _left(self, login: Login) -> float:
-        return float(login.expires) - self._now()
+        return float(login.expires or 0) - self._now()
 
     def _renewed(self, login: Login) -> Login:
         """A login with a new token, saved. The old one where that fails and it is still good."""
