@@ -48,6 +48,8 @@ from tideline_server.keys import admin_key, shared_key, stored_secret
 from tideline_server.limits import Limits
 from tideline_server.metrics import Federation, Metrics
 from tideline_server.notify.building import Notifying, ends_of, notifying, notifying_of
+from tideline_server.oidc.building import sign_in_of
+from tideline_server.oidc.options import options_of
 from tideline_server.parts import open_parts
 from tideline_server.parts.opening import Opened
 from tideline_server.planner import ProcessPlanner
@@ -196,7 +198,7 @@ def listen(host: str, port: int, option: str) -> socket.socket:
 async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.socket | None = None) -> Parts:
     """Make every part of a coordinator, once its database answers. Raises Refused errors."""
     folder, clock, metrics, loop = settings.folder, WallClock(), Metrics(__version__), asyncio.get_running_loop()
-    shared = shared_key(settings)
+    shared, oidc = shared_key(settings), options_of(settings)
     bell = RedisBell(loop, settings.redis) if settings.redis else LocalBell(loop)
     counts = RedisCounts(settings.redis) if settings.redis else LocalCounts()
     limits = limits_of(settings, counts, clock)
@@ -214,8 +216,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     ages = ages_of(settings, run_service, journal, clock)
     scheduling = scheduling_of(settings, part_store, compute, bell, metrics, ages)
     tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
-    certified = settings.tls_client_ca is not None
-    warden = Warden()
+    certified, warden = settings.tls_client_ca is not None, Warden()
     connections = connections_of(settings, warden, grpc_port)
     lane = lane_of(settings.lane, bulk)
     servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call, connections, lane)
@@ -250,6 +251,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         retention=ages.retention,
         archiving=ages.archiving,
         targets=notices.targets,
+        browser=None if oidc is None else sign_in_of(oidc, journal, clock, witness, shared or hash_of(admin_key(folder))),
     )
     return Parts(
         settings=settings,

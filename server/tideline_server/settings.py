@@ -69,6 +69,22 @@ class CoordinatorSettings:
     weights_limit: float = setting(4.0, low=1e-6, doc="GB that an uploaded file of initial weights may have.")
     reply_limit: float = setting(4.0, low=1e-6, doc="GB that a site's reply may have where its contract does not bound it.")
     unreported_limit: float = setting(32.0, low=1e-6, doc="GB that a client may have pushed and not reported yet.")
+    oidc_issuer: str | None = setting(None, doc="Issuer of the OpenID Connect provider by which users sign in. [default: none]")
+    oidc_client_id: str = setting("", doc="The client that is registered there for this coordinator.")
+    oidc_client_secret_file: Path | None = setting(None, doc="File with that client's secret, if it has one.")
+    # From the environment alone, as other secrets are.
+    oidc_client_secret: str | None = field(default=None, repr=False)
+    oidc_cli_client_id: str = setting("", doc="A public client for the command line, where the other one has a secret.")
+    oidc_audience: str = setting("", doc="Audience that tokens have to name. Without it, the clients' ids.")
+    oidc_claim: str = setting("groups", doc="Claim whose values grant roles, such as realm_access.roles.")
+    oidc_grant: tuple[str, ...] = setting(
+        (), doc="VALUE=ROLE[:PROJECT]: a value of the claim, what it grants, where. Repeatable."
+    )
+    oidc_scopes: str = setting("openid profile email", doc="Scopes that are asked for; the command line adds offline_access.")
+    oidc_url: str | None = setting(None, doc="This HTTP port's address as browsers call it. Without it, as they say.")
+    oidc_session_hours: float = setting(8.0, low=0.01, high=720.0, doc="Hours for which a browser's session is good.")
+    oidc_ca: Path | None = setting(None, doc="CA certificate (PEM) that is trusted for the provider, beside the machine's.")
+    oidc_insecure: bool = setting(False, doc="Call the provider without TLS too.")
     methods: str = setting(REGISTRY, doc="Methods beside the built-in ones, MODULE:TUPLE.")
     networks: tuple[str, ...] = setting((), doc="Networks beside the built-in ones, MODULE:NAME. Repeatable.")
 

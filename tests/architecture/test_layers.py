@@ -27,7 +27,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "tideline.engine.simulation": ("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute"),
     # What commands share, the lowest first: a client of the HTTP API and the types of its answers, reports of results, experiment
     # files and their simulation, grids of simulations.
-    "tideline.client": ("tideline.core", "tideline.archive", "tideline.engine"),
+    "tideline.oidc": ("tideline.core",),
+    "tideline.client": ("tideline.core", "tideline.archive", "tideline.engine", "tideline.oidc"),
     "tideline.report": ("tideline.core", "tideline.engine", "tideline.client"),
     "tideline.experiments": (
         *("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.simulation", "tideline.learning"),
@@ -46,6 +47,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "tideline_server": (
         *("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute", "tideline.learning"),
         *("tideline.nets", "tideline.algorithms", "tideline.numerics", "tideline.planning", "tideline_protos"),
+        "tideline.oidc",
     ),
     "tideline_agent": (
         *("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute", "tideline.learning"),
@@ -92,8 +94,10 @@ DOORS: dict[str, tuple[str, ...]] = {
     "typer": ("tideline.__main__", "tideline.cli", "tideline.client.output"),
     "rich": ("tideline.cli", "tideline.client.watching"),
     "matplotlib": ("tideline.report", "tideline.bench.figures"),
-    "httpx": ("tideline.client.http",),
+    "httpx": ("tideline.client.http", "tideline.oidc"),
     "httpcore": ("tideline_server.notify",),
+    "authlib": ("tideline.oidc", "tideline_server.oidc"),
+    "joserfc": ("tideline_server.oidc",),
     "pandas": ("tideline.python.result",),
     "ray": ("tideline.engine.process.ray_tasks",),
     "pickle": ("tideline.engine.simulation.pools",),

@@ -52,7 +52,7 @@ def test_all_commands_are_there() -> None:
     runs |= {f"clients {word}" for word in ("list", "approve", "revoke", "rotate")} | {"tls init", "tls client"}
     runs |= {f"keys {word}" for word in ("add", "list", "revoke")} | {"login", "logout", "data check", "data deal", "data sample"}
     runs |= {f"notify {word}" for word in ("add", "list", "remove", "test")}
-    runs |= {f"audit {word}" for word in ("verify", "list", "export")}
+    runs |= {"sessions list", "sessions revoke"} | {f"audit {word}" for word in ("verify", "list", "export")}
     rest = {
         "coordinator",
         "agent",

@@ -119,8 +119,10 @@ OURS: dict[str, Object] = {
             "settings": {"lease": 7.5, "wait": 30, "rate": 2000000, "rateWrongKeys": 5, "rateEnrol": 0, "connections": 1000}
             | {"partsCache": 2.5, "methods": "ours:METHODS", "networks": ["ours:small", "ours:NETWORKS"]}
             | {"publicUrl": "https://federation.example", "notifyPrivate": ["10.0.0.0/8", "::1"], "smtp": "mail.example:587"}
-            | {"smtpFrom": "tideline@example.org", "smtpSecurity": "tls", "smtpUser": "tideline"},
+            | {"smtpFrom": "tideline@example.org", "smtpSecurity": "tls", "smtpUser": "tideline"}
+            | {"oidcIssuer": "https://idp.example", "oidcClientId": "tideline", "oidcGrant": ["a=admin", "b=viewer:cardio"]},
             "smtpPassword": {"secret": "mail", "key": "password"},
+            "oidc": {"clientSecret": {"name": "client"}, "caSecret": {"name": "authority"}},
             "nodeSelector": {"pool": "federation"},
             "tolerations": [{"key": "federation", "operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},

@@ -23,6 +23,7 @@ OWN = {
     "TIDELINE_ADMIN_KEY_FILE": "/etc/admin.key",
     "TIDELINE_API_KEY": "key",
     "TIDELINE_DATABASE": "postgresql://tide:pass@db.internal/tide",
+    "TIDELINE_OIDC_CLIENT_SECRET": "secret",
     "TIDELINE_REDIS": "redis://:pass@cache.internal",
     "TIDELINE_TOKEN": "token",
 }

@@ -20,7 +20,7 @@ from tideline_server.api.requests.conditional import Tags
 from tideline_server.api.requests.idempotency import Once
 from tideline_server.api.requests.turns import InTurn
 from tideline_server.api.requests.wrapping import Confined, Counting, Handshake, Numbered, Shield
-from tideline_server.api.routes import admin, clients, files, health, manual, methods, notify, retention, runs
+from tideline_server.api.routes import admin, clients, files, health, manual, methods, notify, retention, runs, sessions, sign_in
 from tideline_server.api.routes import projects as projects_routes
 from tideline_server.api.services import DEFAULTS, ApiSettings, Responses, Services
 from tideline_server.limits import Refusing
@@ -28,7 +28,8 @@ from tideline_server.limits import Refusing
 ABOUT = """Start and watch federated runs, and fetch their results.
 
 Every error is a problem document (RFC 9457), `application/problem+json`; programs match on its `kind`.
-Every address but `/health`, `/ready` and these pages needs `Authorization: Bearer KEY`, and the role that it names.
+Every address but `/health`, `/ready`, `/sign-in` and these pages needs `Authorization: Bearer KEY`, and the role that it names.
+Users of a provider of identities send its token in the place of a key, or have a session in their browser.
 A key is of one project, or of all; then the header `Tideline-Project` names the one that a call is about.
 """
 TAGS = [
@@ -39,6 +40,7 @@ TAGS = [
     {"name": "algorithms", "description": "Methods, their settings, and what sites send for them."},
     {"name": "clients", "description": "Enrolled agents, and invitations."},
     {"name": "keys", "description": "Keys of this API and their roles."},
+    {"name": "sign-in", "description": "Users of a provider of identities, and the sessions of their browsers."},
     {"name": "projects", "description": "Whose the sites, keys and runs are; nothing of one project is seen in another."},
     {"name": "notices", "description": "Who hears of runs and of the coordinator without asking."},
     {"name": "audit", "description": "What was done, in a chain in which every change of an entry shows."},
@@ -47,7 +49,7 @@ TAGS = [
 LATER = {"Retry-After": {"description": "seconds", "schema": {"type": "integer"}}}
 WORDS = {
     400: "The body is not strict JSON, or the call is of an API version that is not supported",
-    401: "The API key is missing, wrong, revoked or expired",
+    401: "The API key, token or session is missing, wrong, revoked or expired",
     403: "The key's role does not cover this, or the name is another agent's",
     404: "Nothing of that name",
     409: "Understood, but not in this state, or still under way",
@@ -58,7 +60,7 @@ WORDS = {
     422: "A value is wrong; `path` says which",
     429: "More requests than the limit; ask again after `Retry-After`",
     500: "The coordinator failed; its log names the incident",
-    503: "A store does not answer, or all places are taken; try again",
+    503: "A store or the provider of identities does not answer, or all places are taken; try again",
     507: "The coordinator's disk is full",
 }
 REFUSALS: Responses = {status: {"model": Problem, "description": words} for status, words in WORDS.items()}
@@ -67,7 +69,7 @@ for status in (409, 429, 503):
 REFUSALS[401]["headers"] = {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}}
 KEYED = (
     *(runs.router, retention.router, files.router, files.weights, methods.links, methods.router, clients.router),
-    *(admin.router, projects_routes.router, notify.router, admin.audit, admin.restores, health.numbers),
+    *(admin.router, projects_routes.router, notify.router, sessions.router, admin.audit, admin.restores, health.numbers),
 )
 
 
@@ -89,6 +91,7 @@ def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> Describe
     add_handlers(app)
     app.include_router(health.router)
     app.include_router(manual.router)
+    app.include_router(sign_in.router)
     # The key and its role are checked by KeyCheck, before anything is read; here it is only declared, for the manual.
     declared = [Security(HTTPBearer(auto_error=False, description="The coordinator's API key"))]
     for router in KEYED:
@@ -115,7 +118,14 @@ def guards(services: Services, settings: ApiSettings, api_keys: ApiKeys, project
         Middleware(Counting, seen=services.seen),
         Middleware(Handshake, version=services.version),
         Middleware(Shield),
-        Middleware(KeyCheck, api_keys=api_keys, projects=projects, limits=services.limits, refusing=refusing),
+        Middleware(
+            KeyCheck,
+            api_keys=api_keys,
+            projects=projects,
+            limits=services.limits,
+            refusing=refusing,
+            sign_in=None if services.browser is None else services.browser.sign_in,
+        ),
         Middleware(Intake, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds),
         Middleware(Once, services=services, patience=settings.patience_seconds),
         Middleware(Tags),

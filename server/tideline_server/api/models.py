@@ -384,12 +384,60 @@ class PartsVerified(BaseModel):
     after: str = Field(description="where the next look goes on; empty: all parts were read")
 
 
+class GrantLine(BaseModel):
+    """A role in a project."""
+
+    role: str = Field(description="viewer, operator or admin")
+    project: str = Field(description="the project; all: every one")
+
+
 class Whoami(BaseModel):
     """Whose key a call was made with."""
 
     name: str = Field(description="the key's name; `admin` for a coordinator's own key; empty where no key is asked for")
-    role: str = Field(description="viewer, operator or admin")
-    project: str = Field(description="the project that it sees; empty: all")
+    role: str = Field(description="viewer, operator or admin; of a user of several projects, the highest")
+    project: str = Field(description="the project that it sees; empty: all; `*`: several, and the call names none of them")
+    grants: list[GrantLine] = Field(default=[], description="of a user who signed in: the roles in projects; of a key nothing")
+
+
+class Provider(BaseModel):
+    """With whom users sign in, and what a command line needs for that."""
+
+    issuer: str
+    client: str = Field(description="the public client of command lines; empty: there is none")
+    audience: str = Field(description="which tokens have to name")
+    scopes: str
+    token: str = Field(description="which token is sent here: id_token or access_token")
+
+
+class SignInShown(BaseModel):
+    """How users sign in, beside keys."""
+
+    provider: Provider | None = Field(description="null: with keys alone")
+
+
+class SessionShown(BaseModel):
+    """A browser's own session."""
+
+    name: str = Field(description="as it stands in the audit log")
+    issuer: str
+    subject: str
+    expires: float
+    csrf: str = Field(description="the value of the header Tideline-CSRF")
+    grants: list[GrantLine]
+
+
+class SessionLine(BaseModel):
+    """A browser's session in one line, without its secret."""
+
+    id: str
+    name: str = Field(description="as it stands in the audit log")
+    issuer: str
+    subject: str
+    created: float
+    expires: float
+    last_used: float | None = Field(description="to the minute; null: never")
+    ended: float | None = Field(description="null: it is good until it expires")
 
 
 class KeyLine(BaseModel):

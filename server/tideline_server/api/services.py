@@ -23,6 +23,7 @@ from tideline.engine.ports.compute import Compute
 from tideline.engine.ports.journal import Journal
 from tideline_server.api.requests.wrapping import Seen
 from tideline_server.limits import UNLIMITED, Limits
+from tideline_server.oidc.browser import BrowserSignIn
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Services:
     plan          makes a plan of links; the shell hands in one that does so in a process of its own
     retention     applies the rules of age, if there are some; archiving: that for the audit log
     targets       who is notified, where this coordinator notifies
+    browser       signs users in with a provider of identities, if there is one
     health        facts about this coordinator, shown to everybody; raises Unreachable when a store does not answer
     """
 
@@ -91,6 +93,7 @@ class Services:
     retention: Retention | None = None
     archiving: Archiving | None = None
     targets: Targets | None = None
+    browser: BrowserSignIn | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tideline.engine.audit.log import AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import confirmed, keys_in
 from tideline.engine.coordinator.idempotency import free
 from tideline.engine.model.access.projects import Project, Quota
+from tideline.engine.model.access.user_sessions import UserSession
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
 from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.orders import Files, Hold, OrderRow, OrderStatus, Reply
@@ -37,8 +38,11 @@ from tideline_server.store import (
     totals,
     transitions,
 )
-from tideline_server.store.access import projects
+from tideline_server.store.access import projects, user_sessions
 from tideline_server.store.access.projects import assign
+from tideline_server.store.access.user_sessions import begin as begin_session
+from tideline_server.store.access.user_sessions import end as end_session
+from tideline_server.store.access.user_sessions import end_all as end_sessions
 from tideline_server.store.database.transactions import Watch, open_store
 from tideline_server.store.notices import SqlNotices
 from tideline_server.store.retention import audit as old_entries
@@ -94,6 +98,8 @@ class SqlJournal:
     client, clients, last_seen = reads(accounts.known), reads(accounts.everybody), reads(accounts.last_seen)
     projects, usage, uploaded = reads(projects.every), reads(projects.usage), reads(projects.uploaded)
     api_keys, used_key = reads(accounts.all_keys), writes(accounts.use_key)
+    user_session, used_user_session = reads(user_sessions.find), writes(user_sessions.use)
+    user_sessions = reads(user_sessions.every)
     add_parts, adopt = writes(parts.add), writes(parts.adopt)
     choose, conclude, leave = writes(idempotency.choose), writes(idempotency.conclude), writes(idempotency.leave)
     growth = reads(growth.measure)
@@ -196,6 +202,13 @@ class SqlJournal:
     def revoke_key(self, name: str, now: float, by: str = "") -> bool:
         return self._do(lambda connection: accounts.revoke_key(connection, name, now), entries.key_ended(name, now, by))
 
+    def begin_user_session(self, session: UserSession) -> bool:
+        return self._do(lambda connection: begin_session(connection, session), entries.signed_in(session))
+
+    def end_user_session(self, session_id: str, now: float, by: str = "") -> bool:
+        event = entries.session_ended(session_id, now, by)
+        return self._do(lambda connection: end_session(connection, session_id, now), event)
+
     def catch_up(self, missing: Sequence[Entry], found: AuditEvent, known: int, tip: Tip | None = None) -> bool:
         def whole(connection: Connection) -> bool:
             done: list[AuditEvent] = []
@@ -206,6 +219,7 @@ class SqlJournal:
                 audit.append(connection, done)
                 return False
             own = audit.splice(connection, missing, known, tip)
+            end_sessions(connection, found.at)
             audit.append(connection, [*done, found], None if own else tip)
             return True
 

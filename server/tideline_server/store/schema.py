@@ -55,6 +55,20 @@ api_keys = Table(
 GOOD = api_keys.c.revoked.is_(None)
 Index("api_keys_by_name", api_keys.c.name, unique=True, sqlite_where=GOOD, postgresql_where=GOOD)
 
+# Sessions of users who signed in with a browser.
+user_sessions = Table(
+    "user_sessions",
+    metadata,
+    text("id", key=True),
+    *map(text, ("token_hash", "state_hash", "issuer", "subject", "name")),
+    plain("claimed"),
+    *map(seconds, ("created", "expires")),
+    seconds("last_used", null=True),
+    seconds("ended", null=True),
+    Index("user_sessions_by_token", "token_hash", unique=True),
+    Index("user_sessions_by_state", "state_hash", unique=True),
+)
+
 # What people asked for under a key (engine.coordinator.idempotency).
 idempotency_records = Table(
     "idempotency_records",

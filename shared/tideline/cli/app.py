@@ -29,7 +29,14 @@ for command in (
     maintenance.restored,
 ):
     app.command()(command)
-groups = {"keys": access.keys, "run": runs.app, "site": site.app, "parts": maintenance.parts, "data": data.app}
+groups = {
+    "keys": access.keys,
+    "sessions": access.sessions,
+    "run": runs.app,
+    "site": site.app,
+    "parts": maintenance.parts,
+    "data": data.app,
+}
 groups |= {"projects": projects.app, "retention": retention.app, "notify": notify.app}
 groups |= {"clients": access.clients, "audit": maintenance.audit, "tls": tls.app, "links": links.app}
 approval.add_to(site.app)

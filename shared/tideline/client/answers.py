@@ -363,6 +363,35 @@ class TargetTested(TypedDict):
     words: str
 
 
+class GrantLine(TypedDict):
+    """A role in a project."""
+
+    role: str
+    project: str
+
+
+class Whoami(TypedDict):
+    """Who made a call."""
+
+    name: str
+    role: str
+    project: str
+    grants: list[GrantLine]
+
+
+class SessionLine(TypedDict):
+    """A browser's session, without the secret."""
+
+    id: str
+    name: str
+    issuer: str
+    subject: str
+    created: float
+    expires: float
+    last_used: float | None
+    ended: float | None
+
+
 class KeyLine(TypedDict):
     """An API key, without the secret."""
 

@@ -7,7 +7,7 @@ import ssl
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from tideline import __version__
 from tideline.client.answers import Event, RunResult
 from tideline.client.logins import Login, address, logins
 from tideline.client.output import warn
+from tideline.client.sign_in import Renewal
 from tideline.core.errors import (
     ConfigRefused,
     FederationError,
@@ -83,6 +84,17 @@ class Endpoint:
     project: str | None = None
 
 
+class Bearer(httpx.Auth):
+    """Says with each request who asks, by a token that may be another one each time."""
+
+    def __init__(self, current: Callable[[], str]) -> None:
+        self._current = current
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        request.headers["Authorization"] = f"Bearer {self._current()}"
+        yield request
+
+
 class Client:
     """One coordinator. Raises its errors as our own, and Unreachable if it does not answer."""
 
@@ -94,6 +106,7 @@ class Client:
         source: str = "",
         ca: Path | None = None,
         project: str = "",
+        current: Callable[[], str] | None = None,
     ) -> None:
         self.base_url, self._grpc, self._source, self.project = base_url, grpc, source, project
         headers = {API: str(SPOKEN), VERSION: __version__, "User-Agent": f"tideline/{__version__}"}
@@ -101,7 +114,8 @@ class Client:
         headers |= {PROJECT: checked_project(project)} if project else {}
         # A proxy is for other machines, not for this one.
         outside = not is_loopback(host_of(base_url))
-        self._http = httpx.Client(headers=headers, timeout=TIMEOUT, verify=ssl_context(ca), trust_env=outside)
+        auth = None if current is None else Bearer(current)
+        self._http = httpx.Client(headers=headers, timeout=TIMEOUT, verify=ssl_context(ca), trust_env=outside, auth=auth)
         weakref.finalize(self, self._http.close)  # where a program lets it go without a block
 
     @classmethod
@@ -116,7 +130,9 @@ class Client:
         ours = endpoint.url is None or endpoint.home is not None or is_loopback(host_of(url))
         key = login.key or (read_key(home / "admin.key") if ours else None)
         project = login.project if endpoint.project is None else endpoint.project
-        return cls(url, key, grpc, source, endpoint.ca or (Path(login.ca) if login.ca else None), project)
+        ca = endpoint.ca or (Path(login.ca) if login.ca else None)
+        current = Renewal(address(url), login).current if login.issuer else None
+        return cls(url, None if current else key, grpc, source, ca=ca, project=project, current=current)
 
     def __enter__(self) -> Client:
         return self
@@ -365,7 +381,7 @@ def check_status(response: httpx.Response, url: str) -> None:
         what = f"The proxy before the coordinator at {url} answers {response.status_code}"
         raise Unreachable(what, "Check that the coordinator runs", url=url) from None
     if response.status_code == httpx.codes.UNAUTHORIZED:
-        todo = "Log in with `tideline login`, or give --api-key or TIDELINE_API_KEY"
+        todo = "Log in with `tideline login` (or --oidc), or give --api-key or TIDELINE_API_KEY"
         todo += "; the coordinator's own key is in HOME/admin.key"
     context |= {"path": problem["path"]} if problem.get("path") else {}
     todo = todo.replace(LISTED, "See `tideline run list`")

@@ -9,7 +9,7 @@ import os
 import secrets
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TextIO
 from urllib.parse import urlsplit
@@ -19,13 +19,22 @@ from tideline.core.errors import IdentityRefused, NotFound
 
 @dataclass(frozen=True)
 class Login:
-    """An API key for one coordinator, its name and role, the CA certificate to trust, and a project; empty: none."""
+    """An API key for one coordinator, its name and role, the CA certificate to trust, and a project; empty: none.
+
+    Of a user who signed in with a provider the key is a token: issuer and client are with whom, refresh is what renews it,
+    expires when it ends (seconds since the epoch), and token of which of the provider's kinds it is.
+    """
 
     key: str
     name: str = ""
     role: str = ""
     ca: str = ""
     project: str = ""
+    issuer: str = ""
+    client: str = ""
+    refresh: str = field(default="", repr=False)
+    expires: str = ""
+    token: str = ""
 
 
 def file_of_logins() -> Path:

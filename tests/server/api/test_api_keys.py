@@ -65,11 +65,12 @@ def test_every_route_has_a_role() -> None:
 def test_looking_is_for_viewers_and_changing_is_not() -> None:
     """By method: no row lets a viewer change anything. What has a body and changes nothing is for viewers too.
 
-    Hidden from one: keys, the audit log, who is notified, what a restore had forgotten, weights (a look keeps them), and
-    models, of which much of rows may be read.
+    Everybody may sign out. Hidden from one: keys, sessions, the audit log, who is notified, what a restore had forgotten,
+    weights (a look keeps them), and models, of which much of rows may be read.
     """
     hidden = (
         "GET /keys",
+        "GET /sessions",
         "GET /audit",
         "GET /audit/tip",
         "GET /restored",
@@ -79,7 +80,7 @@ def test_looking_is_for_viewers_and_changing_is_not() -> None:
         "GET /parts/{digest}",
     )
     for name, need in NEEDS.items():
-        looks = (name.startswith("GET ") and name not in hidden) or name in UNCHANGING
+        looks = (name.startswith("GET ") and name not in hidden) or name in (*UNCHANGING, "POST /sign-out")
         assert (need.role is KeyRole.VIEWER) == looks, name
 
 
@@ -121,8 +122,8 @@ def test_odd_addresses_open_nothing(watched: tuple[Coordinator, str, dict[str, s
 def test_keys_are_made_listed_and_revoked(door: Coordinator) -> None:
     """The key is told once; the list tells whose it is, who made it and when it was used, and no hash."""
     bob = given(door, "bob", "operator", ttl_seconds=3600)
-    assert door.get("/whoami", headers=bob).json() == {"name": "bob", "role": "operator", "project": "default"}
-    assert door.get("/whoami", headers=OWN).json() == {"name": ADMIN, "role": "admin", "project": ""}
+    assert door.get("/whoami", headers=bob).json() == {"name": "bob", "role": "operator", "project": "default", "grants": []}
+    assert door.get("/whoami", headers=OWN).json() == {"name": ADMIN, "role": "admin", "project": "", "grants": []}
     (row,) = door.get("/keys", headers=OWN).json()
     now = door.federation.clock.now()
     assert {k: row[k] for k in row if k != "id"} == {

@@ -23,6 +23,7 @@ ROUTES = [
     "DELETE /notify/{name}",
     "DELETE /projects/{name}",
     "DELETE /runs/{run}",
+    "DELETE /sessions/{name}",
     "GET /algorithms",
     "GET /algorithms/{name}",
     "GET /algorithms/{name}/contract",
@@ -42,6 +43,9 @@ ROUTES = [
     "GET /runs/{run}",
     "GET /runs/{run}/events",
     "GET /runs/{run}/files",
+    "GET /session",
+    "GET /sessions",
+    "GET /sign-in",
     "GET /weights/{digest}",
     "GET /whoami",
     "POST /clients/{name}/approve",
@@ -61,11 +65,12 @@ ROUTES = [
     "POST /runs",
     "POST /runs/{run}/cancel",
     "POST /runs/{run}/resume",
+    "POST /sign-out",
     "PUT /weights/{digest}",
 ]
-OPEN = ("GET /health", "GET /ready")  # what needs no key
+OPEN = ("GET /health", "GET /ready", "GET /sign-in")  # what needs no key
 UNCHANGING = ("POST /links/plan",)
-UNFAILING = ("GET /health",)  # what takes nothing and asks nobody
+UNFAILING = ("GET /health", "GET /sign-in")  # what takes nothing and asks nobody
 
 
 @pytest.fixture(scope="module")

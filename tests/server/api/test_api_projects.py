@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from api_world import EXPERIMENT, SITES, Coordinator, refused
+from api_world import EXPERIMENT, QUICK, SITES, Coordinator, refused
+from sign_in_world import Realm, realm
 
 from tests.enrolling import enrol
 from tideline.archive.digests import digest_of
@@ -16,6 +18,7 @@ from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.notices.targets import Targets
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.simulation.adapters import ManualClock
+from tideline_server.api import create_app
 from tideline_server.api.requests.access import NEEDS, PROJECT
 from tideline_server.api.requests.idempotency import HEADER
 from tideline_server.notify.sending import NoticeSender
@@ -43,11 +46,16 @@ def fresh(**more: Any) -> Coordinator:
 
 
 class Populated:
-    """A door whose default project has a run that completed, sites, weights and a target; and a foreign key of each role."""
+    """A door whose default project has a run that completed, sites, weights and a target; and foreigners of each role: the holder
+    of a key, a user with a provider's token, and one who works in another project, too, and names this one.
+    """
 
-    def __init__(self, store: SqlJournal) -> None:
+    def __init__(self, realm: Realm, store: SqlJournal) -> None:
         sender = NoticeSender(Webhooks(find=lambda host, port: ["93.184.216.34"]))
-        self.door = fresh(targets=Targets(store.notices, sender, ManualClock(1000.0)))
+        self.door = realm.door
+        targets = Targets(store.notices, sender, ManualClock(1000.0))
+        self.door.services = replace(self.door.services, targets=targets)
+        self.door.app = create_app(self.door.services, QUICK)
         self.native = given(self.door, "nat", "operator")
         self.run = self.door.post("/runs", EXPERIMENT, headers=self.native).json()["run"]
         self.door.play(self.run)
@@ -58,13 +66,17 @@ class Populated:
         hook = {"url": "https://hooks.example/", "on": ["failed"], "name": SITES[0]}
         assert self.door.post("/notify", hook, headers=self.native).status_code == 201
         self.foreign = {role: given(self.door, f"of-{role}", role, "retina") for role in ("viewer", "operator")}
+        for role, group in (("viewer", "retina-look"), ("operator", "retina-ops")):
+            self.foreign[f"user {role}"] = realm.bearer(groups=[group])
+            self.foreign[f"several {role}"] = realm.bearer(groups=[group, "cardio-ops"]) | {PROJECT: "retina"}
 
 
 @pytest.fixture(scope="module")
 def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Populated]:
     """For looking, and for calls that are refused."""
     store = SqlJournal(tmp_path_factory.mktemp("store") / "journal.db")
-    yield Populated(store)
+    with realm() as made:
+        yield Populated(made, store)
     store.close()
 
 
@@ -75,11 +87,11 @@ def normal(text: str, *names: str) -> str:
     return re.sub(r'"(request|token)": ?"[^"]*"', "", text)
 
 
-@pytest.mark.parametrize("role", ["viewer", "operator"])
+@pytest.mark.parametrize("who", ["viewer", "operator", "user viewer", "user operator", "several viewer", "several operator"])
 @pytest.mark.parametrize("name", sorted(NEEDS))
-def test_a_foreign_thing_is_as_one_that_is_not_there(populated: Populated, name: str, role: str) -> None:
+def test_a_foreign_thing_is_as_one_that_is_not_there(populated: Populated, name: str, who: str) -> None:
     """Every address, with the names of what another project has and with names of nothing: the same status, the same body."""
-    method, _, path = name.partition(" ")
+    (method, _, path), role = name.partition(" "), who.rpartition(" ")[2]
     real = {"run": populated.run, "name": SITES[0], "digest": populated.digest}
     ghost = {"run": GHOST_RUN, "name": GHOST_SITE, "digest": GHOST_DIGEST}
     if path.startswith("/algorithms/"):
@@ -88,7 +100,7 @@ def test_a_foreign_thing_is_as_one_that_is_not_there(populated: Populated, name:
     for names in (real, ghost):
         query = f"?run={names['run']}" if path.startswith("/parts/{") else ""
         address = path.format(**names) + query
-        headers = populated.foreign[role] | (OCTETS if method == "PUT" else {})
+        headers = populated.foreign[who] | (OCTETS if method == "PUT" else {})
         body = {"content": b""} if method == "PUT" else {"json": {}} if method == "POST" else {}
         answer = populated.door.send(method, address, headers=headers, **body)
         seen.append((answer.status_code, normal(answer.text, *names.values())))
@@ -154,7 +166,7 @@ def test_a_key_of_all_projects() -> None:
     every = given(door, "prometheus", "viewer", "all")
     run = door.post("/runs", EXPERIMENT, headers=OWN | {PROJECT: "retina"}).json()["run"]
     assert [row["id"] for row in door.get("/runs", headers=every).json()] == [run]
-    assert door.get("/whoami", headers=every).json() == {"name": "prometheus", "role": "viewer", "project": ""}
+    assert door.get("/whoami", headers=every).json() == {"name": "prometheus", "role": "viewer", "project": "", "grants": []}
     assert "project=" not in door.get("/metrics", headers=every).text
     wrong = {"name": "boss", "role": "admin", "project": "retina"}
     refused(door.post("/keys", wrong, headers=OWN), 422, "ConfigRefused", "project")

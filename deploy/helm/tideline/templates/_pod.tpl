@@ -75,6 +75,13 @@ valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
   {{- include "tideline.secretEnv" (dict "name" .secret "key" .key) | nindent 2 }}
 {{- end }}
 {{- end }}
+{{- if $own.oidc.clientSecret.name }}
+- name: TIDELINE_OIDC_CLIENT_SECRET
+  {{- include "tideline.secretEnv" $own.oidc.clientSecret | nindent 2 }}
+{{- end }}
+{{- if $own.oidc.caSecret.name }}
+- {name: TIDELINE_OIDC_CA, value: /secrets/oidc-ca/ca.crt}
+{{- end }}
 {{- range $name, $value := $own.settings }}
 - {name: TIDELINE_{{ snakecase $name | upper }}, value: {{ include "tideline.plain" (kindIs "slice" $value | ternary (join "," $value) $value) }}}
 {{- end }}
@@ -134,6 +141,9 @@ valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
 {{- end }}{{ end }}
 {{- with $own.database.caSecret }}{{ if .name }}
 - {volume: database-ca, secret: {{ .name }}, key: {{ .key }}, file: ca.crt}
+{{- end }}{{ end }}
+{{- with $own.oidc.caSecret }}{{ if .name }}
+- {volume: oidc-ca, secret: {{ .name }}, key: {{ .key }}, file: ca.crt}
 {{- end }}{{ end }}
 {{- with $own.parts.s3.caSecret }}{{ if and .name (eq $own.parts.kind "s3") }}
 - {volume: store-ca, secret: {{ .name }}, key: {{ .key }}, file: ca.crt}

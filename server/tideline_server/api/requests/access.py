@@ -6,38 +6,48 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tideline.core.errors import FederationError, IdentityRefused, PermissionRefused
+from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused, PermissionRefused
 from tideline.engine.coordinator.access.projects import Projects
 from tideline.engine.coordinator.api_keys import ANYBODY, ApiKeys, Caller
 from tideline.engine.model.access.projects import EVERY
 from tideline.engine.model.accounts import KeyRole
 from tideline_server.api.answers import answer
+from tideline_server.api.requests.cookies import SESSION, check_own_page, cookie_in, own_address
 from tideline_server.errors import code_of
 from tideline_server.limits import Limits, Refusing
+from tideline_server.oidc.callers import SignIn
+from tideline_server.oidc.tokens import resembles
 
 
 @dataclass(frozen=True)
 class Need:
-    """The role that an operation needs, and the operation in words, for the refusal. whole: it is about every project."""
+    """The role that an operation needs, and the operation in words, for the refusal. whole: it is about every project.
+
+    own: it is about who calls, who need not have a role in any project, nor name one.
+    """
 
     role: KeyRole
     what: str
     whole: bool = False
+    own: bool = False
 
 
 VIEW = Need(KeyRole.VIEWER, "viewing")
 # What needs no key.
 MANUAL_PATHS = frozenset({"/docs", "/docs/begin.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"})
-OPEN_PATHS = frozenset({"/health", "/ready", "/openapi.json"}) | MANUAL_PATHS
+SIGN_IN_PATHS = frozenset({"/sign-in", "/sign-in/start", "/sign-in/callback"})
+OPEN_PATHS = frozenset({"/health", "/ready", "/openapi.json"}) | MANUAL_PATHS | SIGN_IN_PATHS
 # What a key that was good a while ago opens while the store of keys is away: that it is away is told there.
 WHILE_AWAY = frozenset({"/metrics"})
 OTHER = "other"
+WAITING = 4  # tokens for which the provider is asked at a time
 PROJECT = "Tideline-Project"  # the header by which a call names a project
 NEEDS: Mapping[str, Need] = {
     "GET /algorithms": VIEW,
@@ -52,7 +62,9 @@ NEEDS: Mapping[str, Need] = {
     "GET /runs/{run}/events": VIEW,
     "GET /runs/{run}/files": Need(KeyRole.OPERATOR, "reading a run's model"),
     "GET /weights/{digest}": Need(KeyRole.OPERATOR, "finding weights"),
-    "GET /whoami": VIEW,
+    "GET /whoami": Need(KeyRole.VIEWER, "viewing", own=True),
+    "GET /session": Need(KeyRole.VIEWER, "viewing", own=True),
+    "POST /sign-out": Need(KeyRole.VIEWER, "signing out", own=True),
     # It tells nothing of this coordinator and changes nothing; what it costs is bounded whoever asks (planner).
     "POST /links/plan": Need(KeyRole.VIEWER, "planning links"),
     "POST /runs": Need(KeyRole.OPERATOR, "starting a run"),
@@ -71,7 +83,7 @@ NEEDS: Mapping[str, Need] = {
     "POST /notify": Need(KeyRole.OPERATOR, "adding a target of notices"),
     "POST /notify/{name}/test": Need(KeyRole.OPERATOR, "testing a target of notices"),
     "DELETE /notify/{name}": Need(KeyRole.OPERATOR, "removing a target of notices"),
-    "GET /projects": Need(KeyRole.VIEWER, "seeing one's project"),
+    "GET /projects": Need(KeyRole.VIEWER, "seeing one's project", own=True),
     "POST /projects": Need(KeyRole.ADMIN, "making a project"),
     "POST /projects/{name}/limit": Need(KeyRole.ADMIN, "limiting a project"),
     "DELETE /projects/{name}": Need(KeyRole.ADMIN, "removing a project"),
@@ -82,6 +94,8 @@ NEEDS: Mapping[str, Need] = {
     "GET /keys": Need(KeyRole.ADMIN, "listing the keys"),
     "POST /keys": Need(KeyRole.ADMIN, "making a key"),
     "DELETE /keys/{name}": Need(KeyRole.ADMIN, "revoking a key"),
+    "GET /sessions": Need(KeyRole.ADMIN, "listing the sessions"),
+    "DELETE /sessions/{name}": Need(KeyRole.ADMIN, "ending a session"),
 }
 UNCHANGING = frozenset({"POST /links/plan"})  # what changes nothing although its method would let it: a body is all it looks at
 STREAMED = frozenset({"PUT /weights/{digest}"})  # whose bodies are files, which no middleware takes in
@@ -104,20 +118,25 @@ def route_of(path: str) -> str:
     return next((template for template, pattern in TEMPLATES if pattern.match(path)), OTHER)
 
 
-def permit(caller: Caller, method: str, path: str) -> None:
-    """Raises PermissionRefused where the caller's role does not cover the request."""
-    # Where no route takes a request, every key may hear so.
-    need = next((need for allowed, pattern, need in PATTERNS if allowed == method and pattern.match(path)), None)
+def need_of(method: str, path: str) -> Need | None:
+    """What a request needs. None: no route takes it, and every key may hear so."""
+    return next((need for allowed, pattern, need in PATTERNS if allowed == method and pattern.match(path)), None)
+
+
+def permit(caller: Caller, need: Need | None) -> None:
+    """Raises PermissionRefused where the caller's role does not cover what a request needs."""
+    whose = f"{'' if caller.grants else 'The key '}{caller.name!r}"
     if need is not None and not caller.role.covers(need.role):
+        what = "role" if caller.grants else "key whose role"
         raise PermissionRefused(
-            f"The key {caller.name!r} is {article(caller.role)}; {need.what} needs {need.role}",
-            f"Ask an admin for a key whose role is {need.role}",
+            f"{whose} is {article(caller.role)}; {need.what} needs {need.role}",
+            f"Ask an admin for a {what} {'' if caller.grants else 'is '}{need.role}",
             role=caller.role.value,
             needs=need.role.value,
         )
     if need is not None and need.whole and not caller.whole:
         raise PermissionRefused(
-            f"The key {caller.name!r} is of the project {caller.scope}; {need.what} is about all of them",
+            f"{whose} is of the project {caller.scope}; {need.what} is about all of them",
             "Ask an admin to do it, or for a key of all projects: tideline keys add --project all",
             project=caller.scope,
         )
@@ -137,18 +156,27 @@ def check_rows(operations: Iterable[str]) -> None:
 class KeyCheck:
     """Everything but health and the manual asks for a key, counts for the caller's limits, and needs a role (roles)."""
 
-    def __init__(self, app: ASGIApp, api_keys: ApiKeys, projects: Projects, limits: Limits, refusing: Refusing) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        api_keys: ApiKeys,
+        projects: Projects,
+        limits: Limits,
+        refusing: Refusing,
+        sign_in: SignIn | None = None,
+    ) -> None:
         self.app, self.api_keys, self.projects, self.limits, self.refusing = app, api_keys, projects, limits, refusing
+        self.sign_in = sign_in
+        self._waiting = CapacityLimiter(WAITING)  # else strangers' tokens could take every thread of the process
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-                address, lately = (scope.get("client") or ("",))[0], scope["path"] in WHILE_AWAY
-                headers = Headers(scope=scope)
-                caller = await self.admit(key_in(headers), address, lately)
-                caller = await self.narrowed(caller, headers.get(PROJECT, ""))
+                need = need_of(scope["method"], scope["path"])
+                caller = await self.admit(scope)
+                caller = await self.narrowed(caller, Headers(scope=scope).get(PROJECT, ""), need is not None and need.own)
                 scope.setdefault("state", {})["caller"] = caller
-                permit(caller, scope["method"], scope["path"])
+                permit(caller, need)
         except IdentityRefused as error:
             await answer(401, error, headers={"WWW-Authenticate": "Bearer"})(scope, receive, send)
         except FederationError as error:
@@ -156,27 +184,62 @@ class KeyCheck:
         else:
             await self.app(scope, receive, send)
 
-    async def narrowed(self, caller: Caller, asked: str) -> Caller:
-        """The caller in the project that a call names. Raises NotFound; Unreachable where projects have to be looked up."""
-        if self.projects.fresh or (caller.scope == EVERY and not asked):
-            return self.projects.narrowed(caller, asked)
-        return await run_in_threadpool(self.projects.narrowed, caller, asked)
+    async def narrowed(self, caller: Caller, asked: str, own: bool = False) -> Caller:
+        """The caller in the project that a call names. Raises NotFound; Unreachable where projects have to be looked up.
 
-    async def admit(self, key: str, address: str, lately: bool = False) -> Caller:
-        """Let a caller in. Raises IdentityRefused, TooMany; Unreachable where the store is needed and does not answer.
-
-        lately: while it does not, a key is good enough that was good a while ago.
+        own: the call is about the caller, who stays as he is where no project is named and it does not go without.
         """
         try:
-            known = self.api_keys.at_once(key)
-            caller = await run_in_threadpool(self.api_keys.caller, key, lately) if known is None else known
+            if self.projects.fresh or (caller.scope == EVERY and not asked):
+                return self.projects.narrowed(caller, asked)
+            return await run_in_threadpool(self.projects.narrowed, caller, asked)
+        except (ConfigRefused, PermissionRefused):
+            if not own:
+                raise
+            return caller
+
+    async def admit(self, scope: Scope) -> Caller:
+        """Let a caller in. Raises IdentityRefused, TooMany; Unreachable where a store is needed and does not answer."""
+        address, key = (scope.get("client") or ("",))[0], key_in(Headers(scope=scope))
+        secret = "" if key else self.session_in(scope)
+        try:
+            if secret:
+                caller = await self.of_browser(scope, secret)
+            elif self.sign_in is not None and resembles(key):
+                caller = await self.of_token(self.sign_in, key)
+            else:
+                caller = await self.of_key(key, scope["path"] in WHILE_AWAY)
         except IdentityRefused as error:
-            if key:  # noted before it is counted: also one that is over the limit stands in the log
+            if key or secret:  # noted before it is counted: also one that is over the limit stands in the log
                 await self.refusing.note("", address, error.what)
             await self.limits.wrong_key(address)
             raise
         await self.limits.call(address)
         return caller
+
+    async def of_key(self, key: str, lately: bool) -> Caller:
+        """The holder of an API key. lately: while the store is away, one is good enough that was good a while ago."""
+        known = self.api_keys.at_once(key)
+        return await run_in_threadpool(self.api_keys.caller, key, lately) if known is None else known
+
+    async def of_token(self, sign_in: SignIn, token: str) -> Caller:
+        """The user of a provider's token. One whose key is not known may have the provider asked: few at a time."""
+        known = sign_in.at_once(token)
+        return await to_thread.run_sync(sign_in.caller, token, limiter=self._waiting) if known is None else known
+
+    async def of_browser(self, scope: Scope, secret: str) -> Caller:
+        """The user of a browser's session, if the call may come from the page that it seems to come from."""
+        assert self.sign_in is not None
+        caller, begun = await run_in_threadpool(self.sign_in.session, secret)
+        check_own_page(scope, begun, own_address(scope, self.sign_in.options.url))
+        scope.setdefault("state", {})["begun"] = begun
+        return caller
+
+    def session_in(self, scope: Scope) -> str:
+        """The secret of a browser's session; empty: there is none."""
+        if self.sign_in is None:
+            return ""
+        return cookie_in(Headers(scope=scope), SESSION, own_address(scope, self.sign_in.options.url))
 
 
 def key_in(headers: Headers) -> str:

@@ -16,7 +16,7 @@ from tideline.engine.coordinator.api_keys import LONGEST_SECONDS, Caller
 from tideline.engine.coordinator.witness import sentence
 from tideline.engine.model.access.projects import ALL, DEFAULT, EVERY, within
 from tideline.engine.model.accounts import ApiKey, KeyRole
-from tideline_server.api.models import AuditEntry, AuditTip, KeyLine, KeyMade, Restored, Whoami
+from tideline_server.api.models import AuditEntry, AuditTip, GrantLine, KeyLine, KeyMade, Restored, Whoami
 from tideline_server.api.openapi import body_of
 from tideline_server.api.requests.access import Asking, Keys, Known
 from tideline_server.api.services import LONGEST, NAME, PAGED, After, Given, Limit, Name, Named, link_next
@@ -40,7 +40,8 @@ EXAMPLES = {"operator": {"summary": "For a user", "value": {"name": "alice", "ro
 @router.get("/whoami", summary="Show whose key this is")
 def whoami(asking: Asking) -> Whoami:
     """The name, the role and the project of the key that the call was made with. An empty name: this API asks for no key."""
-    return Whoami(name=asking.name, role=asking.role.value, project=asking.scope)
+    grants = [GrantLine(role=grant.role.value, project=grant.project or ALL) for grant in asking.grants]
+    return Whoami(name=asking.name, role=asking.role.value, project=asking.scope, grants=grants)
 
 
 @router.get("/keys", summary="List the keys", responses=PAGED)

@@ -53,7 +53,7 @@ OTHER = {"more": {"summary": "More runs", "value": {"runs": 10}}}
 @router.get("", summary="List the projects")
 def list_projects(projects: Known, asking: Asking) -> list[ProjectLine]:
     """The one that your key opens; of a key of all projects, every one, also those that were removed."""
-    return [line(each, projects.usage(each.name)) for each in projects.every(asking.scope)]
+    return [line(each, projects.usage(each.name)) for each in projects.every(asking)]
 
 
 @router.post("", status_code=201, summary="Make a project", openapi_extra=body_of(ProjectAsked, NEW))

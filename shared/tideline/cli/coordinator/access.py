@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
 from tideline.cli.guard import group_of, output, print_json
 from tideline.cli.options import Authority, Connect, Json, Project, remote
-from tideline.client.answers import ClientLine, KeyLine
+from tideline.client.answers import ClientLine, KeyLine, SessionLine, Whoami
 from tideline.client.output import clean, day, warn
-from tideline.core.errors import ConfigRefused
-from tideline.engine.model.access.projects import ALL, DEFAULT
+from tideline.core.errors import ConfigRefused, FederationError
+from tideline.engine.model.access.projects import ALL, DEFAULT, SEVERAL
+
+if TYPE_CHECKING:
+    from tideline.client.logins import Login
 
 clients = group_of("See which agents are enrolled, approve them, revoke them, or ask them for new keys.")
 keys = group_of("Make API keys for users, and revoke them.")
+sessions = group_of("See which browsers are signed in, and end their sessions.")
 ROLES = "What the key allows: viewer (look), operator (run experiments, let agents in) or admin (everything)."
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client's name, see `tideline clients list`.")]
 KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The key's name, see `tideline keys list`.")]
@@ -186,14 +191,54 @@ def key_cells(row: KeyLine) -> list[str]:
     return [row["name"], row["role"], row["project"] or ALL, day(row["created"]), row["created_by"] or "-", used, state]
 
 
+@sessions.command("list")
+@remote
+def list_sessions(connect: Connect, as_json: Json = False) -> None:
+    """List the sessions of users who signed in with a browser, oldest first, also those that ended within the last week."""
+    with connect() as client:
+        rows: list[SessionLine] = client.get("/sessions")
+    if as_json:
+        print_json(rows)
+        return
+    from tideline.cli.tables import show, table
+
+    show(table("", ["id", "user", "began", "last used", "state"], map(session_cells, rows)))
+
+
+@sessions.command("revoke")
+@remote
+def revoke_session(
+    connect: Connect,
+    session: Annotated[str, typer.Argument(metavar="ID", help="The session's id, see `tideline sessions list`.")],
+    as_json: Json = False,
+) -> None:
+    """End a session, at once and at every replica. Its user may sign in again; to prevent that, see the provider."""
+    with connect() as client:
+        row: SessionLine = client.delete(f"/sessions/{quote(session, safe='')}")
+    output(row, as_json, f"The session of {clean(row['name'])} has ended")
+
+
+def session_cells(row: SessionLine) -> list[str]:
+    state = f"ended {utc(row['ended'])}" if row["ended"] else f"until {utc(row['expires'])}"
+    return [row["id"], clean(row["name"]), utc(row["created"]), utc(row["last_used"]) if row["last_used"] else "-", state]
+
+
 def login(
     url: LoginUrl,
     ca: Authority = None,
     project: Project = None,
     key_stdin: Annotated[bool, typer.Option("--key-stdin", help="Read the key from stdin instead of the terminal.")] = False,
+    oidc: Annotated[
+        bool, typer.Option("--oidc", help="Sign in with the coordinator's provider, in a browser on any device.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Save your API key for a coordinator, so that later commands need none. You type it without echo; it is tried first."""
+    """Save your API key for a coordinator, so that later commands need none. You type it without echo; it is tried first.
+
+    With --oidc you sign in with a browser instead, and what is saved is renewed by itself.
+    """
+    from dataclasses import replace
+
     from tideline.client.http import Client, Endpoint, host_of, is_loopback
     from tideline.client.logins import Login, address, file_of_logins, save
 
@@ -201,22 +246,56 @@ def login(
     if at.startswith("http://") and not is_loopback(host_of(at)):
         warn(f"Note: without TLS, others can read the key for {at} on its way")
     authority = None if ca is None else ca.expanduser().absolute()
-    key = read_key(key_stdin)
-    with Client.of(Endpoint(url=at, api_key=key, ca=authority, project=project or "")) as client:
+    login = signed_in(at, authority) if oidc else Login(read_key(key_stdin), ca=str(authority or ""))
+    with Client.of(Endpoint(url=at, api_key=login.key, ca=authority, project=project or "")) as client:
         who = client.get("/whoami")
-    login = Login(key, who["name"], who["role"], ca=str(authority or ""), project=project or "")
-    save(at, login)
-    shown = {"url": at, "file": str(file_of_logins()), **{k: v for k, v in vars(login).items() if k != "key"}}
-    where = f" in the project {who['project']}" if who["project"] else ""
-    words = f"Logged in to {at} as {clean(who['name'])}, {who['role']}{where}. The key is saved in {file_of_logins()}"
-    output(shown, as_json, words)
+    save(at, replace(login, name=who["name"], role=who["role"], project=project or ""))
+    public = {"name": who["name"], "role": who["role"], "ca": login.ca, "project": project or "", "issuer": login.issuer}
+    words = f"Logged in to {at} as {clean(who['name'])}, {roles_of(who)}. The key is saved in {file_of_logins()}"
+    output({"url": at, "file": str(file_of_logins()), **public}, as_json, words)
+
+
+def roles_of(who: Whoami) -> str:
+    """A caller's role and project; of a user of several, each."""
+    if who["project"] == SEVERAL:
+        each = ", ".join(f"{grant['role']} in {grant['project']}" for grant in who["grants"])
+        return f"{each}: name the project of a command with --project"
+    return who["role"] + (f" in the project {who['project']}" if who["project"] else "")
+
+
+def signed_in(at: str, authority: Path | None) -> Login:
+    """A login by the coordinator's provider. Raises IdentityRefused, Refused, Unreachable."""
+    from tideline.client.http import Client
+    from tideline.client.sign_in import Device, Way, log_in
+
+    with Client(at, None, source="--url or TIDELINE_URL", ca=authority) as client:
+        way = Way.of(client.get("/sign-in"), at)
+
+    def show(device: Device) -> None:
+        warn(f"Sign in with {way.issuer}: open this address in a browser, on this device or another, and type the code")
+        warn(f"  {device.page}   code {device.user_code}")
+        if device.whole_page:
+            warn(f"or open the address with the code in it: {device.whole_page}")
+
+    return log_in(way, authority, show)
 
 
 def logout(url: LoginUrl, as_json: Json = False) -> None:
-    """Delete your saved API key for a coordinator. The key itself stays valid: `tideline keys revoke` ends it."""
-    from tideline.client.logins import address, drop, file_of_logins
+    """Delete your saved API key for a coordinator. The key itself stays valid: `tideline keys revoke` ends it.
 
+    A sign-in with --oidc is ended at its provider, too.
+    """
+    from tideline.client.logins import address, drop, file_of_logins, logins
+    from tideline.client.sign_in import revoke
+
+    login = logins().get(address(url))
     drop(address(url))
+    if login is not None and login.issuer:
+        try:
+            if not revoke(login):
+                warn(f"Note: {login.issuer} has no address that ends a sign-in; it ends by itself")
+        except FederationError as error:
+            warn(f"Note: the sign-in was not ended at its provider: {error}")
     output({"url": address(url), "file": str(file_of_logins())}, as_json, f"No key is saved for {address(url)} any more")
 
 

@@ -17,6 +17,7 @@ from tideline.engine.audit.archived import ARCHIVED
 from tideline.engine.audit.log import BEGUN, AuditEvent
 from tideline.engine.audit.witness import CONFIRMED, RESTORED
 from tideline.engine.model.access.projects import ALL, DEFAULT, Project, Quota
+from tideline.engine.model.access.user_sessions import UserSession
 from tideline.engine.model.accounts import NAME, ApiKey, Client, Invite, Keys
 from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.intent import intent_of
@@ -42,7 +43,7 @@ KINDS = (
     *(PART_MENDED, "parts_verified"),
     *(RESTORED, CONFIRMED, "doubled", "ledger_differs", "ledger_fits", "ledger_accepted"),
     ARCHIVED,
-    *("project_made", "project_limited", "project_ended", "projects_changed"),
+    *("project_made", "project_limited", "project_ended", "projects_changed", "signed_in", "session_ended"),
     *(APPROVAL_AWAITED, "target_added", "target_removed", "target_ended", "notice_given_up"),
 )
 
@@ -99,6 +100,16 @@ def ledger_shown(before: Client, after: Client, accepted: bool, now: float) -> l
 
 def about_client(kind: str, name: ClientId, now: float, by: str, **details: Plain) -> AuditEvent:
     return AuditEvent(kind, now, by, name, details=details)
+
+
+def signed_in(session: UserSession) -> AuditEvent:
+    """A user has a session from now on. Of the provider's tokens there is nothing."""
+    details: dict[str, Plain] = {"session": session.id, "expires": session.expires}
+    return AuditEvent("signed_in", session.created, session.name, details=details)
+
+
+def session_ended(session_id: str, now: float, by: str) -> AuditEvent:
+    return AuditEvent("session_ended", now, by, details={"session": session_id})
 
 
 def of_project(project: str) -> dict[str, Plain]:

@@ -14,6 +14,7 @@ from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused
 from tideline.core.settings import nearest
 from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.coordinator.witness import Witness
+from tideline.engine.model.access.grants import Grant
 from tideline.engine.model.access.projects import DEFAULT, EVERY
 from tideline.engine.model.accounts import NAME, ApiKey, KeyRole
 from tideline.engine.ports.clock import Clock
@@ -35,6 +36,7 @@ class Caller:
 
     scope   the project that the caller sees, or asks about just now; empty: every one
     whole   whether the coordinator as a whole may be seen: by who sees every project, and where there is only one
+    grants  of a user who signed in: the roles in projects, of which a call takes one; of a key: nothing
     """
 
     name: str = ""
@@ -42,6 +44,7 @@ class Caller:
     secret: str = field(default="", repr=False)
     scope: str = EVERY
     whole: bool = True
+    grants: tuple[Grant, ...] = ()
 
 
 ANYBODY = Caller()

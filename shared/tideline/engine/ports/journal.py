@@ -12,6 +12,7 @@ from tideline.core.settings import EMPTY, Plain
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import Mark
 from tideline.engine.model.access.projects import EVERY, Project, Quota, Usage
+from tideline.engine.model.access.user_sessions import UserSession
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
 from tideline.engine.model.deletion import Cutoffs, Tombstone
 from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
@@ -332,6 +333,24 @@ class Accounts(Protocol):
         """Note that a key was used; a later time that is known stays."""
 
 
+class UserSessions(Protocol):
+    """Sessions of users who signed in with a browser. A restored database ends all of them (`catch_up`)."""
+
+    def begin_user_session(self, session: UserSession) -> bool:
+        """Write a session; False where its sign-in has begun one already. Those that ended a week before are forgotten."""
+
+    def user_session(self, token_hash: str) -> UserSession | None: ...
+
+    def user_sessions(self) -> tuple[UserSession, ...]:
+        """Every session that is not forgotten, the oldest first; of one age, by id."""
+
+    def end_user_session(self, session_id: str, now: float, by: str = "") -> bool:
+        """End a session; False where there is none of this id, or it has ended."""
+
+    def used_user_session(self, session_id: str, now: float) -> None:
+        """Note that a session was used; a later time that is known stays."""
+
+
 class PartRecords(Protocol):
     """What is known of the parts in the store: who refers to them, and whose they are."""
 
@@ -433,7 +452,7 @@ class Witnessed(Protocol):
         """Note that an admin has seen the restore. False if none waits for that."""
 
 
-class Journal(Runs, Deletions, Accounts, PartRecords, Idempotency, AuditLog, Witnessed, Protocol):
+class Journal(Runs, Deletions, Accounts, UserSessions, PartRecords, Idempotency, AuditLog, Witnessed, Protocol):
     """The truth. Each method is one transaction; a value that it returns is a snapshot.
 
     What is done by a method stands in the audit log, written in the same transaction. `by` and `now` are for the log: the name

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 # What a coordinator, an agent or a user's commands have in the environment. A URL of Redis or of a database may hold a password.
 OWN = (
-    *("TIDELINE_ADMIN_KEY", "TIDELINE_API_KEY", "TIDELINE_DATABASE", "TIDELINE_REDIS", "TIDELINE_TOKEN"),
-    "TIDELINE_SMTP_PASSWORD",
+    *("TIDELINE_ADMIN_KEY", "TIDELINE_API_KEY", "TIDELINE_DATABASE", "TIDELINE_OIDC_CLIENT_SECRET"),
+    *("TIDELINE_REDIS", "TIDELINE_SMTP_PASSWORD", "TIDELINE_TOKEN"),
 )
 DATABASE = ("DATABASE_URL", "PG")
 BUCKET = ("AWS_",)  # of a store of parts

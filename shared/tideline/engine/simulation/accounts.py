@@ -14,6 +14,7 @@ from tideline.engine.audit import entries
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip, chained
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS, free, overtaken
 from tideline.engine.model.access.projects import EVERY, shares
+from tideline.engine.model.access.user_sessions import RETAINED_SECONDS, UserSession, listed
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger, Standing
 from tideline.engine.model.transitions import ledger_shown, let_on, rekeyed, sessioned
 from tideline.engine.ports.journal import Answer, IdempotencyRecord
@@ -32,6 +33,7 @@ class MemoryAccounts:
         self._clients: dict[ClientId, Client] = {}
         self._revoked: set[ClientId] = set()
         self._keys: dict[str, ApiKey] = {}
+        self._user_sessions: dict[str, UserSession] = {}
         self._records: dict[str, IdempotencyRecord] = {}
 
     def record(self, events: Iterable[AuditEvent]) -> None:
@@ -212,6 +214,37 @@ class MemoryAccounts:
             known = self._keys.get(key_id)
             if known is not None and (known.last_used is None or known.last_used < now):
                 self._keys[key_id] = replace(known, last_used=now)
+
+    def begin_user_session(self, session: UserSession) -> bool:
+        with self._lock:
+            known = {i: s for i, s in self._user_sessions.items() if s.expires >= session.created - RETAINED_SECONDS}
+            taken = any(session.id == i or session.state_hash == s.state_hash for i, s in known.items())
+            self._user_sessions = known if taken else known | {session.id: session}
+            self.record([] if taken else [entries.signed_in(session)])
+            return not taken
+
+    def user_session(self, token_hash: str) -> UserSession | None:
+        with self._lock:
+            return next((each for each in self._user_sessions.values() if each.token_hash == token_hash), None)
+
+    def user_sessions(self) -> tuple[UserSession, ...]:
+        with self._lock:
+            return listed(tuple(self._user_sessions.values()))
+
+    def end_user_session(self, session_id: str, now: float, by: str = "") -> bool:
+        with self._lock:
+            known = self._user_sessions.get(session_id)
+            if known is None or known.ended is not None:
+                return False
+            self._user_sessions[session_id] = replace(known, ended=now)
+            self.record([entries.session_ended(session_id, now, by)])
+            return True
+
+    def used_user_session(self, session_id: str, now: float) -> None:
+        with self._lock:
+            known = self._user_sessions.get(session_id)
+            if known is not None and (known.last_used is None or known.last_used < now):
+                self._user_sessions[session_id] = replace(known, last_used=now)
 
     def reserve(self, idempotency_record: IdempotencyRecord, over: str = "") -> IdempotencyRecord:
         with self._lock:

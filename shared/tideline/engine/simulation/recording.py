@@ -22,6 +22,7 @@ WRITES = (
     *("revoke", "add_key", "revoke_key", "used_key", "add_parts", "held", "collect", "adopt", "marker", "reserve"),
     *("choose", "conclude", "leave", "catch_up", "confirm_restore", "delete_runs", "trim_audit"),
     *("add_project", "limit_project", "end_project", "assign", "note_ledgers", "show_ledger"),
+    *("begin_user_session", "end_user_session", "used_user_session"),
 )
 ASKS = ("here", "drop")  # arguments that are functions: whoever makes a call again has nothing to ask
 MANY = (Iterable, Sequence, Collection)

@@ -61,6 +61,8 @@ class MemoryWitness(MemoryAccounts):
             self._witness += chained(tip or self._witness_tip(), own)
             for entry in missing:
                 self._apply(entry)
+            ended = {i: s if s.ended is not None else replace(s, ended=found.at) for i, s in self._user_sessions.items()}
+            self._user_sessions = ended
             super().record([found])
             self._witness += chained(tip if tip and not own else self._witness_tip(), [found])
             return True

@@ -6,13 +6,25 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tideline.core.errors import ConfigRefused, NotFound, Refused, Unreachable
+from tideline.core.errors import ConfigRefused, NotFound, PermissionRefused, Refused, Unreachable
 from tideline.core.run import ClientId
 from tideline.core.settings import nearest
 from tideline.engine.coordinator.api_keys import Caller
 from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.coordinator.part_store import PartStore
-from tideline.engine.model.access.projects import ALL, DEFAULT, EVERY, NAME, UNLIMITED, Project, Quota, Usage, within
+from tideline.engine.model.access.grants import highest
+from tideline.engine.model.access.projects import (
+    ALL,
+    DEFAULT,
+    EVERY,
+    NAME,
+    SEVERAL,
+    UNLIMITED,
+    Project,
+    Quota,
+    Usage,
+    within,
+)
 from tideline.engine.model.access.quotas import check_bytes
 from tideline.engine.model.accounts import Client, Standing
 from tideline.engine.ports.clock import Clock
@@ -31,9 +43,12 @@ class Projects:
         self._known: tuple[Project, ...] = ()
         self._read_at: float | None = None
 
-    def every(self, scope: str = EVERY) -> tuple[Project, ...]:
-        """Those that who sees this scope sees, as they are in the journal."""
-        return tuple(each for each in self._journal.projects() if within(scope, each.name))
+    def every(self, caller: Caller) -> tuple[Project, ...]:
+        """Those that a caller sees, as they are in the journal."""
+        known = self._journal.projects()
+        if caller.scope == SEVERAL:
+            return tuple(each for each in known if each.ended is None and highest(caller.grants, each.name))
+        return tuple(each for each in known if within(caller.scope, each.name))
 
     def usage(self, project: str) -> Usage:
         """What a project has; uploads that no run has named yet count as well."""
@@ -112,13 +127,44 @@ class Projects:
         return known
 
     def narrowed(self, caller: Caller, asked: str) -> Caller:
-        """Who makes a call that names a project. Raises NotFound, the same for one that is not there and one not to be seen."""
+        """Who makes a call that names a project. Raises NotFound, the same for one that is not there and one not to be seen.
+
+        Of a user with roles in projects also ConfigRefused, where none of several is named, and PermissionRefused.
+        """
+        if caller.grants:
+            return self._granted(caller, asked)
         if asked in ("", caller.scope) or (asked == ALL and caller.scope == EVERY):
             # Where there is only the default project, who is in it sees all there is.
             return replace(caller, whole=self.alone) if caller.scope == DEFAULT else caller
         if caller.scope != EVERY or not self._there(asked):
             raise missing(asked, caller.scope)
         return replace(caller, scope=asked)
+
+    def _granted(self, caller: Caller, asked: str) -> Caller:
+        """A user in the project that a call names, with the role there; without a name, in all, or in the only one."""
+        everywhere, own = highest(caller.grants, EVERY), self._own(caller)
+        if asked in ("", ALL) and everywhere is not None:
+            return replace(caller, role=everywhere, scope=EVERY, whole=True)
+        project = asked or self._only(caller, own)
+        role = highest(caller.grants, EVERY, project)
+        if role is None or not (project in own or (everywhere is not None and self._there(project))):
+            raise missing(project, EVERY, own)
+        return replace(caller, role=role, scope=project, whole=everywhere is not None or (project == DEFAULT and self.alone))
+
+    def _own(self, caller: Caller) -> tuple[str, ...]:
+        """The projects, of those that are there, in which a user has a role by their names."""
+        there = {each.name for each in self._recent() if each.ended is None}
+        return tuple(sorted({grant.project for grant in caller.grants} & there))
+
+    def _only(self, caller: Caller, own: Sequence[str]) -> str:
+        if not own:
+            names = ", ".join(sorted(grant.project for grant in caller.grants)[:8])
+            what = f"{caller.name} has a role in {names}, and there is no such project"
+            raise PermissionRefused(what, "Ask an admin to make it: tideline projects add NAME")
+        if len(own) > 1:
+            what = f"{caller.name} works in several projects: {', '.join(own[:64])}"
+            raise ConfigRefused(what, "Name one, with --project or the header Tideline-Project", path="project")
+        return own[0]
 
     def _there(self, name: str) -> bool:
         if name == DEFAULT:

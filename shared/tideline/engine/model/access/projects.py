@@ -12,6 +12,7 @@ from dataclasses import dataclass
 DEFAULT = "default"  # whose everything is that names no project
 ALL = "all"  # in the place of a name: every project
 EVERY = ""  # the scope of who sees every project
+SEVERAL = "*"  # of who works in several and has named none: it shows nothing, as no project has this name
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
