@@ -48,7 +48,7 @@ def test_a_run_is_deleted(there: Coordinator) -> None:
     gone = tell(there, "run", "show", run)
     assert gone.exit_code == 2 and "was deleted at" in gone.stderr
     again = tell(there, "run", "delete", run, "--yes", "--json")
-    assert again.exit_code == 0 and json.loads(again.stdout)["run"] == run
+    assert again.exit_code == 0 and json.loads(again.stdout)["deleted"][0]["run"] == run
     assert run not in tell(there, "run", "list").stdout
 
 
