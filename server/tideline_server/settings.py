@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,6 +46,10 @@ class CoordinatorSettings:
     bulk: str | None = setting(
         None, doc="[HOST:]PORT over which agents move parts faster, at the HOST that they call. 0: any free port. [default: off]"
     )
+    agents_over_http: bool = setting(False, doc="Let agents call over the HTTP port too, for those that reach no other.")
+    trusted_proxies: str | None = setting(
+        None, doc="ADDRESS,... of reverse proxies whose X-Forwarded-For says who calls. [default: this machine's]"
+    )
     tls_cert: Path | None = setting(None, doc="Certificate chain (PEM) for all ports.")
     tls_key: Path | None = setting(None, doc="Private key (PEM) of that certificate.")
     tls_client_ca: Path | None = setting(None, doc="CA certificate (PEM) that must have signed each agent's certificate.")
@@ -81,6 +86,18 @@ class CoordinatorSettings:
         if not (port.isascii() and port.isdigit()) or int(port) > 65535:
             raise ConfigRefused(f"--bulk {self.bulk!r} is no port", "Write PORT or HOST:PORT, such as 7801", path="bulk")
         return host, int(port)
+
+    @property
+    def proxies(self) -> tuple[str, ...]:
+        """The addresses that --trusted-proxies names. Raises ConfigRefused for what is none."""
+        named = tuple(dict.fromkeys(each.strip() for each in (self.trusted_proxies or "").split(",") if each.strip()))
+        for each in named:
+            try:
+                ipaddress.ip_address(each)
+            except ValueError:
+                todo = "Write addresses, such as 10.0.0.5,10.0.0.6"
+                raise ConfigRefused(f"--trusted-proxies {each!r} is no address", todo, path="trusted_proxies") from None
+        return named
 
     @property
     def weights_bytes(self) -> int:

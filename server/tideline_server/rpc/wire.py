@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import structlog
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from tideline.archive.errors import TooLarge
 from tideline.archive.layout import LIMITS
@@ -40,7 +40,7 @@ MOST_BYTES: Mapping[type[Any], int] = {
     **dict.fromkeys(
         (pb.HelloRequest, pb.EnrolRequest, pb.RotateRequest, pb.OrdersRequest, pb.SendNotesRequest, pb.BeatRequest), 64 << 10
     ),
-    **dict.fromkeys((pb.FetchRequest, pb.PushHead, pb.TicketRequest, pb.ReportRequest), 1 << 20),
+    **dict.fromkeys((pb.FetchRequest, pb.PushHead, pb.TicketRequest, pb.ReportRequest, pb.PollRequest), 1 << 20),
     pb.ProbeRequest: MOST_PROBED + 1024,
 }
 Context = Any  # grpc.aio.ServicerContext, whose stubs are untyped
@@ -49,6 +49,12 @@ Context = Any  # grpc.aio.ServicerContext, whose stubs are untyped
 def method(name: str) -> str:
     """A call's full name, as it is signed."""
     return f"/{SERVICE}/{name}"
+
+
+def serialize(message: Message) -> bytes:
+    """A message as it is sent."""
+    content: bytes = message.SerializeToString()
+    return content
 
 
 def parsed(kind: type[M], request: bytes) -> M:
