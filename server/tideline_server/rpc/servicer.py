@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import grpc
 import structlog
-from google.protobuf.message import Message
 
 from tideline.archive.errors import TooLarge
 from tideline.archive.parts import Intake, chunk_size
@@ -49,6 +38,7 @@ from tideline_server.rpc.wire import (
     MOST_PROBED,
     SERVICE,
     Context,
+    Unary,
     announced,
     applicant_in,
     arrivals_in,
@@ -147,7 +137,6 @@ class Beats:
 
 
 T = TypeVar("T")
-Unary = Callable[[bytes, Context], Coroutine[Any, Any, Message]]
 TICK_SECONDS = 15.0
 LOOKS = 3  # at a listening client's standing between two ticks
 REPORTERS = 64  # reports that are worked at together

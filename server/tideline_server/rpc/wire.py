@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import structlog
@@ -43,7 +43,8 @@ MOST_BYTES: Mapping[type[Any], int] = {
     **dict.fromkeys((pb.FetchRequest, pb.PushHead, pb.TicketRequest, pb.ReportRequest, pb.PollRequest), 1 << 20),
     pb.ProbeRequest: MOST_PROBED + 1024,
 }
-Context = Any  # grpc.aio.ServicerContext, whose stubs are untyped
+Context = Any  # grpc.aio.ServicerContext, whose stubs are untyped, or what looks like one
+Unary = Callable[[bytes, Context], Coroutine[Any, Any, Message]]  # a call with one message and one reply
 
 
 def method(name: str) -> str:
