@@ -176,7 +176,7 @@ def way(patient: Patient) -> Iterator[Finding]:
     elif works:
         yield Finding("way", State.WARNING, summary, f"Start the agent with --coordinator {works[0].address}")
     else:
-        todo = "An agent needs one outgoing connection: to the gRPC port, or over HTTPS, perhaps through a proxy; see docs/firewall.md"
+        todo = "An agent needs one outgoing connection, to the gRPC port or over HTTPS, perhaps by a proxy; see docs/firewall.md"
         yield Finding("way", State.WARNING, summary, todo)
 
 
