@@ -93,6 +93,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "rich": ("tideline.cli", "tideline.client.watching"),
     "matplotlib": ("tideline.report", "tideline.bench.figures"),
     "httpx": ("tideline.client.http",),
+    "httpcore": ("tideline_agent.link",),
     "pandas": ("tideline.python.result",),
     "ray": ("tideline.engine.process.ray_tasks",),
     "pickle": ("tideline.engine.simulation.pools",),
