@@ -9,7 +9,7 @@ from pathlib import Path
 from tideline.core.algorithm import REGISTRY
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import setting
-from tideline.core.tokens import split_address
+from tideline.core.tokens import place_of
 from tideline.engine.coordinator.retention.keeping import Rules
 from tideline.engine.coordinator.unreported import Allowance
 
@@ -41,7 +41,7 @@ class CoordinatorSettings:
     # From the environment alone: other users of the machine can see a command's options.
     admin_key: str | None = field(default=None, repr=False)
     grpc_port: int = setting(7800, low=0, high=65535, doc="gRPC port, for agents. 0: any free port.")
-    advertise: str | None = setting(None, doc="HOST:PORT,... that agents call. Without it, this host and port.")
+    advertise: str | None = setting(None, doc="HOST:PORT or https://HOST,... that agents call. Without it, this host and port.")
     http_port: int = setting(7880, low=0, high=65535, doc="HTTP port, for users and programs. 0: any free port.")
     bulk: str | None = setting(
         None, doc="[HOST:]PORT over which agents move parts faster, at the HOST that they call. 0: any free port. [default: off]"
@@ -118,8 +118,8 @@ class CoordinatorSettings:
 
 
 def addresses_in(text: str) -> tuple[str, ...]:
-    """HOST:PORT,HOST:PORT as a tuple, each once. Raises ConfigRefused."""
+    """HOST:PORT,https://HOST as a tuple, each once. Raises ConfigRefused."""
     addresses = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
     for each in addresses:
-        split_address(each)
+        place_of(each)
     return addresses

@@ -53,7 +53,7 @@ def proxy_for(place: Place, given: str = "") -> Proxy | None:
     if given:
         return None if given == OFF else proxy_in(given, "--proxy")
     known = urllib.request.getproxies_environment()
-    if place.local or urllib.request.proxy_bypass(f"{place.host}:{place.port}"):
+    if place.here or urllib.request.proxy_bypass(f"{place.host}:{place.port}"):
         return None
     kinds = {"http": ("http",), "https": ("https",), "grpc": ("grpc", "https")}[place.scheme]
     source = next((kind for kind in (*kinds, "all") if known.get(kind)), None)

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpcore
 
-USED = threading.local()  # the call at which a thread works
+USED: dict[int, Call] = {}  # the call at which a thread works, by the thread
 
 
 class Call:
@@ -39,11 +39,11 @@ class Call:
     @contextlib.contextmanager
     def under_way(self) -> Iterator[None]:
         """What this thread sends and receives meanwhile is this call's."""
-        USED.call = self
+        USED[threading.get_ident()] = self
         try:
             yield
         finally:
-            USED.call = None
+            del USED[threading.get_ident()]
             with self._lock:
                 self._stream = None  # others use it from here on
 
@@ -82,7 +82,7 @@ class Stream(httpcore.NetworkStream):
             line.shutdown(socket.SHUT_RDWR)
 
     def _note(self) -> None:
-        call: Call | None = getattr(USED, "call", None)
+        call = USED.get(threading.get_ident())
         if call is not None:
             call.at(self)
 

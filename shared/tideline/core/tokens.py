@@ -87,7 +87,7 @@ class Place:
     prefix: str = ""
 
     @property
-    def local(self) -> bool:
+    def here(self) -> bool:
         """Whether it is this machine."""
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
