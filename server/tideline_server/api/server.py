@@ -28,7 +28,7 @@ HEAD_BYTES = 32 << 10  # of a request's line and headers
 HANDSHAKE_SECONDS = 10.0  # of TLS, as at the agents' door
 HEAD_SECONDS = 20.0  # for a request's line and headers, from the connection's or the head's first byte on
 BACKLOG = 64  # connections that are taken up before anybody else has a turn at the loop
-KEEP_ALIVE_SECONDS = 15  # that a connection may rest; agents leave theirs sooner, so that none is closed under a request
+IDLE_SECONDS = 15  # that a connection may rest; agents leave theirs sooner, so that none is closed under a request
 STALLED_SECONDS = 60.0  # in which whoever is sent something takes some of it
 
 
@@ -173,7 +173,7 @@ def http_config(settings: CoordinatorSettings, app: ASGIApp, bounds: Bounds) -> 
         h11_max_incomplete_event_size=HEAD_BYTES,
         ws="none",
         timeout_graceful_shutdown=2,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=IDLE_SECONDS,
         ssl_certfile=None if settings.tls_cert is None else str(settings.tls_cert),
         ssl_keyfile=None if settings.tls_key is None else str(settings.tls_key),
         # Users have none, and are let in by their keys: who shows one is an agent.
