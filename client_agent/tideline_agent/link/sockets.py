@@ -12,6 +12,8 @@ from typing import Any
 
 import httpcore
 
+BUFFER = 1 << 19  # bytes that are received, hashed and written at once
+RECORD = 1 << 14  # bytes of TLS; what is shorter ended with its sender's words
 USED: dict[int, Call] = {}  # the call at which a thread works, by the thread
 
 
@@ -55,8 +57,14 @@ class Stream(httpcore.NetworkStream):
         self._inner = inner
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Some bytes; more than were asked for, where they are there: TLS gives 16 KiB at once, and each piece costs alike."""
         self._note()
-        return self._inner.read(max_bytes, timeout)
+        some = [self._inner.read(BUFFER, timeout)]
+        nbytes = len(some[0])
+        while some[-1] and RECORD <= nbytes < BUFFER and self._inner.get_extra_info("is_readable"):
+            some.append(self._inner.read(BUFFER - nbytes, timeout))
+            nbytes += len(some[-1])
+        return some[0] if len(some) == 1 else b"".join(some)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         self._note()
