@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tideline.core.errors import ConfigRefused
-from tideline.core.tokens import Token, Trust, read_token
+from tideline.core.tokens import Token, Trust, place_of, read_token
 from tideline_agent.home.identity import Memo, recall, remember
-from tideline_agent.link import Endpoints, authority, vouches
+from tideline_agent.link import Endpoints, authority, proxy_for, vouches
 from tideline_agent.settings import AgentSettings, check_address
 
 BLOCK = re.compile(rb"-----BEGIN [ -~]+?-----[\x00-\x7f]+?-----END [ -~]+?-----")
@@ -30,19 +30,28 @@ def find(settings: AgentSettings) -> Found:
     addresses = settings.addresses or token.addresses or (memo.addresses if memo else ())
     if not addresses:
         what = f"No coordinator is known: neither the token nor the home {settings.folder} names one"
-        raise ConfigRefused(what, "Give --token from tideline invite, or --coordinator HOST:PORT")
+        raise ConfigRefused(what, "Give --token from tideline invite, or --coordinator HOST:PORT, or --coordinator https://HOST")
+    proxy = proxy_on_the_way(addresses, settings.proxy)
     own = None
     if settings.tls_cert is not None and settings.tls_key is not None:
         own = pem(settings.tls_key, "--tls-key"), pem(settings.tls_cert, "--tls-cert")
     if settings.ca is not None:
-        return Found(Endpoints(addresses, pem(settings.ca, "--ca"), own=own))
+        return Found(Endpoints(addresses, pem(settings.ca, "--ca"), own=own, proxy=proxy))
     trust, ca = trusted(token, memo)
     if trust is Trust.PINNED and not ca:
-        return Found(Endpoints(addresses, own=own), token.authority)
+        return Found(Endpoints(addresses, own=own, proxy=proxy), token.authority)
     if trust is Trust.PLAIN:
         for address in addresses:
             check_address(address, settings.insecure)
-    return Found(Endpoints(addresses, ca or None, trust is Trust.SYSTEM, own))
+    return Found(Endpoints(addresses, ca or None, trust is Trust.SYSTEM, own, proxy))
+
+
+def proxy_on_the_way(addresses: Sequence[str], given: str) -> str:
+    """The proxy as it is given, if it can be one: also that of the environment. Raises ConfigRefused."""
+    for address in addresses:
+        check_address(address, secured=True)
+        proxy_for(place_of(address), given)
+    return given
 
 
 def trusted(token: Token, memo: Memo | None) -> tuple[Trust, bytes]:
@@ -58,7 +67,7 @@ def introduced(found: Found, again: Callable[[Callable[[], bytes]], bytes]) -> E
     if not found.pinned:
         return found.endpoints
     certificate = again(lambda: authority(found.endpoints, found.pinned))
-    return Endpoints(found.endpoints.addresses, certificate, own=found.endpoints.own)
+    return replace(found.endpoints, roots=certificate)
 
 
 def note(settings: AgentSettings, endpoints: Endpoints) -> None:

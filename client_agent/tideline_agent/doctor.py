@@ -17,7 +17,7 @@ from functools import partial
 from tideline import __version__
 from tideline.core.errors import FederationError, IdentityRefused, TooMany
 from tideline.core.signing import PROTOCOL
-from tideline.core.tokens import read_token, split_address
+from tideline.core.tokens import Place, place_of, read_token
 from tideline.engine.audit.log import Tip
 from tideline.engine.coordinator.scheduler import duration
 from tideline.engine.model.validity import SKEW_SECONDS, ending
@@ -28,10 +28,11 @@ from tideline_agent.home.identity import Keys
 from tideline_agent.home.ledger import FILE, REPORTED_WORDS, fits, read_shown
 from tideline_agent.home.ledger_head import HEAD, Cut, remembered
 from tideline_agent.home.rows import taken_by_rows
-from tideline_agent.link import Endpoints, GrpcLink, NotSpoken, check_certificate, end_of
+from tideline_agent.link import Endpoints, GrpcLink, NotSpoken, Proxy, check_certificate, dial, end_of, proxy_for
 from tideline_agent.notes import LOW_DISK_BYTES
 from tideline_agent.policy_file import read_policy
 from tideline_agent.settings import AgentSettings
+from tideline_agent.ways import attempted, candidates
 
 CONNECT_SECONDS = 5.0
 PROBE_BYTES = 64 << 10
@@ -103,6 +104,11 @@ class Patient:
         endpoints = replace(self.found.endpoints, addresses=self.reached, roots=self.roots or self.found.endpoints.roots)
         return contextlib.closing(GrpcLink(endpoints, self.settings.name, keys or Keys.made(), threading.Event()))
 
+    def way(self, address: str) -> tuple[Place, Proxy | None]:
+        """Where an address is, and the proxy on the way."""
+        place = place_of(address)
+        return place, proxy_for(place, self.settings.proxy)
+
     def each(self, name: str, check: Callable[[str], Finding]) -> Iterator[Finding]:
         """A check of each address; those that fail are called no more. One that is good makes the others' failures warnings."""
         findings = {each: next(tried(name, lambda: iter([check(each)]))) for each in self.reached}  # noqa: B023 - called at once
@@ -127,13 +133,15 @@ def name(patient: Patient) -> Iterator[Finding]:
     """The host's name has an address."""
 
     def check(address: str) -> Finding:
-        host, port = split_address(address)
+        place, proxy = patient.way(address)
+        host, port = (place.host, place.port) if proxy is None else (proxy.host, proxy.port)
         try:
-            found = sorted({str(each[4][0]) for each in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)})
+            found = sorted({str(each[4][0]) for each in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)})
         except OSError as error:
             what = f"{host} has no address: {error.strerror or error}"
             return Finding("name", State.FAILED, what, "See how the host is spelt, and this machine's DNS")
-        return Finding("name", State.OK, f"{host} is {', '.join(found)}")
+        whose = "" if proxy is None else f"the proxy of {proxy.source} "
+        return Finding("name", State.OK, f"{whose}{host} is {', '.join(found)}")
 
     return patient.each("name", check)
 
@@ -142,16 +150,34 @@ def line(patient: Patient) -> Iterator[Finding]:
     """Somebody listens there."""
 
     def check(address: str) -> Finding:
-        host, port = split_address(address)
+        place, proxy = patient.way(address)
         before = time.monotonic()
         try:
-            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+            dial(place.host, place.port, CONNECT_SECONDS, proxy).close()
         except OSError as error:
-            words = "See that the coordinator runs, that this is its gRPC port (7800), and that firewalls let calls through"
+            port = "its gRPC port (7800)" if place.scheme == "grpc" else "its port for HTTPS"
+            words = f"See that the coordinator runs, that this is {port}, and that firewalls let calls through"
             return Finding("line", State.FAILED, f"no answer from {address}: {error.strerror or error}", words)
-        return Finding("line", State.OK, f"{address} answers in {time.monotonic() - before:.3f} s")
+        through = "" if proxy is None else f" through the proxy {proxy.name} ({proxy.source})"
+        return Finding("line", State.OK, f"{address} answers{through} in {time.monotonic() - before:.3f} s")
 
     return patient.each("line", check)
+
+
+def way(patient: Patient) -> Iterator[Finding]:
+    """Over what a coordinator answers: gRPC, HTTPS, or both; and where the one that is set does not, what to set."""
+    found = patient.found
+    tries = [
+        attempted(each, found.endpoints, found.pinned, patient.settings.name) for each in candidates(found.endpoints.addresses)
+    ]
+    summary, works = "; ".join(each.words for each in tries), [each for each in tries if not each.error]
+    if any(each.named for each in works):
+        yield Finding("way", State.OK, summary)
+    elif works:
+        yield Finding("way", State.WARNING, summary, f"Start the agent with --coordinator {works[0].address}")
+    else:
+        todo = "An agent needs one outgoing connection, to the gRPC port or over HTTPS, perhaps by a proxy; see docs/firewall.md"
+        yield Finding("way", State.WARNING, summary, todo)
 
 
 def tls(patient: Patient) -> Iterator[Finding]:
@@ -160,7 +186,8 @@ def tls(patient: Patient) -> Iterator[Finding]:
     own = None if settings.tls_cert is None or settings.tls_key is None else (settings.tls_cert, settings.tls_key)
 
     def check(address: str) -> Finding:
-        if not (endpoints.roots or endpoints.system or pinned):
+        scheme, known = patient.way(address)[0].scheme, endpoints.roots or endpoints.system or pinned
+        if scheme == "http" or (scheme == "grpc" and not known):
             return Finding("tls", State.OK, f"{address} is called in the clear")
         shown = check_certificate(address, endpoints, pinned, own)
         patient.roots = shown.roots
@@ -355,6 +382,7 @@ CHECKS: tuple[tuple[str, Callable[[Patient], Iterator[Finding]], tuple[str, ...]
     ("settings", settings_of, ()),
     ("name", name, ("settings",)),
     ("line", line, ("settings", "name")),
+    ("way", way, ("settings",)),
     ("tls", tls, ("settings", "name", "line")),
     ("version", version, ("settings", "name", "line", "tls")),
     ("clock", clock, ("settings", "name", "line", "tls", "version")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tideline.core.algorithm import REGISTRY
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role
 from tideline.core.settings import setting
-from tideline.core.tokens import split_address
+from tideline.core.tokens import place_of
 from tideline.learning.cache.folder import HALF, limit_in
 from tideline.learning.loading.workers import MOST
 from tideline.learning.sites.named import place_in
@@ -34,7 +34,7 @@ class AgentSettings:
     """
 
     coordinator: str = setting(
-        doc="HOST:PORT of the coordinator's gRPC port, several replicas with commas. [default: the token's, or the home's]"
+        doc="HOST:PORT of the coordinator's gRPC port, or https://HOST; several with commas. [default: the token's or home's]"
     )
     data: Path = setting(doc="Folder of the site's data, see `tideline data check`; or python:MODULE:NAME, a function.")
     roles: tuple[Role, ...] = setting()
@@ -54,6 +54,10 @@ class AgentSettings:
     ca: Path | None = setting(None, doc="CA certificate (PEM) that signed the coordinator's. [default: the token's]")
     tls_cert: Path | None = setting(None, doc="The agent's own certificate (PEM), if the coordinator asks for one.")
     tls_key: Path | None = setting(None, doc="Private key (PEM) of that certificate.")
+    # May hold a password, and so is not shown.
+    proxy: str = field(
+        default="", repr=False, metadata={"doc": "HTTP proxy on the way, http://HOST:PORT, or off. [default: HTTPS_PROXY]"}
+    )
     insecure: bool = setting(False, doc="Call beyond this machine without TLS.")
     rotate: bool = setting(False, doc="Make new keys after enrolment.")
     parallel: int = setting(4, low=1, doc="Runs served at once.")
@@ -98,10 +102,11 @@ def check(settings: AgentSettings) -> None:
 def check_address(address: str, secured: bool) -> None:
     """One coordinator's address. Raises ConfigRefused."""
     try:
-        host, _ = split_address(address)
+        place = place_of(address)
     except ConfigRefused:
-        todo = "Write it as HOST:PORT, such as 127.0.0.1:7800; several replicas with commas between them"
+        todo = "Write it as HOST:PORT, such as 127.0.0.1:7800, or as https://HOST; several with commas between them"
         raise ConfigRefused(f"--coordinator {address!r} is not an address", todo) from None
-    if not secured and host not in ("127.0.0.1", "::1", "localhost"):
-        what = f"Calling {host} without TLS would send the token and models in the clear"
-        raise ConfigRefused(what, "Give --ca CERTIFICATE, or say --insecure on a network that you trust")
+    if not secured and place.scheme != "https" and place.host not in ("127.0.0.1", "::1", "localhost"):
+        what = f"Calling {place.host} without TLS would send the token and models in the clear"
+        todo = "Call it with https://" if place.scheme == "http" else "Give --ca CERTIFICATE"
+        raise ConfigRefused(what, f"{todo}, or say --insecure on a network that you trust")

@@ -55,7 +55,7 @@ class Validity:
         if self.endpoints.roots is not None or self.endpoints.system:
             for address in self.endpoints.addresses:
                 with contextlib.suppress(Unreachable):
-                    if (end := end_at(address, self.endpoints.own)) is not None:
+                    if (end := end_at(address, self.endpoints)) is not None:
                         yield f"the coordinator's at {address}", end
 
     @property

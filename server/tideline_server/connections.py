@@ -41,15 +41,16 @@ def descriptors() -> int:
 
 @dataclass(frozen=True)
 class Share:
-    """How many connections a port may have: of one address (0: any number), and in all."""
+    """How many connections a port may have: of one address (0: any number), and in all. proxies: addresses of any number."""
 
     from_one: int
     in_all: int
+    proxies: frozenset[str] = frozenset()
 
 
-def share_of(from_one: int, part: float, most: int) -> Share:
+def share_of(from_one: int, part: float, most: int, proxies: frozenset[str] = frozenset()) -> Share:
     """A port's part of the descriptors of this process, and no more than its memory bears."""
-    return Share(from_one, min(max(int((descriptors() - SPARE) * part), 16), most))
+    return Share(from_one, min(max(int((descriptors() - SPARE) * part), 16), most), proxies)
 
 
 @dataclass
@@ -79,7 +80,8 @@ class Port:
             origin, most = network_of(each.peer[0]), self.share.from_one
             stranger = each.peer not in self.proven
             late = stranger and (strangers > UNPROVEN or now - each.since > PROOF_SECONDS)
-            if late or (most and count[origin] > most) or total > self.share.in_all:
+            crowd = most and count[origin] > most and origin not in self.share.proxies
+            if late or crowd or total > self.share.in_all:
                 count[origin], total, strangers = count[origin] - 1, total - 1, strangers - stranger
                 yield each
 

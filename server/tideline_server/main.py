@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
+from starlette.types import ASGIApp
 
 from tideline import __version__
 from tideline.core.algorithm import REGISTRY
@@ -36,6 +37,7 @@ from tideline.engine.process.private import close_home, for_the_owner_alone
 from tideline.engine.process.resources import open_many_files, retain_freed_memory
 from tideline.engine.process.stopping import stopping
 from tideline_server.api import ApiSettings, Services, create_app
+from tideline_server.api.agents import AgentsOverHttp
 from tideline_server.api.openapi import Described
 from tideline_server.api.server import Bounds as HttpBounds
 from tideline_server.api.server import QuietServer, http_config
@@ -68,6 +70,7 @@ SYNCERS = 4  # threads that wait for the disk while more bytes come in
 PROBES = 10  # times a minute that a client may try the store of parts
 GRPC_PART, HTTP_PART = 0.6, 0.25  # of the descriptors: connections of either port
 MOST_GRPC, MOST_HTTP = 8192, 1024  # however many descriptors there are: each connection takes memory
+MOST_HTTP_AGENTS = 4096  # where agents come over HTTP too: each holds a connection or two, as long as it listens
 TIDY_SECONDS = 2.0  # between two collections of parts: each takes a turn at the database
 
 
@@ -308,13 +311,14 @@ def connections_of(settings: CoordinatorSettings, warden: Warden, port: int) -> 
 
 def http_bounds(settings: CoordinatorSettings, warden: Warden, port: int) -> HttpBounds:
     """What the HTTP port bears. A connection is looked after from its first packet on, and serves once TLS is agreed on."""
-    share = share_of(settings.connections, HTTP_PART, MOST_HTTP)
+    proxies, most = frozenset(settings.proxies), MOST_HTTP_AGENTS if settings.agents_over_http else MOST_HTTP
+    share = share_of(settings.connections, HTTP_PART, most, proxies)
     warden.watch(port, share)
 
     def opened(peer: tuple[str, int] | None) -> None:
         warden.proven(port, None if peer is None else peer_of(*peer))
 
-    return HttpBounds(share.from_one, share.in_all, opened=opened)
+    return HttpBounds(share.from_one, share.in_all, opened=opened, proxies=proxies)
 
 
 async def computing(settings: CoordinatorSettings) -> ProcessCompute:
@@ -370,8 +374,10 @@ async def running(
     parts: Parts, http_socket: socket.socket, bulk: socket.socket | None = None
 ) -> AsyncIterator[dict[str, str | int]]:
     settings = parts.settings
-    app = await described(parts.services, ApiSettings(max_weights_bytes=settings.weights_bytes))
+    app: ASGIApp = await described(parts.services, ApiSettings(max_weights_bytes=settings.weights_bytes))
     bounds = http_bounds(settings, parts.warden, http_socket.getsockname()[1])
+    if settings.agents_over_http:
+        app = AgentsOverHttp(app, parts.servicer, bounds.certificates, parts.services.seen)
     http = QuietServer(http_config(settings, app, bounds), bounds.handshakes)
     serving = asyncio.create_task(http.serve([http_socket]))
     most = parts.warden.ports[parts.grpc_port].share.in_all

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tideline.core.algorithm import REGISTRY
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import setting
-from tideline.core.tokens import split_address
+from tideline.core.tokens import place_of
 from tideline.engine.coordinator.retention.keeping import Rules
 from tideline.engine.coordinator.unreported import Allowance
 
@@ -42,10 +43,14 @@ class CoordinatorSettings:
     # From the environment alone: other users of the machine can see a command's options.
     admin_key: str | None = field(default=None, repr=False)
     grpc_port: int = setting(7800, low=0, high=65535, doc="gRPC port, for agents. 0: any free port.")
-    advertise: str | None = setting(None, doc="HOST:PORT,... that agents call. Without it, this host and port.")
+    advertise: str | None = setting(None, doc="HOST:PORT or https://HOST,... that agents call. Without it, this host and port.")
     http_port: int = setting(7880, low=0, high=65535, doc="HTTP port, for users and programs. 0: any free port.")
     bulk: str | None = setting(
         None, doc="[HOST:]PORT over which agents move parts faster, at the HOST that they call. 0: any free port. [default: off]"
+    )
+    agents_over_http: bool = setting(False, doc="Let agents call over the HTTP port too, for those that reach no other.")
+    trusted_proxies: str | None = setting(
+        None, doc="ADDRESS,... of reverse proxies whose X-Forwarded-For says who calls. [default: this machine's]"
     )
     tls_cert: Path | None = setting(None, doc="Certificate chain (PEM) for all ports.")
     tls_key: Path | None = setting(None, doc="Private key (PEM) of that certificate.")
@@ -113,6 +118,18 @@ class CoordinatorSettings:
         return host, int(port)
 
     @property
+    def proxies(self) -> tuple[str, ...]:
+        """The addresses that --trusted-proxies names. Raises ConfigRefused for what is none."""
+        named = tuple(dict.fromkeys(each.strip() for each in (self.trusted_proxies or "").split(",") if each.strip()))
+        for each in named:
+            try:
+                ipaddress.ip_address(each)
+            except ValueError:
+                todo = "Write addresses, such as 10.0.0.5,10.0.0.6"
+                raise ConfigRefused(f"--trusted-proxies {each!r} is no address", todo, path="trusted_proxies") from None
+        return named
+
+    @property
     def weights_bytes(self) -> int:
         return int(self.weights_limit * 10**9)
 
@@ -131,8 +148,8 @@ class CoordinatorSettings:
 
 
 def addresses_in(text: str) -> tuple[str, ...]:
-    """HOST:PORT,HOST:PORT as a tuple, each once. Raises ConfigRefused."""
+    """HOST:PORT,https://HOST as a tuple, each once. Raises ConfigRefused."""
     addresses = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
     for each in addresses:
-        split_address(each)
+        place_of(each)
     return addresses

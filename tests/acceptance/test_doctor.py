@@ -130,7 +130,7 @@ def test_one_of_two_coordinators(opened: tuple[Federation, int], site: AgentSett
 
 def test_a_token_that_was_cut(site: AgentSettings) -> None:
     """Nobody is called."""
-    told = broken(look(replace(site, token=site.token[:-3])), "settings", "name", "line", *BEHIND_LINE)
+    told = broken(look(replace(site, token=site.token[:-3])), "settings", "name", "line", "way", *BEHIND_LINE)
     assert "not whole" in told.found and "Copy all of it" in told.todo
 
 

@@ -95,7 +95,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "rich": ("tideline.cli", "tideline.client.watching"),
     "matplotlib": ("tideline.report", "tideline.bench.figures"),
     "httpx": ("tideline.client.http", "tideline.oidc"),
-    "httpcore": ("tideline_server.notify",),
+    "httpcore": ("tideline_agent.link", "tideline_server.notify"),
     "authlib": ("tideline.oidc", "tideline_server.oidc"),
     "joserfc": ("tideline_server.oidc",),
     "pandas": ("tideline.python.result",),

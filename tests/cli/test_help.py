@@ -57,6 +57,7 @@ def test_all_commands_are_there() -> None:
         "coordinator",
         "agent",
         "doctor",
+        "join",
         "invite",
         "parts gc",
         "parts verify",

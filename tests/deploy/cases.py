@@ -92,6 +92,7 @@ OURS: dict[str, Object] = {
                 methods="ours:METHODS",
                 networks=["ours:small", "ours:NETWORKS"],
                 bulk="off",
+                proxy="http://proxy.site:3128",
                 metrics="0.0.0.0:9107",
                 logLevel="debug",
                 notes=False,

@@ -1,7 +1,9 @@
-"""The agent's line to its coordinators. Nothing else in the agent knows gRPC."""
+"""The agent's line to its coordinators. Nothing else in the agent knows gRPC or HTTPS."""
 
-from tideline_agent.link.grpc_link import GrpcLink, NotSpoken
+from tideline_agent.link.grpc_link import GrpcLink
 from tideline_agent.link.lines import Endpoints
+from tideline_agent.link.outcomes import NotSpoken
+from tideline_agent.link.proxies import Proxy, dial, proxy_for
 from tideline_agent.link.tls import Shown, authority, check_certificate, end_at, end_of, vouches
 from tideline_protos.v1.federation_pb2 import EnrolReply
 
@@ -10,10 +12,13 @@ __all__ = [
     "EnrolReply",
     "GrpcLink",
     "NotSpoken",
+    "Proxy",
     "Shown",
     "authority",
     "check_certificate",
+    "dial",
     "end_at",
     "end_of",
+    "proxy_for",
     "vouches",
 ]

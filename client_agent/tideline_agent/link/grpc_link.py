@@ -1,4 +1,4 @@
-"""The agent's line to the coordinator over gRPC. It waits outages out, with growing, jittered pauses; nothing is lost."""
+"""The agent's line to the coordinator, over gRPC or HTTPS. It waits outages out, with growing, jittered pauses."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ from tideline.engine.audit.log import Tip
 from tideline.engine.model.accounts import ShownLedger
 from tideline.engine.model.orders import Arrivals, Files, Hold, Order, Receipt, Reply
 from tideline.engine.model.runs import MOST_QUIET, MOST_STORED
-from tideline.engine.process.pipe import from_plain
 from tideline_agent.home.identity import Keys
 from tideline_agent.home.seen import SeenFile
 from tideline_agent.link.bulk import Lane, LaneAway, LaneLine, Ticket
-from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Endpoints, Greeting, Line, Lines, Transfers, Watchdog
+from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Endpoints, Greeting, Lines, Transfers, Watchdog
+from tideline_agent.link.opening import AnyLine, open_line
+from tideline_agent.link.outcomes import Absent, FullThere, NotSpoken, error_of
+from tideline_agent.link.polling import POLL_SECONDS, Polls
 from tideline_agent.link.wire import (
     entry_out,
     notes_out,
@@ -81,32 +83,11 @@ class Beaten:
     deleted: tuple[RunId, ...] = ()
 
 
-class NotSpoken(IdentityRefused):
-    """The other end does not know the call: it is an older coordinator, or none."""
-
-    @property
-    def kind(self) -> str:
-        """Known by its base to whoever is told."""
-        return IdentityRefused.__name__
-
-
-class Absent(Unreachable):
-    """Nobody listens at the other end."""
-
-    @property
-    def kind(self) -> str:
-        """Known by its base to whoever is told."""
-        return Unreachable.__name__
-
-
-class FullThere(Unreachable):
-    """The coordinator has no room. Like an outage, it is waited out: nothing was acknowledged, nothing is lost."""
-
-
 class GrpcLink:
     """The port Link, and what else an agent says: enrol, rotate, orders, beat. `stop` ends every wait.
 
-    What one of the coordinators does not answer is asked of the next. Every call is signed by the agent's keys.
+    What one of the coordinators does not answer is asked of the next, over what its address says: HOST:PORT is gRPC, and https://
+    is HTTPS. Every call is signed by the agent's keys.
     """
 
     def __init__(
@@ -121,7 +102,8 @@ class GrpcLink:
         bulk: bool = True,
     ) -> None:
         self.name, self.stop, self._lane = name, stop, Lane(endpoints, bulk)
-        self._lines, self._transfers = Lines(endpoints, name), Transfers()
+        self._lines = Lines([open_line(each, endpoints) for each in endpoints.addresses], name)
+        self._transfers = Transfers()
         self._chunk = 0
         self._away: Away = lambda error: None if stop.is_set() else away(error)
         self._keys, self._seen, self.session = keys, seen, session
@@ -233,17 +215,22 @@ class GrpcLink:
                 self.stop.wait(FULL_SECONDS)
             self.stop.wait(0.2)
 
-    def _listen(self) -> tuple[Line, grpc.Call, pb.OrderOrTick]:
+    def _listen(self) -> tuple[AnyLine, grpc.Call, pb.OrderOrTick]:
         """A stream of orders, its line, and the first thing that came over it, however long that takes."""
         for attempt in self._retrying():
             with attempt:
                 line = self._lines.now
-                stream, first = self._stream(line, "Orders", self._asking())
+                stream, first = self._polled(line) if line.polls else self._stream(line, "Orders", self._asking())
                 if first is not None:
                     return line, stream, first
                 self._lines.leave(line)
                 raise Unreachable(f"{line.address} hung up", "It may be restarting")
         raise Cancelled("The agent is stopping")
+
+    def _polled(self, line: AnyLine) -> tuple[Polls, pb.OrderOrTick]:
+        """The same by polls, each a call by itself."""
+        polls = Polls(lambda request: self._ask("Poll", request, POLL_SECONDS, on=line), self._asking())
+        return polls, next(polls)
 
     def fetch(self, order: Order, files: Files, parts: Parts) -> None:
         for attempt in self._retrying():
@@ -276,7 +263,7 @@ class GrpcLink:
 
     def _moved(self, order: Order, up: bool, arrivals: Arrivals, move: Callable[[LaneLine], None]) -> bool:
         """Whether parts went over the bulk lane. Raises as `fetch` and `push` do, where it was there and was cut."""
-        if not self._lane.carries(sum(size - offset for _, size, offset in arrivals)):
+        if self._lines.now.polls or not self._lane.carries(sum(size - offset for _, size, offset in arrivals)):
             return False
         ticket = self._ticket(order, up, arrivals)
         if ticket is None:
@@ -307,7 +294,7 @@ class GrpcLink:
     def _push(self, order: Order, arrivals: Arrivals, parts: Parts) -> None:
         head = push_head(order, arrivals)
 
-        def start(line: Line, metadata: Metadata) -> None:
+        def start(line: AnyLine, metadata: Metadata) -> None:
             with Watchdog(lambda: call.cancel(), KEEPING_SECONDS) as alive:
                 chunks = itertools.chain([head], push_chunks(arrivals, parts, self._chunk))
                 call = line.calls["Push"].future((alive.fed(bytes(each)) for each in chunks), metadata=metadata)
@@ -352,27 +339,27 @@ class GrpcLink:
         self.stop.set()
         self._lines.close()
 
-    def _ask(self, name: str, request: Message, seconds: float, stays: bool = False) -> Any:
-        """A call's answer. stays: on this line, also where none comes."""
+    def _ask(self, name: str, request: Message, seconds: float, stays: bool = False, on: AnyLine | None = None) -> Any:
+        """A call's answer. stays: on this line, also where none comes. on: a certain one."""
         body = request.SerializeToString()
 
-        def start(line: Line, metadata: Metadata) -> Any:
+        def start(line: AnyLine, metadata: Metadata) -> Any:
             return line.calls[name](body, metadata=metadata, timeout=seconds)
 
-        return self._begin(self._lines.now, name, body, start, stays)
+        return self._begin(on or self._lines.now, name, body, start, stays)
 
-    def _stream(self, line: Line, name: str, request: Message, order: OrderId | None = None) -> tuple[grpc.Call, Any]:
+    def _stream(self, line: AnyLine, name: str, request: Message, order: OrderId | None = None) -> tuple[grpc.Call, Any]:
         """A stream and the first thing that came over it, None if nothing did. order: that for which parts come."""
         body = request.SerializeToString()
 
-        def start(line: Line, metadata: Metadata) -> tuple[grpc.Call, Any]:
+        def start(line: AnyLine, metadata: Metadata) -> tuple[grpc.Call, Any]:
             stream = line.calls[name](body, metadata=metadata)
             with Watchdog(stream.cancel, SILENCE_SECONDS), self._transfers.under(order, stream):
                 return stream, next(stream, None)
 
         return self._begin(line, name, body, start)
 
-    def _begin(self, line: Line, name: str, body: bytes, start: Callable[[Line, Metadata], T], stays: bool = False) -> T:
+    def _begin(self, line: AnyLine, name: str, body: bytes, start: Callable[[AnyLine, Metadata], T], stays: bool = False) -> T:
         """What a call begins with. Refused for its time or its keys, it is signed anew if those are others by now."""
         with contextlib.nullcontext() if stays else self._leaving(line):
             for left in reversed(range(SIGNINGS)):
@@ -384,7 +371,7 @@ class GrpcLink:
                         raise
         raise AssertionError("the last try returns or raises")
 
-    def _otherwise(self, line: Line, keys: Keys, greeting: Greeting, error: IdentityRefused) -> bool:
+    def _otherwise(self, line: AnyLine, keys: Keys, greeting: Greeting, error: IdentityRefused) -> bool:
         """Whether a call that was refused would be signed otherwise now."""
         if isinstance(error, ClockRefused):  # this machine slept, or the coordinator's clock was set
             if line.greeting is greeting:
@@ -393,14 +380,14 @@ class GrpcLink:
         with self._turning:
             return self._keys is not keys
 
-    def _signed(self, line: Line, name: str, body: bytes) -> tuple[Keys, Greeting, Metadata]:
+    def _signed(self, line: AnyLine, name: str, body: bytes) -> tuple[Keys, Greeting, Metadata]:
         greeting = line.greeting or self._greet(line)
         keys, now = self._keys, greeting.now_ms
         signature = keys.signature(SERVICE + name, self.name, now, body, self.session)
         shown = (("tideline-client", self.name), ("tideline-time", str(now)), ("tideline-signature", signature))
         return keys, greeting, (*shown, ("tideline-session", self.session)) if self.session else shown
 
-    def _greet(self, line: Line) -> Greeting:
+    def _greet(self, line: AnyLine) -> Greeting:
         """Ask a coordinator who it is and what time it has. Raises VersionRefused for one that does not speak as we do."""
         body = pb.HelloRequest(protocol=PROTOCOL, version=__version__).SerializeToString()
         before = time.monotonic()
@@ -417,7 +404,7 @@ class GrpcLink:
         return line.greeting
 
     @contextlib.contextmanager
-    def _leaving(self, line: Line) -> Iterator[None]:
+    def _leaving(self, line: AnyLine) -> Iterator[None]:
         """Where the other end is away, the next call goes to another."""
         try:
             yield
@@ -427,7 +414,7 @@ class GrpcLink:
             self._lines.leave(line)
             raise
 
-    def _translated(self, line: Line, stream: grpc.Call, order: OrderId | None = None) -> Iterator[Any]:
+    def _translated(self, line: AnyLine, stream: grpc.Call, order: OrderId | None = None) -> Iterator[Any]:
         iterator = iter(stream)
         while True:
             with self._leaving(line), self._transfers.under(order, stream):
@@ -458,7 +445,7 @@ def pause(state: tenacity.RetryCallState) -> float:
     return tenacity.wait_random_exponential(multiplier=0.2, max=most)(state)
 
 
-def hail(line: Line, body: bytes) -> pb.HelloReply:
+def hail(line: AnyLine, body: bytes) -> pb.HelloReply:
     """Hello. Raises VersionRefused where it is not known."""
     try:
         reply: pb.HelloReply = line.calls["Hello"](body, timeout=CALL_SECONDS)
@@ -488,8 +475,7 @@ def translated(call: Callable[[], T], address: str) -> T:
 def ours(error: grpc.RpcError, address: str) -> FederationError:
     """The FederationError that a gRPC error carries, or what its status means. What cannot be read there is as good as none."""
     with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        there = from_plain(json.loads(dict(error.trailing_metadata() or ())["tideline-error-bin"]))
-        return FullThere(there.what, there.todo) if isinstance(there, StorageFull) else there
+        return error_of(json.loads(dict(error.trailing_metadata() or ())["tideline-error-bin"]))
     if error.code().name in AWAY:
         kind = Absent if error.code() is grpc.StatusCode.UNAVAILABLE else Unreachable
         return kind(f"{address} does not answer: {error.details()}", "Check the address and that the coordinator runs")

@@ -6,18 +6,22 @@ import contextlib
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+from urllib.parse import quote
 
 import grpc
 from google.protobuf.message import Message
 
 from tideline.core.errors import Cancelled
 from tideline.core.run import OrderId
+from tideline.core.tokens import place_of
+from tideline_agent.link.proxies import Proxy, proxy_for
 from tideline_protos.v1 import federation_pb2 as pb
 
 T = TypeVar("T")
+L = TypeVar("L", bound="Closable")
 
 
 class Watchdog:
@@ -58,6 +62,12 @@ class Cancellable(Protocol):
     """A call, or a line of another kind."""
 
     def cancel(self) -> object: ...
+
+
+class Closable(Protocol):
+    """A line, whatever it goes over."""
+
+    def close(self) -> None: ...
 
 
 class Transfers:
@@ -136,6 +146,7 @@ REPLIES: dict[str, type[Message]] = {
     "SendNotes": pb.SendNotesReply,
     "Check": pb.EnrolReply,
     "Probe": pb.ProbeReply,
+    "Poll": pb.PollReply,
 }
 
 
@@ -146,12 +157,14 @@ class Endpoints:
     roots   the authority's certificate (PEM)
     system  whether this machine's authorities vouch for them
     own     the agent's own key and certificate (PEM), where it has some
+    proxy   URL of the proxy on the way, which may hold a password; `off` for none; nothing: the environment's
     """
 
     addresses: tuple[str, ...]
     roots: bytes | None = None
     system: bool = False
     own: tuple[bytes, bytes] | None = None
+    proxy: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -173,6 +186,8 @@ class Greeting:
 class Line:
     """One coordinator's endpoint and its calls: bytes go out as they were signed."""
 
+    polls = False  # orders come as a stream
+
     def __init__(self, address: str, endpoints: Endpoints) -> None:
         self.address = address
         self.greeting: Greeting | None = None
@@ -187,19 +202,19 @@ class Line:
         self._channel.close()
 
 
-class Lines:
+class Lines(Generic[L]):
     """Lines to all coordinators, one in use, for any number of threads. Agents begin at different ones, by their names."""
 
-    def __init__(self, endpoints: Endpoints, name: str) -> None:
-        self._lines = [Line(address, endpoints) for address in endpoints.addresses]
+    def __init__(self, lines: Sequence[L], name: str) -> None:
+        self._lines = lines
         self._at = zlib.crc32(name.encode()) % len(self._lines)
         self._lock = threading.Lock()
 
     @property
-    def now(self) -> Line:
+    def now(self) -> L:
         return self._lines[self._at]
 
-    def leave(self, line: Line) -> None:
+    def leave(self, line: L) -> None:
         """A line's other end does not answer. Of several calls that find it out, the first changes to the next line."""
         with self._lock:
             if line is self.now:
@@ -211,8 +226,17 @@ class Lines:
 
 
 def open_channel(address: str, endpoints: Endpoints) -> grpc.Channel:
-    """A channel, over TLS where somebody vouches for the coordinator."""
+    """A channel, over TLS where somebody vouches for the coordinator, and through the proxy on the way."""
+    options = (*OPTIONS, *tunnel(proxy_for(place_of(address), endpoints.proxy)))
     if endpoints.roots is None and not endpoints.system:
-        return grpc.insecure_channel(address, OPTIONS)
+        return grpc.insecure_channel(address, options)
     key, chain = endpoints.own or (None, None)
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(endpoints.roots, key, chain), OPTIONS)
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(endpoints.roots, key, chain), options)
+
+
+def tunnel(proxy: Proxy | None) -> tuple[tuple[str, str | int], ...]:
+    """Options of a channel that goes through a proxy. Without one gRPC does not look for one of its own."""
+    if proxy is None:
+        return (("grpc.enable_http_proxy", 0),)
+    user = f"{quote(proxy.user, '')}:{quote(proxy.password, '')}@" if proxy.user else ""
+    return (("grpc.http_proxy", f"http://{user}{proxy.name}"),)

@@ -8,7 +8,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from OpenSSL import SSL
 
 from tideline.core.errors import IdentityRefused, Unreachable
-from tideline.core.tokens import split_address
+from tideline.core.tokens import Place, place_of
 from tideline_agent.link.lines import Endpoints
+from tideline_agent.link.proxies import dial, proxy_for
 
 SECONDS = 10.0  # for a handshake
 
@@ -29,8 +30,8 @@ def authority(endpoints: Endpoints, fingerprint: bytes) -> bytes:
     *others, last = endpoints.addresses
     for address in others:
         with contextlib.suppress(Unreachable):
-            return one_of(chain(address, endpoints.own), fingerprint, address)
-    return one_of(chain(last, endpoints.own), fingerprint, last)
+            return one_of(chain(address, endpoints), fingerprint, address)
+    return one_of(chain(last, endpoints), fingerprint, last)
 
 
 def one_of(shown: Sequence[x509.Certificate], fingerprint: bytes, address: str) -> bytes:
@@ -44,21 +45,21 @@ def one_of(shown: Sequence[x509.Certificate], fingerprint: bytes, address: str) 
     raise IdentityRefused(f"{what}, got {got}", todo)
 
 
-def chain(address: str, own: tuple[bytes, bytes] | None) -> list[x509.Certificate]:
+def chain(address: str, endpoints: Endpoints) -> list[x509.Certificate]:
     """The certificates that the server at an address shows. Nothing is believed of them yet, and nothing is sent."""
-    host, port = split_address(address)
+    place, own = place_of(address), endpoints.own
     context = SSL.Context(SSL.TLS_CLIENT_METHOD)
-    context.set_alpn_protos([b"h2"])
+    context.set_alpn_protos([protocol_at(place).encode()])
     if own is not None:
         context.use_certificate(x509.load_pem_x509_certificate(own[1]))
         context.use_privatekey(load_pem_private_key(own[0], None))  # type: ignore[arg-type]
     try:
-        with socket.create_connection((host, int(port)), SECONDS) as line:
+        with dial(place.host, place.port, SECONDS, proxy_for(place, endpoints.proxy)) as line:
             line.setblocking(True)  # as OpenSSL wants it; the system ends a wait
             line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(SECONDS), 0))
             tls = SSL.Connection(context, line)
-            if not is_ip(host):
-                tls.set_tlsext_host_name(host.encode())
+            if not is_ip(place.host):
+                tls.set_tlsext_host_name(place.host.encode())
             tls.set_connect_state()
             tls.do_handshake()
             return list(tls.get_peer_cert_chain(as_cryptography=True) or ())
@@ -73,9 +74,14 @@ def end_of(pem: bytes) -> float:
     return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
 
 
-def end_at(address: str, own: tuple[bytes, bytes] | None) -> float | None:
+def protocol_at(place: Place) -> str:
+    """What is spoken there over TLS, as ALPN names it."""
+    return "h2" if place.scheme == "grpc" else "http/1.1"
+
+
+def end_at(address: str, endpoints: Endpoints) -> float | None:
     """When the certificate that the server at an address shows ends, whether it is to be trusted or not. Raises Unreachable."""
-    shown = chain(address, own)
+    shown = chain(address, endpoints)
     return shown[0].not_valid_after_utc.timestamp() if shown else None
 
 
@@ -107,25 +113,28 @@ class Shown:
 
 def check_certificate(address: str, endpoints: Endpoints, pinned: bytes, own: tuple[Path, Path] | None) -> Shown:
     """The certificate of a server. Raises IdentityRefused for one that is not to be trusted, Unreachable where TLS fails."""
-    certificates = chain(address, endpoints.own)
+    certificates = chain(address, endpoints)
     if not certificates:
         raise Unreachable(f"{address} shows no certificate", "See that the address is the gRPC port")
     roots = one_of(certificates, pinned, address) if pinned else endpoints.roots
     first, last = certificates[0], certificates[-1]
     shown = Shown(name_of(first), first.not_valid_after_utc, last.fingerprint(SHA256()).hex(":"), roots)
-    verify(address, roots, own, shown)
+    verify(address, replace(endpoints, roots=roots), own, shown)
     return shown
 
 
-def verify(address: str, roots: bytes | None, own: tuple[Path, Path] | None, shown: Shown) -> None:
+def verify(address: str, endpoints: Endpoints, own: tuple[Path, Path] | None, shown: Shown) -> None:
     """A handshake that believes only what the line would believe."""
-    host, port = split_address(address)
+    place, roots = place_of(address), endpoints.roots
     context = ssl.create_default_context(cadata=roots.decode() if roots else None)
-    context.set_alpn_protocols(["h2"])
+    context.set_alpn_protocols([protocol_at(place)])
     if own is not None:
         context.load_cert_chain(*own)
     try:
-        with socket.create_connection((host, int(port)), SECONDS) as line, context.wrap_socket(line, server_hostname=host):
+        with (
+            dial(place.host, place.port, SECONDS, proxy_for(place, endpoints.proxy)) as line,
+            context.wrap_socket(line, server_hostname=place.host),
+        ):
             return
     except ssl.SSLCertVerificationError as error:
         whose = f"The certificate of {shown.subject} at {address}, good until {shown.until:%Y-%m-%d}"

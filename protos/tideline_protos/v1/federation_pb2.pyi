@@ -125,6 +125,22 @@ class Tick(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class PollRequest(_message.Message):
+    __slots__ = ("asking", "offered")
+    ASKING_FIELD_NUMBER: _ClassVar[int]
+    OFFERED_FIELD_NUMBER: _ClassVar[int]
+    asking: OrdersRequest
+    offered: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, asking: _Optional[_Union[OrdersRequest, _Mapping]] = ..., offered: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PollReply(_message.Message):
+    __slots__ = ("orders", "open")
+    ORDERS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    orders: _containers.RepeatedCompositeFieldContainer[Order]
+    open: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, orders: _Optional[_Iterable[_Union[Order, _Mapping]]] = ..., open: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class File(_message.Message):
     __slots__ = ("digest", "size")
     DIGEST_FIELD_NUMBER: _ClassVar[int]

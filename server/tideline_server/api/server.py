@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tideline.core.errors import MEDIA_TYPE, TooMany, problem
+from tideline_server.api.agents import Certificates
 from tideline_server.api.handshakes import Handshakes, Listener
 from tideline_server.limits import network_of
 from tideline_server.settings import CoordinatorSettings
@@ -26,6 +28,7 @@ HEAD_BYTES = 32 << 10  # of a request's line and headers
 HANDSHAKE_SECONDS = 10.0  # of TLS, as at the agents' door
 HEAD_SECONDS = 20.0  # for a request's line and headers, from the connection's or the head's first byte on
 BACKLOG = 64  # connections that are taken up before anybody else has a turn at the loop
+IDLE_SECONDS = 15  # that a connection may rest; agents leave theirs sooner, so that none is closed under a request
 STALLED_SECONDS = 60.0  # in which whoever is sent something takes some of it
 
 
@@ -33,7 +36,7 @@ STALLED_SECONDS = 60.0  # in which whoever is sent something takes some of it
 class Bounds:
     """Connections from one address (of IPv6: each /64) and in all (0: any number), and seconds: for the head of a request, and
     for a caller to read some of what was sent. opened: what is called with each connection's address and port. handshakes: of
-    TLS, those under way.
+    TLS, those under way. certificates: those that callers have shown. proxies: addresses from which any number may come.
     """
 
     from_one: int = 0
@@ -42,6 +45,8 @@ class Bounds:
     stalled: float = STALLED_SECONDS
     opened: Callable[[tuple[str, int] | None], None] = lambda peer: None
     handshakes: Handshakes = field(default_factory=Handshakes)
+    certificates: Certificates = field(default_factory=Certificates)
+    proxies: frozenset[str] = frozenset()
 
 
 def bounded(bounds: Bounds) -> type[asyncio.Protocol]:
@@ -62,9 +67,12 @@ def bounded(bounds: Bounds) -> type[asyncio.Protocol]:
                 line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 bounds.handshakes.end(line.fileno())
             bounds.opened(self.client)
+            if (tls := transport.get_extra_info("ssl_object")) is not None:
+                bounds.certificates.opened(self.client, tls.getpeercert())
             self.origin = network_of(self.client[0] if self.client else "")
             open_from[self.origin] += 1
-            if bounds.from_one and open_from[self.origin] > bounds.from_one:
+            crowd = self.origin not in bounds.proxies and open_from[self.origin] > bounds.from_one
+            if bounds.from_one and crowd:
                 turn_away(transport, self.origin, bounds.from_one)
             elif bounds.in_all and open_from.total() > bounds.in_all:
                 transport.abort()  # whoever it is: an answer would cost more than the rest
@@ -75,6 +83,7 @@ def bounded(bounds: Bounds) -> type[asyncio.Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             self.hurry(False)
             self.read_on()
+            bounds.certificates.closed(self.client)
             if self.origin is not None:
                 open_from[self.origin] -= 1
                 if not open_from[self.origin]:
@@ -154,6 +163,7 @@ class QuietServer(uvicorn.Server):
 
 
 def http_config(settings: CoordinatorSettings, app: ASGIApp, bounds: Bounds) -> uvicorn.Config:
+    asked = settings.tls_client_ca if settings.agents_over_http else None
     return uvicorn.Config(
         app,
         log_config=None,
@@ -163,6 +173,12 @@ def http_config(settings: CoordinatorSettings, app: ASGIApp, bounds: Bounds) -> 
         h11_max_incomplete_event_size=HEAD_BYTES,
         ws="none",
         timeout_graceful_shutdown=2,
+        timeout_keep_alive=IDLE_SECONDS,
         ssl_certfile=None if settings.tls_cert is None else str(settings.tls_cert),
         ssl_keyfile=None if settings.tls_key is None else str(settings.tls_key),
+        # Users have none, and are let in by their keys: who shows one is an agent.
+        ssl_ca_certs=None if asked is None else str(asked),
+        ssl_cert_reqs=ssl.CERT_NONE if asked is None else ssl.CERT_OPTIONAL,
+        # Without the option: this machine's, or as uvicorn's own variable says.
+        forwarded_allow_ips=None if settings.trusted_proxies is None else list(settings.proxies),
     )

@@ -6,12 +6,11 @@ import asyncio
 import contextvars
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
 
 import grpc
 import structlog
-from google.protobuf.message import Message
 
 from tideline.archive.errors import TooLarge
 from tideline.archive.parts import Intake, chunk_size
@@ -33,12 +32,14 @@ from tideline_server.clocks import Clocks
 from tideline_server.limits import UNLIMITED, Limits, Refusing, address_of
 from tideline_server.rpc.callers import Callers, Rekeyed, keys_in, verified
 from tideline_server.rpc.calls import Watch, moving, served, served_push, served_stream
+from tideline_server.rpc.polling import Polling
 from tideline_server.rpc.shares import Shares
 from tideline_server.rpc.threshold import Connections, Threshold
 from tideline_server.rpc.wire import (
     MOST_PROBED,
     SERVICE,
     Context,
+    Unary,
     announced,
     applicant_in,
     arrivals_in,
@@ -49,6 +50,7 @@ from tideline_server.rpc.wire import (
     reply_in,
     seen_in,
     seen_out,
+    serialize,
     shown_in,
     wanted_in,
 )
@@ -57,12 +59,6 @@ log = structlog.get_logger()
 Taken = tuple[list[bytes], Iterator[memoryview] | None]  # some bytes, and the rest, if there may be more
 Reported = Mapping[ClientId, Mapping[OrderId, float]]
 GATHER_SECONDS, AGAIN_SECONDS = 1.0, 10.0  # before they are written together, and after that has failed
-
-
-def serialize(message: Message) -> bytes:
-    """A message as gRPC sends it."""
-    content: bytes = message.SerializeToString()
-    return content
 
 
 class Heartbeats:
@@ -263,17 +259,27 @@ class Servicer:
 
     async def orders(self, raw: bytes, context: Context) -> AsyncGenerator[pb.OrderOrTick, None]:
         client = await self.caller("Orders", raw, context)
-        request = parsed(pb.OrdersRequest, raw)
-        await self.run(self.run_service.enrolment.witness.shown, seen_in(request.seen))
-        if request.HasField("ledger"):
-            await self.run(self.run_service.enrolment.show_ledger, client.name, shown_in(request))
-        self._listening += 1
+        await self.shown(client, parsed(pb.OrdersRequest, raw))
         try:
-            with self.shares.listening(client.name) as over:
+            with self.hearing(client) as over:
                 async for each in self.order_stream(client, over):
                     yield each
         except Rekeyed:
             return  # the agent listens again, with its new keys
+
+    async def shown(self, client: Client, asking: pb.OrdersRequest) -> None:
+        """Take up what an agent shows when it begins to listen."""
+        await self.run(self.run_service.enrolment.witness.shown, seen_in(asking.seen))
+        if asking.HasField("ledger"):
+            await self.run(self.run_service.enrolment.show_ledger, client.name, shown_in(asking))
+
+    @contextmanager
+    def hearing(self, client: Client) -> Iterator[asyncio.Event]:
+        """An agent that hears orders; the event is set when that is to end."""
+        self._listening += 1
+        try:
+            with self.shares.listening(client.name) as over:
+                yield over
         finally:
             self._listening -= 1
 
@@ -445,12 +451,9 @@ class Servicer:
     def close(self) -> None:
         self.closing.set()
 
-    def handler(self) -> grpc.GenericRpcHandler:
-        """The service as gRPC wants it. Requests come as raw bytes, and so do the chunks of Fetch and Push.
-
-        Each is a stream of messages to gRPC: of a call with one message, gRPC would read that before it asks us.
-        """
-        unary = {
+    def unary(self) -> Mapping[str, Unary]:
+        """The calls with one message and one reply, by name."""
+        return {
             "Hello": self.hello,
             "Enrol": self.enrol,
             "Rotate": self.rotate,
@@ -460,10 +463,17 @@ class Servicer:
             "SendNotes": self.send_notes,
             "Check": self.check,
             "Probe": self.probe,
+            "Poll": Polling(self).poll,
         }
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """The service as gRPC wants it. Requests come as raw bytes, and so do the chunks of Fetch and Push.
+
+        Each is a stream of messages to gRPC: of a call with one message, gRPC would read that before it asks us.
+        """
         watch, threshold = self.watch, self.threshold
         up, down = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
-        handlers = {name: up(served(name, call, watch, threshold), None, serialize) for name, call in unary.items()}
+        handlers = {name: up(served(name, call, watch, threshold), None, serialize) for name, call in self.unary().items()}
         handlers["Orders"] = down(served_stream("Orders", self.orders, watch, threshold), None, serialize)
         handlers["Fetch"] = down(served_stream("Fetch", self.fetch, watch, threshold), None, None)
         handlers["Push"] = up(served_push("Push", self.push, watch, threshold), None, serialize)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import structlog
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from tideline.archive.errors import TooLarge
 from tideline.archive.layout import LIMITS
@@ -40,15 +40,22 @@ MOST_BYTES: Mapping[type[Any], int] = {
     **dict.fromkeys(
         (pb.HelloRequest, pb.EnrolRequest, pb.RotateRequest, pb.OrdersRequest, pb.SendNotesRequest, pb.BeatRequest), 64 << 10
     ),
-    **dict.fromkeys((pb.FetchRequest, pb.PushHead, pb.TicketRequest, pb.ReportRequest), 1 << 20),
+    **dict.fromkeys((pb.FetchRequest, pb.PushHead, pb.TicketRequest, pb.ReportRequest, pb.PollRequest), 1 << 20),
     pb.ProbeRequest: MOST_PROBED + 1024,
 }
-Context = Any  # grpc.aio.ServicerContext, whose stubs are untyped
+Context = Any  # grpc.aio.ServicerContext, whose stubs are untyped, or what looks like one
+Unary = Callable[[bytes, Context], Coroutine[Any, Any, Message]]  # a call with one message and one reply
 
 
 def method(name: str) -> str:
     """A call's full name, as it is signed."""
     return f"/{SERVICE}/{name}"
+
+
+def serialize(message: Message) -> bytes:
+    """A message as it is sent."""
+    content: bytes = message.SerializeToString()
+    return content
 
 
 def parsed(kind: type[M], request: bytes) -> M:

@@ -8,7 +8,7 @@ from tideline.cli import adapting, serving
 from tideline.cli.coordinator import access, links, maintenance, notify, projects, retention, runs
 from tideline.cli.guard import Guarded
 from tideline.cli.local import bench, predict, research, tls
-from tideline.cli.site import approval, cleaning, data, site
+from tideline.cli.site import approval, cleaning, data, join, site
 
 # Plain help: rich would double the time that it takes.
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
 for command in (
     serving.coordinator,
     serving.agent,
+    join.join,
     serving.doctor,
     serving.invite,
     access.login,

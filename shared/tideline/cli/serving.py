@@ -238,12 +238,11 @@ def wrong(option: str, text: str, todo: str) -> ConfigRefused:
 
 def agent_command(name: str, token: str, file: Path | None = None) -> str:
     """The command that the owner of the data types, who fills in DIR and the role."""
-    from tideline.client.http import is_loopback
-    from tideline.core.tokens import Trust, read_token, split_address
+    from tideline.core.tokens import Trust, place_of, read_token
 
     content = read_token(token)
     extra = "" if content.addresses else " --coordinator HOST:PORT"
-    far = any(not is_loopback(split_address(each)[0]) for each in content.addresses)
+    far = any(not place.here and place.scheme != "https" for place in map(place_of, content.addresses))
     extra += " --insecure" if content.trust is Trust.PLAIN and far else ""
     given = f"--token {token}" if file is None else f"--token-file {shlex.quote(file.name)}"
     return f"tideline agent {given} --name {name} --data DIR --role source{extra}"

@@ -12,6 +12,7 @@ import binascii
 import hashlib
 from dataclasses import dataclass
 from enum import IntEnum
+from urllib.parse import urlsplit
 
 from tideline.core.errors import ConfigRefused
 
@@ -21,6 +22,7 @@ SECRET_CHARS = SECRET_BYTES // 3 * 4
 DIGEST_BYTES = 32
 CHECK_BYTES = 4
 MOST_ADDRESSES = 2000  # characters
+PORTS = {"https": 443, "http": 80}
 
 
 class Trust(IntEnum):
@@ -73,6 +75,38 @@ def secret_of(text: str) -> str:
 
 def check(body: bytes) -> bytes:
     return hashlib.sha256(b"tideline token" + body).digest()[:CHECK_BYTES]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where agents call. scheme: grpc, https or http; prefix: of the paths there, such as /tideline, or nothing."""
+
+    scheme: str
+    host: str
+    port: int
+    prefix: str = ""
+
+    @property
+    def here(self) -> bool:
+        """Whether it is this machine."""
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+
+def place_of(address: str) -> Place:
+    """HOST:PORT of a gRPC port, or https://HOST[:PORT][/PREFIX]. Raises ConfigRefused; the caller says which option it was."""
+    if "://" not in address:
+        host, port = split_address(address)
+        return Place("grpc", host, int(port))
+    try:
+        parts = urlsplit(address)
+        port_number, host = parts.port or PORTS[parts.scheme], parts.hostname or ""
+        whole = not (parts.username or parts.password or parts.query or parts.fragment)
+    except (ValueError, LookupError):
+        whole, host = False, ""
+    if not whole or not host or any(each in address for each in ", @\n"):
+        what = f"{address[:200]!r} is no address"
+        raise ConfigRefused(what, "Write it as https://HOST, https://HOST:PORT or https://HOST/PREFIX, or as HOST:PORT for gRPC")
+    return Place(parts.scheme, host, port_number, parts.path.rstrip("/"))
 
 
 def split_address(address: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import EMPTY, parse, setting
 from tideline.core.signing import fingerprint
-from tideline.core.tokens import MOST_ADDRESSES, split_address
+from tideline.core.tokens import MOST_ADDRESSES, place_of
 from tideline.engine.model.access.projects import DEFAULT, EVERY, shares, within
 from tideline.engine.model.accounts import Client
 from tideline_server.api.models import ClientLine, Invited
@@ -32,7 +32,9 @@ class Invitation:
     labels: Mapping[str, str] = setting(EMPTY, doc="what experiments may select the client by")
     ttl_seconds: float = setting(86400.0, low=1.0, high=366 * 86400.0, doc="seconds that the token can be used")
     hold: bool = setting(False, doc="whether the agent that it admits waits for approval")
-    addresses: tuple[str, ...] = setting((), doc="HOST:PORT of the gRPC ports, where the coordinator does not know its own")
+    addresses: tuple[str, ...] = setting(
+        (), doc="HOST:PORT of the gRPC ports, or https://HOST, where the coordinator does not know its own"
+    )
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ def check_addresses(addresses: tuple[str, ...]) -> None:
     """Raises ConfigRefused with the place of what cannot stand in a token."""
     for at, each in enumerate(addresses):
         try:
-            split_address(each)
+            place_of(each)
         except ConfigRefused as error:
             raise ConfigRefused(error.what, error.todo, path=f"addresses[{at}]") from None
     if len(",".join(addresses)) > MOST_ADDRESSES:

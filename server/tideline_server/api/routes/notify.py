@@ -11,7 +11,7 @@ from tideline.core.errors import NotFound
 from tideline.core.settings import parse, setting
 from tideline.engine.coordinator.notices.targets import Targets, Wanted
 from tideline.engine.model.notices import Form, Kind, Target, place_of
-from tideline_server.api.models import TargetAdded, TargetLine, TargetTested
+from tideline_server.api.notice_models import TargetAdded, TargetLine, TargetTested
 from tideline_server.api.openapi import body_of
 from tideline_server.api.requests.access import Asking, Known
 from tideline_server.api.services import Given, Name, Named

@@ -1,0 +1,39 @@
+"""Servers that answer every request alike: what stands between agents and coordinators."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from tests.acceptance.firewall.proxy import head_of
+
+PAGE = b"<html>Welcome to the guest network</html>"
+
+
+def answer(status: str, body: bytes = b"", *headers: str) -> bytes:
+    """An answer as bytes."""
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
+
+
+@contextmanager
+def answering(said: bytes, tls: ssl.SSLContext | None = None, reads: bool = True) -> Iterator[int]:
+    """A port that says this to everybody. reads: once a request has come."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, args=(server, said, tls, reads), daemon=True).start()
+        yield server.getsockname()[1]
+
+
+def accept(server: socket.socket, said: bytes, tls: ssl.SSLContext | None, reads: bool) -> None:
+    """One after the other, until the server is closed."""
+    with suppress(OSError):
+        while True:
+            line, _ = server.accept()
+            with suppress(OSError):
+                line = line if tls is None else tls.wrap_socket(line, server_side=True)
+                head_of(line) if reads else line.recv(1)
+                line.sendall(said)
+            line.close()
