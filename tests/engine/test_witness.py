@@ -37,7 +37,7 @@ class Coordinator:
     def copy(self) -> MemoryJournal:
         """A backup of the journal."""
         made = MemoryJournal()
-        for name in ("_invites", "_clients", "_keys", "_witness", "_entries"):
+        for name in ("_invites", "_clients", "_keys", "_witness", "_entries", "_chain_id"):
             setattr(made, name, copy.copy(getattr(self.journal, name)))
         made._secret = self.journal._secret
         return made

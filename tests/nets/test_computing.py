@@ -100,8 +100,8 @@ def test_an_arranged_network_can_be_copied() -> None:
         nn.init.zeros_(other.get_submodule("classifier").weight)
         low = net(images())
         assert not torch.equal(other(images()), low)
-    assert torch.equal(net(images()), nets.loaded(IMAGES, weights)(images()))
-    assert not torch.equal(low, net(images()))
+    fresh = nets.loaded(IMAGES, weights)(images())  # its kernels lie otherwise, which some processors round otherwise
+    assert torch.allclose(net(images()), fresh, rtol=0.0, atol=1e-6) and not torch.allclose(low, fresh, rtol=0.0, atol=1e-6)
 
 
 def test_prototypes_of_networks_stay_as_they_are() -> None:

@@ -53,7 +53,9 @@ elif point == "after it":
     trim = SqlJournal.trim_audit
     SqlJournal.trim_audit = lambda *given: (trim(*given), die())
 journal = SqlJournal(sys.argv[1])
-Archiving(journal, FolderArchive(Path(sys.argv[2])), Later(), 30.0, most=10).step()
+archiving = Archiving(journal, FolderArchive(Path(sys.argv[2])), Later(), 30.0, most=10)
+for _ in range(40):  # each works for a while, and does nothing once nothing is due
+    archiving.step()
 print(journal.audit_base().seq)
 """
 POINTS = (
