@@ -14,7 +14,7 @@ from tests.server.grpc_port import grpc_port_of
 from tideline.archive.errors import TooLarge
 from tideline.core.errors import Malformed
 from tideline_protos.v1 import federation_pb2 as pb
-from tideline_server.rpc import servicer, wire
+from tideline_server.rpc import polling, servicer, wire
 from tideline_server.rpc.wire import MOST_BYTES, MOST_FACTS, MOST_FILES, MOST_METRICS
 
 DIGEST = "b3-" + "f" * 64
@@ -22,7 +22,7 @@ DIGEST = "b3-" + "f" * 64
 
 def test_every_message_has_a_limit() -> None:
     """Each kind that the door parses, and Push's head."""
-    text = inspect.getsource(servicer) + inspect.getsource(wire)
+    text = "".join(map(inspect.getsource, (servicer, polling, wire)))
     asked = {kind for name, kind in vars(pb).items() if name.endswith("Request") and f"parsed(pb.{name}" in text}
     assert MOST_BYTES.keys() == asked | {pb.PushHead}
     assert max(MOST_BYTES.values()) == 1 << 20
