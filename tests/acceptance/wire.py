@@ -21,6 +21,7 @@ class Wire:
         self._lines: set[socket.socket] = set()
         self._left: int | None = None  # bytes to the coordinator before the cut that was asked for
         self._gone = False
+        self.passed = 0  # bytes, either way
         threading.Thread(target=self._serve, daemon=True).start()
 
     def cut(self, after: int = 0) -> None:
@@ -73,6 +74,8 @@ class Wire:
     def _pass_on(self, source: socket.socket, sink: socket.socket, up: bool) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 14):
+                with self._lock:
+                    self.passed += len(data)
                 sink.sendall(data[: self._due(len(data))] if up else data)
                 if up and self._left == 0:
                     self.cut()
