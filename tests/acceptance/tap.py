@@ -7,6 +7,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+
+from tests.listening import listening
 
 
 @dataclass
@@ -24,9 +27,8 @@ class Tap:
 @contextmanager
 def tapped(to: int) -> Iterator[Tap]:
     """A tap in front of a port of this machine."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        tap = Tap(server.getsockname()[1])
-        threading.Thread(target=accept, args=(server, to, tap), daemon=True).start()
+    tap = Tap(0)
+    with listening(partial(accept, to=to, tap=tap)) as tap.port:
         yield tap
 
 

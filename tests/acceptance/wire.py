@@ -7,6 +7,8 @@ import struct
 import threading
 from contextlib import suppress
 
+from tests.listening import shut
+
 RESET = struct.pack("ii", 1, 0)  # close at once: the other end reads a reset, not an end
 
 
@@ -42,7 +44,7 @@ class Wire:
 
     def close(self) -> None:
         """Cut every connection, and take no more."""
-        self._door.close()
+        shut(self._door)
         self._reset()
 
     def _reset(self) -> None:

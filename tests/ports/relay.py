@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
+from tests.listening import shut
+
 
 class Relay:
     """Passes bytes on between its own port and the server's. With `cutting`, the answer to a COMMIT never comes."""
@@ -21,7 +23,7 @@ class Relay:
 
     def close(self) -> None:
         """Take no more connections."""
-        self._door.close()
+        shut(self._door)
 
     def _serve(self) -> None:
         with suppress(OSError):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from tests.acceptance.firewall.proxy import head_of
+from tests.listening import listening
 
 PAGE = b"<html>Welcome to the guest network</html>"
 
@@ -22,9 +23,8 @@ def answer(status: str, body: bytes = b"", *headers: str) -> bytes:
 @contextmanager
 def answering(said: bytes, tls: ssl.SSLContext | None = None, reads: bool = True) -> Iterator[int]:
     """A port that says this to everybody. reads: once a request has come."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=accept, args=(server, said, tls, reads), daemon=True).start()
-        yield server.getsockname()[1]
+    with listening(partial(accept, said=said, tls=tls, reads=reads)) as port:
+        yield port
 
 
 def accept(server: socket.socket, said: bytes, tls: ssl.SSLContext | None, reads: bool) -> None:

@@ -8,6 +8,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+
+from tests.listening import listening
 
 USER, PASSWORD = "ann", "p@ss:word"
 ASKS = b'HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm="site"\r\nContent-Length: 0\r\n\r\n'
@@ -39,9 +42,8 @@ class Connecting:
 def connecting(answer: bytes = b"", password: bool = True) -> Iterator[Connecting]:
     """A proxy on a port of its own."""
     said = f"Basic {base64.b64encode(f'{USER}:{PASSWORD}'.encode()).decode()}" if password else ""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        made = Connecting(server.getsockname()[1], answer, said)
-        threading.Thread(target=accept, args=(server, made), daemon=True).start()
+    made = Connecting(0, answer, said)
+    with listening(partial(accept, made=made)) as made.port:
         yield made
 
 
