@@ -1,10 +1,11 @@
 """Candidates for the bulk lane, side by side: GET and PUT of the same bytes as the bare gRPC stream has, one process each.
 
-    python benchmarks/spikes/lanes.py [--mb 100 --n 2 --rounds 5] [--with FOLDER]
+    python benchmarks/spikes/lanes.py [--mb 100 --n 2 --rounds 5] [--tls] [--with FOLDER]
 
 A row's figure is the fastest round over the fastest of the bare stream, all of one run; `cpu` is processor seconds of all
 processes a round. `digests and files` adds what a lane does: a BLAKE3 of what comes, and files that it comes from and goes to.
-FOLDER holds packages that the project does not need (pip install --target FOLDER uvloop httptools aiohttp).
+FOLDER holds packages that the project does not need (pip install --target FOLDER uvloop httptools aiohttp aiofastnet).
+--tls: all of it under TLS, the bare stream as well; `+ fastnet` is the same server on the transports of aiofastnet.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +30,29 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from blake3 import blake3
 
 from benchmarks.raw_stream import raw_rounds
+from tideline.client.certificates import issue_coordinator
 
 BUFFER = 1 << 19
-KINDS = ("threads", "uvicorn", "aiohttp")
+FAST = " + fastnet"
+KINDS = ("threads", "uvicorn", f"uvicorn{FAST}", "aiohttp", f"aiohttp{FAST}")
+CERTIFICATE = os.environ.get("SPIKE_CERTIFICATE", "")  # a folder with coordinator.pem, coordinator.key and ca.pem
+
+
+def shown() -> ssl.SSLContext | None:
+    """What a server shows, under TLS."""
+    if not CERTIFICATE:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(f"{CERTIFICATE}/coordinator.pem", f"{CERTIFICATE}/coordinator.key")
+    return context
+
+
+def line_to(port: int) -> socket.socket:
+    """A client's line."""
+    line = socket.create_connection(("127.0.0.1", port))
+    if not CERTIFICATE:
+        return line
+    return ssl.create_default_context(cafile=f"{CERTIFICATE}/ca.pem").wrap_socket(line, server_hostname="127.0.0.1")
 
 
 def head(text: str, nbytes: int) -> bytes:
@@ -42,7 +65,7 @@ def received(line: socket.socket, nbytes: int, to: Path | None, begun: bytes = b
     file = os.open(to, os.O_RDWR | os.O_CREAT) if to else -1
     pieces = [memoryview(begun)] if begun else []
     while left:
-        piece = pieces.pop() if pieces else room[: line.recv_into(room[: min(left, BUFFER)])]
+        piece = pieces.pop() if pieces else filled(line, room[: min(left, BUFFER)])
         left -= len(piece)
         if to:
             made.update(piece)
@@ -50,6 +73,14 @@ def received(line: socket.socket, nbytes: int, to: Path | None, begun: bytes = b
     if to:
         os.fsync(file)
         os.close(file)
+
+
+def filled(line: socket.socket, room: memoryview) -> memoryview:
+    """As much as there is room for: TLS hands out 16 KiB at a time, and to hash and write each of them would cost more."""
+    at = 0
+    while at < len(room):
+        at += line.recv_into(room[at:])
+    return room
 
 
 def sent(line: socket.socket, nbytes: int, of: Path | None) -> None:
@@ -67,8 +98,10 @@ def serve_threads(nbytes: int, folder: str) -> None:
     door = socket.create_server(("127.0.0.1", 0), backlog=64)
     say(door.getsockname()[1])
 
+    context = shown()
+
     def live(line: socket.socket) -> None:
-        with line:
+        with context.wrap_socket(line, server_side=True) if context else line as line:
             came = b""
             while b"\r\n\r\n" not in came:
                 came += line.recv(4096)
@@ -114,12 +147,29 @@ def serve_uvicorn(nbytes: int, folder: str) -> None:
     door = socket.create_server(("127.0.0.1", 0))
     say(door.getsockname()[1])
     config = uvicorn.Config(app, loop="uvloop", http="httptools", log_level="critical", lifespan="off", access_log=False)
-    asyncio.run(uvicorn.Server(config).serve([door]))
+    if CERTIFICATE:
+        config.ssl_certfile, config.ssl_keyfile = f"{CERTIFICATE}/coordinator.pem", f"{CERTIFICATE}/coordinator.key"
+    run(uvicorn.Server(config).serve([door]))
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """On uvloop; with the other transports, if they are asked for."""
+    import uvloop
+
+    if sys.argv[2].endswith(FAST):
+        import aiofastnet
+
+        async def patched() -> None:
+            aiofastnet.patch_loop(asyncio.get_running_loop())
+            await main
+
+        uvloop.run(patched())
+    else:
+        uvloop.run(main)
 
 
 def serve_aiohttp(nbytes: int, folder: str) -> None:
     """aiohttp on uvloop."""
-    import uvloop
     from aiohttp import web
 
     async def get(request: Any) -> Any:
@@ -146,11 +196,11 @@ def serve_aiohttp(nbytes: int, folder: str) -> None:
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         door = socket.create_server(("127.0.0.1", 0))
-        await web.SockSite(runner, door).start()
+        await web.SockSite(runner, door, ssl_context=shown()).start()
         say(door.getsockname()[1])
         await asyncio.Event().wait()
 
-    uvloop.run(main())
+    run(main())
 
 
 def pieces(nbytes: int, of: Path | None) -> Any:
@@ -170,7 +220,7 @@ def client(port: int, nbytes: int, rounds: int, folder: str) -> None:
     say("ready")
     for _ in range(rounds):
         sys.stdin.readline()
-        with socket.create_connection(("127.0.0.1", port)) as line:
+        with line_to(port) as line:
             line.sendall(head("GET /parts HTTP/1.1", 0))
             came = b""
             while b"\r\n\r\n" not in came:
@@ -178,7 +228,7 @@ def client(port: int, nbytes: int, rounds: int, folder: str) -> None:
             if b"chunked" in came.lower():
                 sys.exit("chunks")
             received(line, nbytes, mine, came.partition(b"\r\n\r\n")[2])
-        with socket.create_connection(("127.0.0.1", port)) as line:
+        with line_to(port) as line:
             line.sendall(head("PUT /parts HTTP/1.1", nbytes))
             sent(line, nbytes, mine)
             line.recv(4096)
@@ -222,29 +272,39 @@ def main() -> None:
     parser.add_argument("--mb", type=float, default=100.0)
     parser.add_argument("--n", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tls", action="store_true")
     parser.add_argument("--with", dest="packages", default="")
     args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if args.tls:
+            issue_coordinator(Path(folder), ["127.0.0.1"])
+            os.environ["SPIKE_CERTIFICATE"] = folder
+        compare(args, Path(folder) if args.tls else None)
+
+
+def compare(args: argparse.Namespace, tls: Path | None) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), args.packages)))
     nbytes = int(args.mb * 1e6)
     began = os.times()
-    raw = min(raw_rounds(nbytes, args.n, args.rounds))
+    raw = min(raw_rounds(nbytes, args.n, args.rounds, tls))
     ended = os.times()
     cpu = (ended.children_user + ended.children_system - began.children_user - began.children_system) / args.rounds
-    say(f"bare gRPC stream            {raw:6.3f} s  1.00   cpu {cpu:.2f}")
+    say(f"{'bare gRPC stream':37} {raw:6.3f} s  1.00   cpu {cpu:.2f}")
     for kind in KINDS:
         for files in (False, True):
             with tempfile.TemporaryDirectory() as folder:
                 (Path(folder) / "model").write_bytes(bytes(nbytes))
                 seconds, cpu = measured(kind, nbytes, args.n, args.rounds, folder if files else "")
             what = f"{kind}{', digests and files' if files else ''}"
-            say(f"{what:27} {min(seconds):6.3f} s  {min(seconds) / raw:4.2f}   cpu {cpu:.2f}")
+            say(f"{what:37} {min(seconds):6.3f} s  {min(seconds) / raw:4.2f}   cpu {cpu:.2f}")
 
 
 if __name__ == "__main__":
     match sys.argv[1:2]:
         case ["serve"]:
             kind, nbytes, folder = sys.argv[2:5]
-            {"threads": serve_threads, "uvicorn": serve_uvicorn, "aiohttp": serve_aiohttp}[kind](int(nbytes), folder)
+            servers = {"threads": serve_threads, "uvicorn": serve_uvicorn, "aiohttp": serve_aiohttp}
+            servers[kind.removesuffix(FAST)](int(nbytes), folder)
         case ["client"]:
             client(int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
         case _:
