@@ -7,6 +7,8 @@
 #   make chaos       kill and freeze processes and cut connections during runs    ARGS="--seeds 5"
 #   make faults      time nine faults on real processes: when the run goes on, and what its user reads    ARGS="--lease 2"
 #   make containers  cut, kill and restart the compose federation; needs a Docker engine
+#   make release     changelog, version, wheel and record of a release, in two commits    VERSION=0.2.0 ARGS=--dry-run
+#   make wheel       build the wheel, install it in an environment of its own, and play a demonstration from it
 #   make bench       measure speed against its limits    ARGS="--quick"
 
 PYTHON ?= python3
@@ -16,7 +18,7 @@ JOBS ?= 2
 ROOTS := shared server client_agent protos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test nightly planted check chaos faults containers bench protos clean
+.PHONY: help demo test nightly planted check chaos faults containers release wheel bench protos clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -59,6 +61,14 @@ faults: .venv/.ready
 containers: .venv/.ready
 	@echo "==> A federation of containers, on networks of their own"
 	@$(BIN)/python -m pytest -m docker -rs --color=no tests/docker $(ARGS)
+
+release: .venv/.ready
+	@test -n "$(VERSION)" || { echo 'Which version? For example: make release VERSION=0.2.0' >&2; exit 2; }
+	@$(BIN)/python -m tools.release $(VERSION) $(ARGS)
+
+wheel: .venv/.ready
+	@echo "==> The wheel of this checkout, in an environment that knows nothing of the checkout"
+	@$(BIN)/python -m tests.wheel $(ARGS)
 
 bench: .venv/.ready
 	@echo "==> Speed, in ratios to a bare stream of the same bytes"

@@ -9,7 +9,7 @@ from pathlib import Path
 from alembic import command
 from sqlalchemy import create_engine
 
-from tideline_server.store.database.transactions import MIGRATIONS, configured
+from tideline_server.store.database.revisions import MIGRATIONS, configured
 
 
 def main() -> None:

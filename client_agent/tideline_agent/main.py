@@ -34,7 +34,7 @@ from tideline.engine.site.owner import Owner
 from tideline.engine.site.rules import OnDelete
 from tideline.learning.sites.named import place_in
 from tideline_agent.discovery import find, introduced, note
-from tideline_agent.home import identity
+from tideline_agent.home import identity, marks
 from tideline_agent.home.held import HeldOrders
 from tideline_agent.home.identity import Keys, only_one
 from tideline_agent.home.ledger import FileLedger, fits, show
@@ -93,6 +93,7 @@ def run_agent(settings: AgentSettings) -> None:
     retain_freed_memory()
     stop = threading.Event()
     with stopping(stop.set), only_one(settings.folder):
+        mark(settings.folder)
         found = find(settings)
         keys = identity.keys(settings.folder)
         endpoints = introduced(found, lambda fetch: patiently(fetch, settings.wait, stop))
@@ -154,6 +155,13 @@ def run_agent(settings: AgentSettings) -> None:
                 held=HeldOrders(agent.holds, settings.folder),
                 inquiry=cleaning(settings, policy, stop),
             ).run()
+
+
+def mark(home: Path) -> None:
+    """Note in the home what this version writes there. Raises IdentityRefused for a home that a newer one has written."""
+    marks.check(home)
+    if (content := marks.content(home)) is not None:
+        identity.write(home / marks.FILE, content)
 
 
 def cleaning(settings: AgentSettings, policy: SitePolicy, stop: threading.Event) -> Inquiry:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.world import Coordinator, tide
+from tideline import __version__
 
 # What the coordinator of before answers, as it was recorded from it: no word about versions, errors in another shape.
 JSON = b"content-type: application/json\r\nConnection: close\r\n\r\n"
@@ -62,9 +63,9 @@ def test_an_older_coordinator(command: list[str]) -> None:
     with answering(BEFORE) as (url, asked):
         told = tide(*command, "--url", url, "--api-key", "k")
     assert told.exit_code == 2
-    assert "is tideline 0.1.0 and speaks API 1; this is tideline 0.1.0, which speaks API 2" in told.stderr
+    assert f"is tideline 0.1.0 and speaks API 1; this is tideline {__version__}, which speaks API 2" in told.stderr
     assert "Upgrade the coordinator" in told.stderr
-    assert b"tideline-api: 2" in asked[0].lower() and b"tideline-version: 0.1.0" in asked[0].lower()
+    assert b"tideline-api: 2" in asked[0].lower() and f"tideline-version: {__version__}".encode() in asked[0].lower()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, Inspector, create_engine, inspect, te
 from tests.postgres import own_schema
 from tideline_server.store import SqlJournal, StoreRefused
 from tideline_server.store.database.address import read_address
-from tideline_server.store.database.transactions import known, newest
+from tideline_server.store.database.revisions import known, newest
 from tideline_server.store.schema import metadata
 
 

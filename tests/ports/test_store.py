@@ -14,7 +14,7 @@ from journal_wear import four_openings, read_beside_a_writer, survive_kills
 from tideline.core.errors import FederationError, Refused, Unreachable
 from tideline.engine.model.runs import JOIN, Status
 from tideline_server.store import SqlJournal, StoreRefused
-from tideline_server.store.database.transactions import newest
+from tideline_server.store.database.revisions import newest
 from tideline_server.store.runs import weight
 
 

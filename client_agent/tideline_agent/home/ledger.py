@@ -28,6 +28,7 @@ from tideline.engine.audit.log import START, AuditEvent, Entry, Tip, chained, fo
 from tideline.engine.model.accounts import ShownLedger
 from tideline.engine.ports.ledger import Spent
 from tideline_agent.home.ledger_head import KNOWN, REPORTED, Cut, read, remember, remembered
+from tideline_agent.home.marks import check
 
 FILE = "ledger.jsonl"
 APPROVED, DECLINED, RUN, REPLY, ORDER = "approved", "declined", "run", "reply", "order"
@@ -74,10 +75,12 @@ class Known:
 class FileLedger:
     """The port Ledger over a file in the agent's home. The owner's commands write to it, too. now: seconds since 1970.
 
-    accepted: whether the owner goes on with a ledger that was cut. Else it raises ChainBroken, and stays as it is.
+    accepted: whether the owner goes on with a ledger that was cut. Else it raises ChainBroken, and stays as it is. Raises
+    IdentityRefused for a home that a newer version has written.
     """
 
     def __init__(self, home: Path, now: Callable[[], float] = time.time, accepted: bool = False) -> None:
+        check(home)
         self.path, self._resume, self._now = home / FILE, home / KNOWN, now
         self._lock = threading.Lock()
         self.cut: Cut | None = None

@@ -366,3 +366,6 @@ notices = Table(
 )
 # How far the audit log was read for notices. Who changes targets or queues notices locks its one row first.
 notice_mark = Table("notice_mark", metadata, whole("id", key=True), whole("seq"))
+
+# Which version of Tideline brought the store to which revision: for the message of an older one that cannot read it.
+upgrades = Table("upgrades", metadata, text("revision", key=True), text("version"), seconds("at"))

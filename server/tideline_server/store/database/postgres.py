@@ -59,6 +59,10 @@ queued = False
 reading: Mapping[str, str | bool] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 writing: Mapping[str, str | bool] = {"isolation_level": "READ COMMITTED"}
 ONE_OPENER = "SELECT pg_advisory_xact_lock(hashtextextended('tideline ' || current_schema(), 0))"
+OTHERS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    " AND application_name = current_setting('application_name')"
+)
 
 FULL = "53100"
 UNDONE = ("40001", "40P01")  # serialization failure, deadlock
@@ -115,6 +119,11 @@ def check(connection: Connection, name: str) -> None:
     connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # a change of the schema may take long
     connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
     connection.exec_driver_sql(ONE_OPENER)  # of several coordinators that start at once, one makes the tables
+
+
+def others(connection: Connection) -> int:
+    """Connections of the same name to this database, but this one."""
+    return int(connection.exec_driver_sql(OTHERS).scalar() or 0)
 
 
 def configure(engine: Engine) -> None:

@@ -60,6 +60,11 @@ def check(connection: Connection, name: str) -> None:
     """Every SQLite file will do."""
 
 
+def others(connection: Connection) -> int:
+    """None that a file shows: a coordinator holds its home's lock."""
+    return 0
+
+
 def configure(engine: Engine) -> None:
     """Let readers go on beside the writer; the file remembers it. SQLite does not wait for others here, so we do.
 

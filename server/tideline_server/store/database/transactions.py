@@ -1,4 +1,4 @@
-"""An open database: its transactions and its migrations. Each reader sees a consistent snapshot."""
+"""An open database: its transactions. Each reader sees a consistent snapshot."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, String, column, inspect, select, table
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
@@ -23,53 +19,7 @@ from tideline_server.store.database.address import GaveWay, StoreAway, StoreRefu
 from tideline_server.store.database.dialect import translated
 from tideline_server.store.database.group import Group
 from tideline_server.store.database.prepared import straight
-from tideline_server.store.schema import audit_tip
-
-MIGRATIONS = Path(__file__).parent.parent / "migrations"
-revisions = table("alembic_version", column("version_num", String))
-
-
-def agree(connection: Connection, name: str) -> None:
-    """Bring a store to the newest revision. Raises StoreRefused for an unknown revision, or a database of something else."""
-    stands = revision(connection, name)
-    if stands not in (None, *known()):
-        raise StoreRefused(
-            f"The store {name} has schema revision {stands}; this Tideline knows revisions up to {newest()}",
-            "Run the Tideline that wrote it or a newer one, or name another database to begin a new store",
-            found=stands,
-            needed=newest(),
-        )
-    if stands != newest():
-        command.upgrade(configured(connection), "head")
-
-
-def revision(connection: Connection, name: str) -> str | None:
-    """The store's revision; None: the database is empty. Raises StoreRefused for a database of something else."""
-    found = inspect(connection).get_table_names()
-    if not found:
-        return None
-    if not {revisions.name, audit_tip.name} <= set(found):
-        todo = "Name a database of Tideline's own, an empty one, or a file that is not there yet"
-        raise StoreRefused(f"{name} is a database of something else", todo, path=name)
-    return connection.scalar(select(revisions.c.version_num))
-
-
-@cache
-def known() -> tuple[str, ...]:
-    return tuple(reversed([script.revision for script in ScriptDirectory(str(MIGRATIONS)).walk_revisions()]))
-
-
-def newest() -> str:
-    return known()[-1]
-
-
-def configured(connection: Connection) -> Config:
-    """What Alembic needs: where the migrations lie, and the transaction that they run in."""
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    return config
-
+from tideline_server.store.database.revisions import agree
 
 T = TypeVar("T")
 TURN_SECONDS = 60.0  # how long a writer waits for the others of its own process
