@@ -22,7 +22,7 @@ VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 BLOCK = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ROOTS = ("shared", "server", "client_agent", "protos")
 ASK = (
-    "import json; from tideline.core import formats; from tideline.core.signing import PROTOCOL;"
+    "import json; from tideline.engine import formats; from tideline.core.signing import PROTOCOL;"
     " from tideline.archive.layout import LAYOUT; from tideline.learning.model_file import FORMAT;"
     " from tideline_server.api.requests.wrapping import SPOKEN; from tideline_server.store.database.revisions import newest;"
     " print(json.dumps(dict(protocol=PROTOCOL, api=SPOKEN, schema=newest(), archive=int(LAYOUT), model=FORMAT,"

@@ -51,6 +51,7 @@ def test_all_commands_are_there() -> None:
     runs |= {f"site ledger {word}" for word in ("list", "verify", "accept", "export")}
     runs |= {f"clients {word}" for word in ("list", "approve", "revoke", "rotate")} | {"tls init", "tls client"}
     runs |= {f"keys {word}" for word in ("add", "list", "revoke")} | {"login", "logout", "data check", "data deal", "data sample"}
+    runs |= {"database show", "database downgrade"}
     runs |= {f"notify {word}" for word in ("add", "list", "remove", "test")}
     runs |= {"sessions list", "sessions revoke"} | {f"audit {word}" for word in ("verify", "list", "export")}
     rest = {

@@ -294,7 +294,8 @@ def check_whole(home: Path, last: Tip, before: Tip, seen: str) -> None:
 
 
 def entries(home: Path) -> Iterator[Entry]:
-    """All entries, each held to the one before. Raises ChainBroken at the first that does not follow."""
+    """All entries, each held to the one before. Raises ChainBroken at the first that does not follow, and IdentityRefused."""
+    check(home)
     tip, path = Tip(0, START), home / FILE
     if not path.exists():
         return

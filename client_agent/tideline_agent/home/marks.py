@@ -7,20 +7,21 @@ from pathlib import Path
 
 from tideline import __version__
 from tideline.core.errors import IdentityRefused
-from tideline.core.formats import LEDGER, VAULT
+from tideline.engine.formats import LEDGER, VAULT
 
 FILE = "format.json"
 HERE = {"vault": VAULT, "ledger": LEDGER}
 
 
 def check(home: Path) -> None:
-    """Raises IdentityRefused for a home that is written in a newer format than this version reads. Homes without the file are older."""
+    """Raises IdentityRefused for a home in a newer format than this version reads. A home without the file is an older one."""
     said = read(home)
     for name, number in HERE.items():
         found = said.get(name, 0)
         if isinstance(found, int) and found > number:
             who = f"tideline {said.get('version', 'of a newer version')}"
-            what = f"The home {home} was written by {who}: its {name} is of format {found}; tideline {__version__} reads up to {number}"
+            what = f"The home {home} was written by {who}: its {name} is of format {found}"
+            what += f"; tideline {__version__} reads up to {number}"
             raise IdentityRefused(what, f"Install {who} or newer, or restore the home from before the upgrade")
 
 

@@ -12,6 +12,7 @@ from tideline.core.run import RunId
 from tideline.core.settings import nearest
 from tideline.engine.model.brief import Brief
 from tideline.engine.site.admission import brief_in_words, facts_of
+from tideline_agent.home import marks
 from tideline_agent.home.held import HeldRun, brief_at, held_runs
 from tideline_agent.home.ledger import APPROVED, DECLINED, FILE, FileLedger
 from tideline_agent.vault import FolderVault
@@ -75,5 +76,6 @@ def brief_of(home: Path, run: str) -> Brief:
 
 
 def check_home(home: Path) -> None:
+    marks.check(home)
     if not (home / FILE).is_file():
         raise ConfigRefused(f"{home} is not an agent's home, or its agent has not started yet", "Correct --home", path="home")

@@ -30,7 +30,8 @@ class Database(Protocol):
     """A kind of database: how to open it, and the execution options of readers and of writers.
 
     queued: whether a process's writers take turns. check: raises StoreRefused for a database that cannot hold a store.
-    others: how many connections of other coordinators it shows. configure: sets what needs the tables. away: whether waiting may help. advice: what to do if it does not open.
+    others: how many connections of other coordinators it shows. configure: sets what needs the tables. away: whether waiting may
+    help. advice: what to do if it does not open.
     """
 
     @property

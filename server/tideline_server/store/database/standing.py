@@ -33,7 +33,7 @@ def standing(where: Path | str) -> Standing:
 
 
 def downgrade(where: Path | str, target: str) -> Standing:
-    """Take a store back, completely or not at all. Raises StoreRefused, also while a coordinator is connected to it; StoreAway."""
+    """Take a store back, completely or not at all. Raises StoreAway, StoreRefused: also while a coordinator uses it."""
 
     def work(connection: Connection, name: str) -> Standing:
         if others := dialect.kind_of(connection.engine.url).others(connection):

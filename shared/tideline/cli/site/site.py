@@ -241,6 +241,9 @@ def taken(home: Path, run: str, name: str, methods: str) -> Mapping[str, Tensor]
 
 
 def check_home(home: Path) -> None:
+    from tideline_agent.home.marks import check
+
+    check(home)
     if not (home / "runs").is_dir():
         raise ConfigRefused(f"{home} is not an agent's home, or its agent has not worked yet", "Correct --home", path="home")
 
