@@ -31,8 +31,8 @@ EVERY = pytest.mark.parametrize("version", sorted(path.name for path in RELEASED
 def frozen(version: str, what: str) -> str:
     """What a test says that fails."""
     return (
-        f"{what} is frozen since {version}: raise the format's number (tideline/engine/formats.py, PROTOCOL, or a new migration), "
-        f"and write a reader for the old one. tests/formats/released/{version} stays as it is. docs/upgrading.md says more"
+        f"{what} is frozen since {version}: raise the format's number (engine/formats.py, PROTOCOL, or a migration), and "
+        f"write a reader for the old one. tests/formats/released/{version} stays as it is. docs/upgrading.md says more"
     )
 
 

@@ -37,15 +37,18 @@ def agrees(there: Pair, run: str, method: str, rounds: int) -> None:
 
 
 def test_a_coordinator_and_an_agent(old: Released, tmp_path: Path) -> None:
-    """The short form, on SQLite: the first two steps of an upgrade."""
+    """The short form, on SQLite: the first steps of an upgrade, of which one agent does not wait for its turn."""
     with pair(tmp_path, old) as there:
         there.begin(COORDINATOR)
         run = there.run(experiment("fedavg", 12))
+        there.goes_on(run)
+        there.change("b", NEW)
         there.goes_on(run)
         there.change(COORDINATOR, NEW)
         assert newest() in there.tideline(NEW, "database", "show", "--home", str(there.folder))
         there.goes_on(run)
         there.change("a", NEW)
+        assert there.open(run), "the run was over before everything had changed"
         agrees(there, run, "fedavg", 12)
 
 
@@ -54,7 +57,7 @@ def test_a_coordinator_and_an_agent(old: Released, tmp_path: Path) -> None:
 @pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 def test_all_of_them_and_back(old: Released, tmp_path: Path, database: str | None) -> None:
     """FedAvg, and FADA, whose sites have a memory and seal for each other, go on through ten changes of code."""
-    rounds = {"fedavg": 60, "fada": 16}
+    rounds = {"fedavg": 120, "fada": 16}
     with pair(tmp_path, old, database) as there:
         there.begin(COORDINATOR)
         runs = {method: there.run(experiment(method, number)) for method, number in rounds.items()}

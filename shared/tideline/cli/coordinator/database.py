@@ -12,6 +12,7 @@ import typer
 from tideline.cli.guard import group_of, output
 from tideline.cli.options import Home, Json
 from tideline.client.output import clean, day
+from tideline.core.errors import Unreachable
 
 if TYPE_CHECKING:
     from tideline_server.store.database.standing import Standing
@@ -28,7 +29,7 @@ def show(home: Home = None, database: Database = None, as_json: Json = False) ->
     """Show the database's schema revision, and which versions of Tideline brought it there. Changes nothing."""
     from tideline_server.store.database.standing import standing
 
-    said(standing(database or file_in(home)), as_json)
+    said(answered(lambda: standing(database or file_in(home))), as_json)
 
 
 @database.command("downgrade")
@@ -44,7 +45,7 @@ def downgrade(
     """
     from tideline_server.store.database.standing import downgrade
 
-    said(alone(home, database, lambda where: downgrade(where, revision)), as_json)
+    said(answered(lambda: alone(home, database, lambda where: downgrade(where, revision))), as_json)
 
 
 def file_in(home: Path | None) -> Path:
@@ -64,6 +65,16 @@ def alone(home: Path | None, database: str | None, work: Callable[[Path | str], 
         return work(database or file)  # there is no home whose coordinator could run
     with only_one(file.parent):
         return work(database or file)
+
+
+def answered(work: Callable[[], Standing]) -> Standing:
+    """What a database says. Raises Unreachable where it does not answer, and Refused."""
+    from tideline_server.store import StoreAway
+
+    try:
+        return work()
+    except StoreAway as error:
+        raise Unreachable(error.what, error.todo, **error.context) from None
 
 
 def said(found: Standing, as_json: bool) -> None:
