@@ -40,9 +40,14 @@ DIE = "os._exit(9)"
 def later(folder: Path, between: str = "") -> Path:
     """Migrations with one more revision, as a version to come has them. between: what it does in its middle."""
     made = Path(shutil.copytree(revisions.MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__")))
-    text = WORDS.format(later=LATER, newest=revisions.newest(), between=between or "pass")
-    (made / "versions" / f"r{LATER}_colours.py").write_text(text)
+    add_later(made, between)
     return made
+
+
+def add_later(migrations: Path, between: str = "") -> None:
+    """Put one more revision behind the newest."""
+    text = WORDS.format(later=LATER, newest=revisions.newest(), between=between or "pass")
+    (migrations / "versions" / f"r{LATER}_colours.py").write_text(text)
 
 
 def use(migrations: Path) -> None:

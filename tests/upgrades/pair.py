@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import create_engine, text
 
-from tests.acceptance.harness import COORDINATOR, ROOT, Net, end
+from tests.acceptance.harness import COORDINATOR, Net, end
 from tests.forking import Started
-from tests.upgrades.trees import Released, check, environment
+from tests.upgrades.trees import Released, check, environment, this_tree
 from tideline_server.store.database.address import read_address
 
 OLD, NEW = "the last release", "this tree"
@@ -38,7 +38,9 @@ class Pair(Net):
     def __init__(self, home: Path, old: Released, database: str | None = None) -> None:
         super().__init__(home, database=database, parts=None if database is None else str(home / "parts"))
         self.old, self.of_old = old, set[str]()
-        check(old.tree)
+        self.new, self.newest = this_tree(home / "new", old)
+        for tree in (old.tree, self.new):
+            check(tree)
         for name, (_, domain, part) in SITES.items():
             self.tideline(NEW, "data", "sample", str(home / "data" / name), "--domain", domain, "--part", part)
 
@@ -50,13 +52,17 @@ class Pair(Net):
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=self.code(process)
             )
 
+    def tree(self, code: str) -> Path:
+        """Where the code of either version is."""
+        return self.old.tree if code == OLD else self.new
+
     def code(self, process: str) -> dict[str, str]:
         """The environment of a process, which has its code first on its path."""
-        return self.environment() | {"PYTHONPATH": environment(self.old.tree if process in self.of_old else ROOT)["PYTHONPATH"]}
+        return self.environment() | {"PYTHONPATH": environment(self.tree(OLD if process in self.of_old else NEW))["PYTHONPATH"]}
 
     def tideline(self, code: str, *words: str, ok: bool = True) -> str:
         """What a command of either version prints, errors included."""
-        path = environment(self.old.tree if code == OLD else ROOT)["PYTHONPATH"]
+        path = environment(self.tree(code))["PYTHONPATH"]
         done = subprocess.run(
             [sys.executable, "-m", "tideline", *words],
             env=self.environment() | {"PYTHONPATH": path},

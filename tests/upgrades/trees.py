@@ -6,6 +6,7 @@ python -m tests.upgrades.trees      say which it is, and whether the history her
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.records import Record, last_release, python_path
+from tests.ports.migrating import LATER, add_later
+from tideline_server.store.database.revisions import MIGRATIONS, newest
+from tools.records import ROOTS, Record, last_release, python_path
 from tools.wheels import ROOT, Failed, unpack
 
 WHERE = "import tideline, tideline_server, tideline_agent, tideline_protos as p; print(tideline.__file__, p.__path__[0])"
@@ -39,6 +42,16 @@ def needed(into: Path) -> Released:
         return released(into)
     except Failed as failure:
         pytest.skip(f"NOT TESTED: {failure.what}. {failure.todo}")
+
+
+def this_tree(into: Path, old: Released) -> tuple[Path, str]:
+    """The code to upgrade to, and its schema revision: a copy of this tree, with a migration to come where it has no new one."""
+    for root in ROOTS:
+        shutil.copytree(ROOT / root, into / root, ignore=shutil.ignore_patterns("__pycache__"))
+    if old.record.spoken.schema != newest():
+        return into, newest()
+    add_later(into / MIGRATIONS.relative_to(ROOT))
+    return into, LATER
 
 
 def environment(tree: Path) -> dict[str, str]:
