@@ -8,6 +8,7 @@ and no tag is made. What fails leaves the tree as it was, and says what to do.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.records import PAGE, VERSION, added, check_newer, numbers, read_records, record_of, spoken_in
+from tools.records import PAGE, VERSION, added, check_newer, numbers, python_path, read_records, record_of, spoken_in
 from tools.wheels import ROOT, Failed, build_twice, builder, folder, git, unpack
 
 CHANGELOG, CODE, CHART = "CHANGELOG.md", "shared/tideline/__init__.py", "deploy/helm/tideline/Chart.yaml"
@@ -137,7 +138,8 @@ def write_formats(asked: Asked) -> None:
     if not (asked.root / "tests/formats/__main__.py").exists():
         return  # a repository without them, which is one of the tests
     command = [sys.executable, "-m", "tests.formats", str(asked.root / FORMATS / asked.version)]
-    done = subprocess.run(command, cwd=asked.root, capture_output=True, text=True, check=False)
+    there = os.environ | {"PYTHONPATH": python_path(asked.root)}
+    done = subprocess.run(command, cwd=asked.root, env=there, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Failed(
             f"The formats cannot be written down: {(done.stderr or done.stdout).strip()[-800:]}", "Correct tests/formats"
