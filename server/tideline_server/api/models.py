@@ -33,6 +33,17 @@ class Started(BaseModel):
     notes: list[str] = Field(description="what the method will do otherwise than it was asked, such as a number that it rounds")
 
 
+class CheckedRun(BaseModel):
+    """What an experiment would be."""
+
+    experiment: Facts = Field(description="as it was read")
+    runs: int = Field(description="how many runs it would be: with its reference, or its rehearsals")
+    exchanges: int = Field(description="between coordinator and sites, of all of them")
+    sites: list[str] = Field(description="who would be asked")
+    notes: list[str] = Field(description="what the method would do otherwise than asked")
+    contract: list[Facts] = Field(description="everything that would leave a site, clause by clause")
+
+
 class RunLine(BaseModel):
     """A run in one line."""
 

@@ -68,6 +68,7 @@ NEEDS: Mapping[str, Need] = {
     # It tells nothing of this coordinator and changes nothing; what it costs is bounded whoever asks (planner).
     "POST /links/plan": Need(KeyRole.VIEWER, "planning links"),
     "POST /runs": Need(KeyRole.OPERATOR, "starting a run"),
+    "POST /runs/check": Need(KeyRole.OPERATOR, "checking an experiment"),
     "POST /runs/{run}/cancel": Need(KeyRole.OPERATOR, "cancelling a run"),
     "DELETE /runs/{run}": Need(KeyRole.OPERATOR, "deleting a run"),
     "POST /runs/{run}/resume": Need(KeyRole.OPERATOR, "resuming a run"),
@@ -97,7 +98,8 @@ NEEDS: Mapping[str, Need] = {
     "GET /sessions": Need(KeyRole.ADMIN, "listing the sessions"),
     "DELETE /sessions/{name}": Need(KeyRole.ADMIN, "ending a session"),
 }
-UNCHANGING = frozenset({"POST /links/plan"})  # what changes nothing although its method would let it: a body is all it looks at
+# What changes nothing although its method would let it: a body is all it looks at.
+UNCHANGING = frozenset({"POST /links/plan", "POST /runs/check"})
 STREAMED = frozenset({"PUT /weights/{digest}"})  # whose bodies are files, which no middleware takes in
 TEMPLATES = [(path, compile_path(path)[0]) for path in sorted({row.partition(" ")[2] for row in NEEDS})]
 PATTERNS = [(row.partition(" ")[0], compile_path(row.partition(" ")[2])[0], need) for row, need in NEEDS.items()]

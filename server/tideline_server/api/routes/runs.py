@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import anyio
@@ -13,14 +14,16 @@ from starlette.responses import StreamingResponse
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import RunId
+from tideline.core.settings import parse, plain, setting
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.coordinator.retention.deleting import Deleting
 from tideline.engine.model.access.projects import DEFAULT
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import Experiment
 from tideline.engine.model.runs import FINAL, Event, Headline, RunRow, headline
+from tideline.experiments.files import read_written
 from tideline_server.api.answers import PlainJson, jsonable
-from tideline_server.api.models import DeletedRun, RunLine, RunResult, Started
+from tideline_server.api.models import CheckedRun, DeletedRun, RunLine, RunResult, Started
 from tideline_server.api.openapi import EXPERIMENTS, body_of
 from tideline_server.api.requests.access import Asking, Known
 from tideline_server.api.services import (
@@ -39,6 +42,16 @@ from tideline_server.api.services import (
 )
 
 router = APIRouter(prefix="/runs", tags=["runs"])
+
+
+@dataclass(frozen=True)
+class ExperimentFile:
+    """An experiment as somebody writes it."""
+
+    text: str = setting(doc="YAML or JSON")
+
+
+WRITTEN = {"yaml": {"summary": "Three lines", "value": {"text": "method: fedavg\nroster:\n  hospital-a: source\n"}}}
 History = Annotated[bool, Query(description="with the metrics of every reply; long, so not for polling")]
 NEW: Responses = {201: {"headers": {"Location": {"description": "where the run is", "schema": {"type": "string"}}}}}
 
@@ -58,6 +71,25 @@ def start_run(
     response.headers["Location"] = f"/runs/{run}"
     row = services.run_service.find(run)
     return Started(run=run, reference=row.reference, notes=list(row.spec.notes))
+
+
+@router.post("/check", summary="Check an experiment without starting it", openapi_extra=body_of(ExperimentFile, WRITTEN))
+def check_run(services: Given, identity: Named, body: Annotated[dict[str, Any], Body()]) -> CheckedRun:
+    """What `POST /runs` would say to it, down to the method's own settings. Mistakes come with their place and their line.
+
+    Nothing changes, so you may repeat the call.
+    """
+    written = read_written(parse(ExperimentFile, body).text, "experiment")
+    with written.located():
+        rows = services.run_service.check(written.value, identity)
+    return CheckedRun(
+        experiment=written.value,
+        runs=len(rows),
+        exchanges=sum(len(row.plan) for row in rows),
+        sites=list(rows[0].roster),
+        notes=list(rows[0].spec.notes),
+        contract=[plain(clause) for clause in rows[0].contract],
+    )
 
 
 @router.get("", summary="List the runs", responses=PAGED)
