@@ -5,6 +5,7 @@ import { get } from "./api.js";
 import { follow } from "./live.js";
 
 const PAGE = 500; // rows that are asked for at a time
+const PATIENCE = 8000; // milliseconds after which the lists are read although no event has come: a proxy may hold them back
 
 async function every(path) {
   const rows = [];
@@ -52,8 +53,18 @@ export function useChanges(project, left) {
     };
     kept.current = EMPTY;
     show(EMPTY);
+    let last = Date.now();
+    const polling = setInterval(() => {
+      if (Date.now() - last < PATIENCE) return;
+      runs();
+      sites();
+    }, PATIENCE);
     const end = follow("/changes", {
-      onEvent: (event) => heard[event.kind] && heard[event.kind](event.data),
+      onEvent: (event) => {
+        last = Date.now();
+        if (heard[event.kind]) heard[event.kind](event.data);
+      },
+      onAlive: () => { last = Date.now(); },
       onState: (state, error) => {
         set({ state });
         if (error && error.status === 401) left();
@@ -62,6 +73,7 @@ export function useChanges(project, left) {
     return () => {
       over = true;
       clearTimeout(due);
+      clearInterval(polling);
       end();
     };
   }, [project]);

@@ -6,13 +6,16 @@ const FIRST = 500; // milliseconds until the first try again; each further one w
 const LONGEST = 15000;
 const SILENT = 40000; // keep-alives come every 15 s: a line that is silent for longer is dead, or a proxy holds it back
 
-export function follow(path, { onEvent, onState, after = 0 }) {
+const nothing = () => {};
+
+// onAlive: whenever anything came, and be it a keep-alive. after: the number of the last event that is known.
+export function follow(path, { onEvent, onState = nothing, onAlive = nothing, after = 0 }) {
   const ender = new AbortController();
-  run(path, onEvent, onState || (() => {}), after, ender.signal);
+  run(path, { onEvent, onState, onAlive }, after, ender.signal);
   return () => ender.abort();
 }
 
-async function run(path, onEvent, onState, after, signal) {
+async function run(path, { onEvent, onState, onAlive }, after, signal) {
   let last = after;
   let pause = FIRST;
   while (!signal.aborted) {
@@ -23,7 +26,7 @@ async function run(path, onEvent, onState, after, signal) {
       const more = last ? { "Last-Event-ID": String(last) } : {};
       const answer = await send(path, { headers: { Accept: "text/event-stream", ...more }, signal: one.signal });
       onState("live");
-      for await (const event of events(answer.body, one)) {
+      for await (const event of events(answer.body, one, onAlive)) {
         pause = FIRST;
         if (event.id) last = Number(event.id);
         onEvent(event);
@@ -41,13 +44,14 @@ async function run(path, onEvent, onState, after, signal) {
   }
 }
 
-async function* events(body, ender) {
+async function* events(body, ender, onAlive) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let text = "";
   for (;;) {
     const late = setTimeout(() => ender.abort(), SILENT);
     const { value, done } = await reader.read().finally(() => clearTimeout(late));
     if (done) return;
+    onAlive();
     text += value;
     const blocks = text.split("\n\n");
     text = blocks.pop();

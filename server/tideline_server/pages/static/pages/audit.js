@@ -6,6 +6,15 @@ import { Copy, ErrorBox, Table } from "../parts.js";
 import { count, moment } from "../words.js";
 
 const AT_ONCE = 200;
+const SHORT = 70; // characters of details that are shown at once
+
+const words = (entry) => Object.entries(entry.details).map(([name, value]) => `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join("; ");
+
+function Details({ entry }) {
+  const text = words(entry);
+  if (text.length <= SHORT) return html`<span class="details">${text}</span>`;
+  return html`<details class="details"><summary>${text.slice(0, SHORT)}…</summary>${text}</details>`;
+}
 
 export function Audit() {
   const [entries, setEntries] = useState([]);
@@ -39,7 +48,6 @@ export function Audit() {
     setFrom(start);
   };
   const shown = entries.filter((entry) => !who || `${entry.by} ${entry.client} ${entry.run}`.toLowerCase().includes(who.toLowerCase()));
-  const details = (entry) => Object.entries(entry.details).map(([name, value]) => `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`).join("; ");
   return html`<h1>Audit log</h1>
     <${ErrorBox} error=${error} />
     ${tip && html`<p>${count(tip.seq, "entry", "entries")}. Each is tied to the one before by a hash; the last is <code>${String(tip.hash).slice(0, 16)}…</code> <${Copy} text=${`${tip.seq} ${tip.hash}`} label="Copy the chain's head" /><br /><span class="quiet">Keep it somewhere else. <code>tideline audit verify</code> reads the whole chain and says where it was changed.</span></p>`}
@@ -50,12 +58,12 @@ export function Audit() {
     </form>
     <${Table} label="Audit entries" rows=${shown} name=${(entry) => entry.seq} columns=${[
       { head: "No.", align: "right", cell: (entry) => entry.seq },
-      { head: "When", cell: (entry) => moment(entry.at) },
+      { head: "When", align: "one-line", cell: (entry) => moment(entry.at) },
       { head: "What", cell: (entry) => entry.kind.replaceAll("_", " ") },
       { head: "Who", cell: (entry) => entry.by },
-      { head: "Site", cell: (entry) => entry.client },
+      { head: "Site", align: "one-line", cell: (entry) => entry.client },
       { head: "Run", cell: (entry) => (entry.run ? html`<a href=${`#/runs/${entry.run}`}>${entry.run}</a>` : "") },
-      { head: "Details", cell: (entry) => html`<span class="details">${details(entry)}</span>` },
+      { head: "Details", cell: (entry) => html`<${Details} entry=${entry} />` },
     ]} />
     ${from > 0 && !kind && html`<p><button onClick=${older}>Show older entries</button></p>`}`;
 }

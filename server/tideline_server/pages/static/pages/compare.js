@@ -22,12 +22,13 @@ export function Compare({ id = "" }) {
     });
   }, [id]);
   const drawn = useMemo(() => aligned(runs, over, whose), [runs, over, whose]);
+  const called = titles(runs);
   const sites = [...new Set(runs.flatMap((run) => run.clients.map((client) => client.name)))].sort();
   return html`<h1>Compare ${ids.length} runs</h1>
     ${errors.map((error) => html`<${ErrorBox} error=${error} />`)}
     ${runs.length > 0 && html`
     <${Table} label="The runs" rows=${runs} name=${(run) => run.run} columns=${[
-      { head: "Run", cell: (run) => html`<a href=${`#/runs/${run.run}`}>${run.name || run.run}</a>` },
+      { head: "Run", cell: (run) => html`<a href=${`#/runs/${run.run}`}>${called.get(run.run)}</a>` },
       { head: "Method", by: (run) => run.method, cell: (run) => html`<code>${run.method}</code>` },
       { head: "Status", cell: (run) => html`<${Status} of=${run.status} />` },
       { head: "Targets, mean", align: "right", by: (run) => averageOf(run, "target"), cell: (run) => percent(averageOf(run, "target")) },
@@ -38,7 +39,7 @@ export function Compare({ id = "" }) {
     <h2>Site by site</h2>
     <${Table} label="Accuracy by site and run" rows=${sites} name=${(name) => name} columns=${[
       { head: "Site", by: (name) => name, cell: (name) => name },
-      ...runs.map((run) => ({ head: run.name || run.run, align: "right", by: (name) => siteOf(run, name)?.accuracy, cell: (name) => cell(run, name) })),
+      ...runs.map((run) => ({ head: called.get(run.run), align: "right", by: (name) => siteOf(run, name)?.accuracy, cell: (name) => cell(run, name) })),
     ]} />
     <p class="quiet">Where two intervals do not overlap, the runs differ there by more than chance.</p>
     <div class="row" role="group" aria-label="What the curves show">
@@ -46,6 +47,12 @@ export function Compare({ id = "" }) {
       ${["target", "source"].map((each) => html`<button class="small" aria-pressed=${whose === each} onClick=${() => setWhose(each)}>${each}s</button>`)}
     </div>
     ${drawn ? html`<${Lines} title=${`Mean accuracy of the ${whose}s`} n=${`${drawn.lines.length} runs`} x=${drawn.x} lines=${drawn.lines} share=${true} xLabel=${over === "rounds" ? "round" : "MB to and from all sites"} />` : html`<p class="quiet">None of them has scored ${whose}s in three rounds or more.</p>`}`}`;
+}
+
+// Names, and the ids of those that share one.
+function titles(runs) {
+  const names = runs.map((run) => run.name);
+  return new Map(runs.map((run) => [run.run, names.filter((name) => name === run.name).length > 1 ? `${run.name} (${run.run.slice(0, 6)})` : run.name]));
 }
 
 const siteOf = (run, name) => run.clients.find((client) => client.name === name);
@@ -65,16 +72,17 @@ function cell(run, name) {
 
 // Every run's mean on one axis; a run without a value there has a gap.
 function aligned(runs, over, whose) {
+  const called = titles(runs);
   const each = runs.map((run) => {
     const found = curves(run);
     const lines = found ? found.lines.filter((line) => line.role === whose) : [];
-    return lines.length && found.rounds.length > 2 ? { name: run.name || run.run, x: over === "rounds" ? found.rounds : found.bytes, y: mean(lines) } : null;
+    return lines.length && found.rounds.length > 2 ? { name: called.get(run.run), x: over === "rounds" ? found.rounds : found.bytes, y: mean(lines) } : null;
   }).filter(Boolean);
   if (!each.length) return null;
   const x = [...new Set(each.flatMap((line) => line.x))].sort((one, other) => one - other);
   const lines = each.map((line) => {
     const at = new Map(line.x.map((value, index) => [value, line.y[index]]));
-    return { name: line.name, values: x.map((value) => at.get(value) ?? null), wide: true };
+    return { name: line.name, values: x.map((value) => at.get(value) ?? null), wide: true, dash: each.indexOf(line) % 2 === 1 };
   });
   return { x, lines };
 }

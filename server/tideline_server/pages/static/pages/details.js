@@ -78,7 +78,7 @@ function Events({ events }) {
   const words = (event) => event.data.what || [event.data.kind, event.data.reason, event.data.by].filter(Boolean).join(", ");
   return html`<${Table} label="Events" rows=${rows} name=${(event) => event.seq} columns=${[
     { head: "No.", align: "right", cell: (event) => event.seq },
-    { head: "When", cell: (event) => moment(event.at) },
+    { head: "When", align: "one-line", cell: (event) => moment(event.at) },
     { head: "What", cell: (event) => event.kind },
     { head: "Site", cell: (event) => event.data.client || "" },
     { head: "Where", cell: (event) => (event.data.phase ? `${event.data.phase}, ${event.data.round}` : "") },

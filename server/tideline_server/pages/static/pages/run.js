@@ -11,6 +11,7 @@ import { OPEN, moment, progress, standing } from "../words.js";
 import { Outcome } from "./outcome.js";
 import { Details } from "./details.js";
 
+const SILENT = 8000; // milliseconds without an event after which the result is read again
 const KEPT = 2000; // newest events that the page remembers
 const CHANGING = new Set(["closed", "completed", "failed", "cancelled", "stalled", "resumed", "answered", "held_up"]);
 
@@ -23,6 +24,7 @@ function useRun(id) {
   const look = () => get(`/runs/${encodeURIComponent(id)}`).then((found) => { setRun(found); setError(null); }, setError);
   useEffect(() => {
     let waiting = [];
+    let heard = Date.now();
     let over = false;
     const soon = () => {
       if (!due.current) due.current = setTimeout(() => { due.current = 0; if (!over) look(); }, 700);
@@ -33,9 +35,12 @@ function useRun(id) {
       if (some.length && !over) setEvents((before) => [...before, ...some].slice(-KEPT));
     };
     const drawing = setInterval(draw, 250);
+    // Should a proxy hold events back, the result is read all the same, though more rarely.
+    const reading = setInterval(() => Date.now() - heard > SILENT && look(), SILENT);
     look();
     const end = follow(`/runs/${encodeURIComponent(id)}/events`, {
       onEvent: ({ data }) => {
+        heard = Date.now();
         waiting.push(data);
         if (CHANGING.has(data.kind)) soon();
       },
@@ -43,6 +48,7 @@ function useRun(id) {
     return () => {
       over = true;
       clearInterval(drawing);
+      clearInterval(reading);
       clearTimeout(due.current);
       due.current = 0;
       end();

@@ -72,7 +72,7 @@ function Site({ site, name, now, runs }) {
     </dl>
     ${may("admin") && html`<h2>What the audit log says of it</h2><${ErrorBox} error=${error} />
     <${Table} label="Audit entries" rows=${refused} name=${(entry) => entry.seq} columns=${[
-      { head: "When", cell: (entry) => moment(entry.at) },
+      { head: "When", align: "one-line", cell: (entry) => moment(entry.at) },
       { head: "What", by: (entry) => entry.kind, cell: (entry) => entry.kind.replaceAll("_", " ") },
       { head: "Run", cell: (entry) => (entry.run ? html`<a href=${`#/runs/${entry.run}`}>${entry.run}</a>` : "") },
       { head: "Why", cell: (entry) => entry.details.what || entry.details.reason || entry.details.error || "" },
