@@ -3,6 +3,7 @@
 import { html, useMemo, useState } from "../vendor/preact.js";
 import { may } from "../api.js";
 import { useNow } from "../changes.js";
+import { Spark, useSparks } from "../sparks.js";
 import { Bar, ErrorBox, Status, Table, Time } from "../parts.js";
 import { OPEN, ago, count, progress, span } from "../words.js";
 
@@ -16,6 +17,7 @@ export function Runs({ changes, asked }) {
   const [picked, setPicked] = useState([]);
   const [most, setMost] = useState(SHOWN);
   const rows = useMemo(() => filtered(changes.runs, word, status), [changes.runs, word, status]);
+  const sparks = useSparks(rows);
   if (changes.runs === null) return changes.error ? html`<${ErrorBox} error=${changes.error} />` : html`<h1>Runs</h1><p class="quiet">Loading …</p>`;
   if (changes.runs.size === 0) return html`<${Nothing} sites=${changes.sites} />`;
   const open = [...changes.runs.values()].filter((run) => OPEN.has(run.status) && !run.parent).length;
@@ -33,7 +35,7 @@ export function Runs({ changes, asked }) {
     </form>
     ${rows.length === 0
       ? html`<p>No run fits. <button class="small" onClick=${() => { setWord(""); setStatus(""); }}>Show all</button></p>`
-      : html`<${Table} label="Runs" rows=${rows.slice(0, most)} name=${(run) => run.id} columns=${columns(now, picked, toggle)} />`}
+      : html`<${Table} label="Runs" rows=${rows.slice(0, most)} name=${(run) => run.id} columns=${columns(now, picked, toggle, sparks)} />`}
     ${rows.length > most && html`<p><button onClick=${() => setMost(most + 1000)}>Show more of ${rows.length}</button></p>`}`;
 }
 
@@ -46,11 +48,12 @@ function filtered(runs, word, status) {
   return rows.sort((one, other) => OPEN.has(other.status) - OPEN.has(one.status) || other.created - one.created);
 }
 
-const columns = (now, picked, toggle) => [
+const columns = (now, picked, toggle, sparks) => [
   { head: "Run", by: (run) => run.name || run.id, cell: (run) => html`<a href=${`#/runs/${run.id}`}>${run.name || run.id}</a>${run.parent && html` <span class="quiet">of <a href=${`#/runs/${run.parent}`}>${run.parent}</a></span>`}` },
   { head: "Method", by: (run) => run.method, cell: (run) => html`<code>${run.method}</code>` },
   { head: "Status", by: (run) => run.status, cell: (run) => html`<${Status} of=${run.status} />${run.cause && html`<br /><span class="cause">${run.cause}</span>`}` },
   { head: "Progress", by: progress, cell: (run) => html`<${Bar} share=${progress(run)} label=${`${Math.max(0, run.cursor)} of ${run.of} exchanges`} />` },
+  { head: "Accuracy, mean", by: (run) => sparks[run.id]?.last, cell: (run) => html`<${Spark} of=${sparks[run.id]} />` },
   { head: "Started", by: (run) => run.created, cell: (run) => html`<${Time} at=${run.created}>${ago(run.created, now)}</${Time}>` },
   { head: "Took", align: "right", by: (run) => (run.ended || now) - run.created, cell: (run) => span((run.ended || now) - run.created) },
   { head: "Compare", cell: (run) => html`<input type="checkbox" aria-label=${`Compare ${run.name || run.id}`} checked=${picked.includes(run.id)} onChange=${() => toggle(run.id)} />` },
