@@ -24,6 +24,7 @@ from tideline_server.api.routes import admin, clients, files, health, manual, me
 from tideline_server.api.routes import projects as projects_routes
 from tideline_server.api.services import DEFAULTS, ApiSettings, Responses, Services
 from tideline_server.limits import Refusing
+from tideline_server.pages.routes import router as pages
 
 ABOUT = """Start and watch federated runs, and fetch their results.
 
@@ -92,6 +93,8 @@ def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> Describe
     app.include_router(health.router)
     app.include_router(manual.router)
     app.include_router(sign_in.router)
+    if settings.dashboard:
+        app.include_router(pages)
     # The key and its role are checked by KeyCheck, before anything is read; here it is only declared, for the manual.
     declared = [Security(HTTPBearer(auto_error=False, description="The coordinator's API key"))]
     for router in KEYED:

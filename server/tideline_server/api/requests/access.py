@@ -43,6 +43,7 @@ VIEW = Need(KeyRole.VIEWER, "viewing")
 # What needs no key.
 MANUAL_PATHS = frozenset({"/docs", "/docs/begin.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"})
 SIGN_IN_PATHS = frozenset({"/sign-in", "/sign-in/start", "/sign-in/callback"})
+DASHBOARD, PAGES = "/", "/pages/"  # the dashboard's first page, and what its other files lie below
 OPEN_PATHS = frozenset({"/health", "/ready", "/openapi.json"}) | MANUAL_PATHS | SIGN_IN_PATHS
 # What a key that was good a while ago opens while the store of keys is away: that it is away is told there.
 WHILE_AWAY = frozenset({"/metrics"})
@@ -103,6 +104,16 @@ TEMPLATES = [(path, compile_path(path)[0]) for path in sorted({row.partition(" "
 PATTERNS = [(row.partition(" ")[0], compile_path(row.partition(" ")[2])[0], need) for row, need in NEEDS.items()]
 
 
+def is_page(path: str) -> bool:
+    """Whether an address is the dashboard's, where files without a secret lie."""
+    return path == DASHBOARD or path.startswith(PAGES)
+
+
+def needs_key(path: str) -> bool:
+    """Whether whoever asks for an address has to say who he is."""
+    return path not in OPEN_PATHS and not is_page(path)
+
+
 def streams(method: str, path: str) -> bool:
     """Whether a request's body is a file, which the operation itself takes in while it comes."""
     return f"{method} {route_of(path)}" in STREAMED
@@ -115,6 +126,10 @@ def keyless(method: str, path: str) -> bool:
 
 def route_of(path: str) -> str:
     """The template of an address; of one that no route takes `other`."""
+    if path in OPEN_PATHS or path == DASHBOARD:
+        return path
+    if path.startswith(PAGES):
+        return f"{PAGES}{{path}}"
     return next((template for template, pattern in TEMPLATES if pattern.match(path)), OTHER)
 
 
@@ -171,7 +186,7 @@ class KeyCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+            if scope["type"] == "http" and needs_key(scope["path"]):
                 need = need_of(scope["method"], scope["path"])
                 caller = await self.admit(scope)
                 caller = await self.narrowed(caller, Headers(scope=scope).get(PROJECT, ""), need is not None and need.own)
