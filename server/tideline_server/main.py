@@ -255,7 +255,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         retention=ages.retention,
         archiving=ages.archiving,
         targets=notices.targets,
-        browser=None if oidc is None else sign_in_of(oidc, journal, clock, witness, shared or hash_of(admin_key(folder)), home),
+        browser=None if oidc is None else sign_in_of(oidc, journal, clock, shared or hash_of(admin_key(folder)), home),
     )
     return Parts(
         settings=settings,
@@ -416,7 +416,8 @@ async def running(
 
 
 def api_settings_of(settings: CoordinatorSettings) -> ApiSettings:
-    return ApiSettings(max_weights_bytes=settings.weights_bytes, dashboard=settings.dashboard == "on")
+    public = (settings.public_url or "").rstrip("/").lower()
+    return ApiSettings(max_weights_bytes=settings.weights_bytes, dashboard=settings.dashboard == "on", public_url=public)
 
 
 async def described(services: Services, settings: ApiSettings) -> Described:

@@ -15,7 +15,8 @@ from authlib.common.security import generate_token
 from tideline.core.errors import ConfigRefused, IdentityRefused
 from tideline.oidc.fetching import Fetcher
 from tideline.oidc.provider import ProviderRefused, client_of
-from tideline_server.oidc.callers import BEGIN, Begun, SignIn
+from tideline_server.browsers.sessions import Begun
+from tideline_server.oidc.callers import BEGIN, SignIn
 from tideline_server.oidc.claims import Claims, printable
 
 CALLBACK = "/sign-in/callback"
