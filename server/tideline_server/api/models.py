@@ -427,30 +427,6 @@ class SignInShown(BaseModel):
     provider: Provider | None = Field(description="null: with keys alone")
 
 
-class SessionShown(BaseModel):
-    """A browser's own session."""
-
-    name: str = Field(description="as it stands in the audit log")
-    issuer: str
-    subject: str
-    expires: float
-    csrf: str = Field(description="the value of the header Tideline-CSRF")
-    grants: list[GrantLine]
-
-
-class SessionLine(BaseModel):
-    """A browser's session in one line, without its secret."""
-
-    id: str
-    name: str = Field(description="as it stands in the audit log")
-    issuer: str
-    subject: str
-    created: float
-    expires: float
-    last_used: float | None = Field(description="to the minute; null: never")
-    ended: float | None = Field(description="null: it is good until it expires")
-
-
 class KeyLine(BaseModel):
     """A key in one line, without the key."""
 

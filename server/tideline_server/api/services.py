@@ -105,6 +105,8 @@ class ApiSettings:
     keep_alive_seconds: float = 15.0
     patience_seconds: float = 5.0  # for which a call waits for another with the same Idempotency-Key
     max_weights_bytes: int = 4 * 10**9  # of a file of weights that a person uploads
+    dashboard: bool = True  # whether pages for people are served
+    public_url: str = ""  # where users find the HTTP port
 
 
 DEFAULTS = ApiSettings()
