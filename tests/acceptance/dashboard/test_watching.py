@@ -39,7 +39,7 @@ def test_from_the_wizard_to_the_model(federation: Net, looking: Looking) -> None
     page.get_by_label("One method").check()
     page.get_by_label("Rounds").fill("4")
     page.get_by_role("button", name="Write the experiment").click()
-    expect(page.get_by_text(re.compile(r"It is valid: 1 run, 8 exchanges, sites a, b, c"))).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text(re.compile(r"1 run, 9 exchanges, sites a, b, c"))).to_be_visible(timeout=PATIENCE)
     page.get_by_text("The same from a shell or from Python").click()
     expect(page.get_by_label("curl", exact=True)).to_contain_text(f"{looking.url}/runs")
     page.evaluate("window.loadedOnce = true")

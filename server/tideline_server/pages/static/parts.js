@@ -9,6 +9,7 @@ const STATUS = {
   completed: ["✓", "completed"],
   failed: ["✕", "failed"],
   cancelled: ["–", "cancelled"],
+  valid: ["✓", "valid"],
   approved: ["✓", "approved"],
   pending: ["…", "waits for approval"],
   doubled: ["!", "doubled"],

@@ -115,7 +115,7 @@ function Written({ text, setText }) {
     <h2>The experiment</h2>
     <textarea class="code" spellcheck="false" aria-label="The experiment, as YAML" rows=${Math.min(40, text.split("\n").length + 1)} value=${text} onInput=${(e) => setText(e.target.value)}></textarea>
     <div aria-live="polite">
-      ${problem ? html`<${ErrorBox} error=${problem} />` : found && html`<p><${Status} of="approved" /> <span class="quiet">${checking ? "checking …" : `It is valid: ${count(found.runs, "run")}, ${count(found.exchanges, "exchange")}, sites ${found.sites.join(", ")}.`}</span></p>`}
+      ${problem ? html`<${ErrorBox} error=${problem} />` : found && html`<p><${Status} of="valid" /> <span class="quiet">${checking ? "checking …" : `${count(found.runs, "run")}, ${count(found.exchanges, "exchange")}, sites ${found.sites.join(", ")}.`}</span></p>`}
       ${!problem && found && found.notes.map((note) => html`<p class="warn">${note}</p>`)}
     </div>
     <${Act} label="Start the run" kind="main" disabled=${!!problem || checking || !found} act=${start} />
