@@ -50,6 +50,8 @@ NEEDS: Mapping[str, Need] = {
     "GET /runs": VIEW,
     "GET /runs/{run}": VIEW,
     "GET /runs/{run}/events": VIEW,
+    "GET /runs/{run}/orders": VIEW,
+    "GET /changes": VIEW,
     "GET /runs/{run}/files": Need(KeyRole.OPERATOR, "reading a run's model"),
     "GET /weights/{digest}": Need(KeyRole.OPERATOR, "finding weights"),
     "GET /whoami": Need(KeyRole.VIEWER, "viewing", own=True),
@@ -88,7 +90,9 @@ NEEDS: Mapping[str, Need] = {
     "DELETE /sessions/{name}": Need(KeyRole.ADMIN, "ending a session"),
 }
 UNCHANGING = frozenset({"POST /links/plan"})  # what changes nothing although its method would let it: a body is all it looks at
-FOLLOWED = frozenset({"GET /runs/{run}/events"})  # streams that browsers follow: there a call may name its project in the address
+FOLLOWED = frozenset(
+    {"GET /changes", "GET /runs/{run}/events"}
+)  # streams that browsers follow: there a call may name its project in the address
 # Whose answers have a secret that no store may have: it would stand there for a repeat.
 BEGINNING = frozenset({"POST /sign-in/key"})
 STREAMED = frozenset({"PUT /weights/{digest}"})  # whose bodies are files, which no middleware takes in
