@@ -12,6 +12,7 @@ from tideline.engine.audit.entries import Refusals
 from tideline.engine.coordinator.access.projects import Projects
 from tideline.engine.coordinator.api_keys import ApiKeys
 from tideline_server.api.answers import add_handlers
+from tideline_server.api.live import changes
 from tideline_server.api.models import Problem
 from tideline_server.api.openapi import Described
 from tideline_server.api.requests.access import check_rows
@@ -30,6 +31,7 @@ from tideline_server.api.routes import (
     manual,
     methods,
     notify,
+    orders,
     pages,
     retention,
     runs,
@@ -84,6 +86,7 @@ for status in (409, 429, 503):
     REFUSALS[status]["headers"] = LATER
 REFUSALS[401]["headers"] = {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}}
 KEYED = (
+    *(changes.router, orders.router),
     *(runs.router, retention.router, files.router, files.weights, methods.links, methods.router, clients.router),
     *(admin.router, projects_routes.router, notify.router, sessions.router, admin.audit, admin.restores, health.numbers),
 )
@@ -105,7 +108,7 @@ def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> Describe
         middleware=guards(services, settings, admission),
     )
     app.state.services, app.state.settings, app.state.api_keys, app.state.projects = services, settings, api_keys, projects
-    app.state.admission = admission
+    app.state.admission, app.state.feed = admission, changes.feed_of(services, settings)
     add_handlers(app)
     app.include_router(health.router)
     app.include_router(manual.router)

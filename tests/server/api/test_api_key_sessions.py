@@ -174,9 +174,9 @@ def test_guessers_are_counted_as_with_any_wrong_key(door: Door) -> None:
     refused(door.get("/runs", headers={"Authorization": "Bearer wrong"}), 401, "IdentityRefused")
     refused(door.begin("tidekey_wrong"), 429, "TooMany")
     told = door.get("/audit?kind=sign_in_refused", headers=OWN).json()
-    assert told and "The API key is missing or wrong" in str(told[0]["details"])
+    assert [entry["details"]["what"] for entry in told] == ["The API key is missing or wrong"]
     assert [door.begin(HOME).status_code for _ in range(3)] == [200, 200, 429]
-    door.clock.at += 60.0
+    door.clock.at += 120.0
     assert door.begin(HOME).status_code == 200
 
 

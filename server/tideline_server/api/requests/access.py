@@ -50,6 +50,8 @@ NEEDS: Mapping[str, Need] = {
     "GET /runs": VIEW,
     "GET /runs/{run}": VIEW,
     "GET /runs/{run}/events": VIEW,
+    "GET /runs/{run}/orders": VIEW,
+    "GET /changes": VIEW,
     "GET /runs/{run}/files": Need(KeyRole.OPERATOR, "reading a run's model"),
     "GET /weights/{digest}": Need(KeyRole.OPERATOR, "finding weights"),
     "GET /whoami": Need(KeyRole.VIEWER, "viewing", own=True),
@@ -90,7 +92,8 @@ NEEDS: Mapping[str, Need] = {
 }
 # What changes nothing although its method would let it: a body is all it looks at.
 UNCHANGING = frozenset({"POST /links/plan", "POST /runs/check"})
-FOLLOWED = frozenset({"GET /runs/{run}/events"})  # streams that browsers follow: there a call may name its project in the address
+# Streams that browsers follow: there a call may name its project in the address.
+FOLLOWED = frozenset({"GET /changes", "GET /runs/{run}/events"})
 # Whose answers have a secret that no store may have: it would stand there for a repeat.
 BEGINNING = frozenset({"POST /sign-in/key"})
 STREAMED = frozenset({"PUT /weights/{digest}"})  # whose bodies are files, which no middleware takes in

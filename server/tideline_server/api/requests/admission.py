@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import anyio
 from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, QueryParams
@@ -139,6 +140,20 @@ class Admission:
         check_own_page(scope, begun, own)
         scope.setdefault("state", {})["begun"] = begun
         return caller
+
+
+class Staying:
+    """Whether who follows a stream may still do so: asked again every so many seconds, by whoever sends it."""
+
+    def __init__(self, admission: Admission, scope: Scope, seconds: float) -> None:
+        self.seconds, self._admission, self._scope = seconds, admission, scope
+        self._asked = anyio.current_time()
+
+    async def over(self) -> bool:
+        if anyio.current_time() < self._asked + self.seconds:
+            return False
+        self._asked = anyio.current_time()
+        return not await self._admission.still(self._scope)
 
 
 class KeyCheck:
