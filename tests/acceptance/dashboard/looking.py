@@ -48,13 +48,14 @@ class Looking:
         """Nothing was asked for elsewhere, and the browser did not complain of what no test provoked."""
         assert {urlsplit(each).netloc for each in self.asked if not each.startswith("data:")} <= {urlsplit(self.url).netloc}
         left = [each for each in self.complaints if not any(words in each for words in self.expected)]
-        assert left == []
+        assert left == [], left
 
     def accessible(self) -> None:
         """No finding of axe-core, with everything unfolded."""
         self.page.evaluate("document.querySelectorAll('details:not(.menu)').forEach(each => { each.open = true })")
         found = Axe().run(self.page, options=RULES).response["violations"]
-        assert [(each["id"], each["impact"], each["nodes"][0]["html"][:200]) for each in found] == []
+        seen = [(each["id"], each["impact"], each["nodes"][0]["html"][:200]) for each in found]
+        assert seen == [], seen
 
     def fits(self) -> None:
         """The page is no wider than the window."""

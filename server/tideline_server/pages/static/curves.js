@@ -41,15 +41,16 @@ export function mean(lines) {
   });
 }
 
-// What the newest events say of the open exchange: its phase and round, how many were asked, and when it opened.
-export function placeOf(events) {
+// What the newest events say of the open exchange: its phase and round, how many were asked, and when it opened. sites: of the run.
+export function placeOf(events, sites) {
   const closed = events.findLastIndex((event) => event.kind === "closed" || event.kind === "created");
   if (closed < 0) return null;
   const since = events.slice(closed + 1);
   const seen = since.find((event) => event.data && event.data.phase && event.data.cursor === cursorAfter(events[closed]));
   const opened = events[closed].at;
-  const asked = events[closed].data.asked ?? 0;
-  return { phase: seen ? seen.data.phase : "", round: seen ? seen.data.round : 0, asked, opened, events: since };
+  const joins = events[closed].kind === "created";
+  const asked = joins ? sites : (events[closed].data.asked ?? 0);
+  return { phase: joins ? "join" : seen ? seen.data.phase : "", round: seen ? seen.data.round : 0, asked, opened, events: since };
 }
 
 const cursorAfter = (event) => (event.kind === "created" ? -1 : event.data.cursor);

@@ -62,7 +62,7 @@ export function standing(run, place, now) {
 function waiting(run, place) {
   const awaited = run.awaited || [];
   const asked = place ? place.asked : awaited.length;
-  const here = !place || place.phase === "join" ? "Gathering the sites" : `${roundOf(run, place)}`;
+  const here = run.cursor < 0 ? "Gathering the sites" : place && place.phase ? roundOf(run, place) : `Exchange ${run.cursor + 1} of ${run.plan_length}`;
   if (!awaited.length) return `${here}: every site has answered; the round is being closed.`;
   const silent = Math.max(...awaited.map((each) => each.silent_seconds ?? 0));
   const held = awaited.filter((each) => each.held);

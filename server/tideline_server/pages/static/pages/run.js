@@ -60,7 +60,7 @@ function useRun(id) {
 export function Run({ id, changes }) {
   const { run, events, error, look } = useRun(id);
   const now = useNow(changes.drift, 1000);
-  const place = useMemo(() => (run && OPEN.has(run.status) ? placeOf(events) : null), [run, events]);
+  const place = useMemo(() => (run && OPEN.has(run.status) ? placeOf(events, run.clients.length) : null), [run, events]);
   if (!run) return error ? html`<h1>Run ${id}</h1><${ErrorBox} error=${error} />` : html`<h1>Run ${id}</h1><p class="quiet">Loading …</p>`;
   const line = { status: run.status, cursor: run.cursor, of: run.plan_length };
   return html`
