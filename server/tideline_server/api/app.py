@@ -141,7 +141,7 @@ def admission_of(services: Services, settings: ApiSettings, api_keys: ApiKeys, p
         projects=projects,
         limits=services.limits,
         refusing=Refusing(Refusals(services.journal, services.clock, "http"), run_in_threadpool),
-        sessions=Sessions(api_keys, services.journal, services.clock, witness, users),
+        sessions=Sessions(api_keys, services.journal, services.clock, witness=witness, users=users),
         own=OwnAddress("" if users is None else users.options.url, settings.public_url),
         sign_in=users,
     )

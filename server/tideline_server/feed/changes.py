@@ -62,7 +62,7 @@ def concerns(change: Change, scope: str) -> bool:
     return scope == (change.line.project if isinstance(change, ChangedRun) else change.project)
 
 
-class Looker:
+class Poller:
     """Looks at the journal again and again, on one thread at a time. A look costs the same however many runs are over.
 
     A look that fails changes nothing: the next one finds what it would have found. Raises Unreachable.
@@ -76,7 +76,7 @@ class Looker:
         self._warned = tuple(warnings())
         self._heard_at = self._warned_at = clock.now()
 
-    def look(self) -> tuple[Change, ...]:
+    def poll(self) -> tuple[Change, ...]:
         """What has changed since the last look."""
         now = self._clock.now()
         last, mentions = self._journal.mentions(self._last)
@@ -84,7 +84,7 @@ class Looker:
         lines = {line.id: line for line in self._journal.current(asked)}
         gone = self._gone(asked - lines.keys())
         sites, changed_sites = self._changed_sites(mentions, now)
-        warned = self._look_for_warnings(now)
+        warned = self._read_warnings(now)
         changed = [ChangedRun(line) for line in lines.values() if line != self._runs.get(line.id)]
         others = [ChangedSites(changed_sites)] if changed_sites else []
         new = [ChangedWarnings(warned)] if warned != self._warned else []
@@ -116,7 +116,7 @@ class Looker:
         sites = {name: before[name] if name in same else each for name, each in found.items()}
         return sites, frozenset(project for each in changed for project in each.projects)
 
-    def _look_for_warnings(self, now: float) -> tuple[str, ...]:
+    def _read_warnings(self, now: float) -> tuple[str, ...]:
         if 0.0 <= now - self._warned_at < WARNINGS_SECONDS:
             return self._warned
         self._warned_at = now

@@ -9,14 +9,13 @@ from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 import structlog
-from starlette.concurrency import run_in_threadpool
 
 from tideline.core.errors import FederationError
 
 log = structlog.get_logger()
 T = TypeVar("T")
 MOST_WAITING = 30  # batches for a listener who takes none; then it is over for him, and he comes again
-Look = Callable[[], Sequence[T]]
+Poll = Callable[[], Sequence[T]]
 
 
 class Listener(Generic[T]):
@@ -43,18 +42,18 @@ class Listener(Generic[T]):
 class Watch(Generic[T]):
     """The looks for one event loop. begin: the first look, from which on changes are told; it blocks, as each look does."""
 
-    def __init__(self, begin: Callable[[], Look[T]], pause: float) -> None:
+    def __init__(self, begin: Callable[[], Poll[T]], pause: float) -> None:
         self._begin, self._pause = begin, pause
         self._beginning = asyncio.Lock()
         self._listeners: set[Listener[T]] = set()
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
 
     async def join(self) -> Listener[T]:
         """A new listener, who hears of what changes from now on. Raises Unreachable."""
         async with self._beginning:
-            if self._looking is None or self._looking.done():
-                look = await run_in_threadpool(self._begin)
-                self._looking = asyncio.create_task(self._look(look))
+            if self._polling is None or self._polling.done():
+                poll = await asyncio.to_thread(self._begin)
+                self._polling = asyncio.create_task(self._poll(poll))
             listener = Listener[T]()
             self._listeners.add(listener)  # in the same pass of the loop, so that the looks do not end between the two
         return listener
@@ -62,17 +61,17 @@ class Watch(Generic[T]):
     def leave(self, listener: Listener[T]) -> None:
         """Whoever was the last to listen ends the looks."""
         self._listeners.discard(listener)
-        if not self._listeners and self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
+        if not self._listeners and self._polling is not None:
+            self._polling.cancel()
+            self._polling = None
 
-    async def _look(self, look: Look[T]) -> None:
+    async def _poll(self, poll: Poll[T]) -> None:
         failure = ""
         try:
             while True:
                 await asyncio.sleep(self._pause)
                 try:
-                    batch, failure = await run_in_threadpool(look), ""
+                    batch, failure = await asyncio.to_thread(poll), ""
                 except FederationError as error:  # the next look finds what this one would have found
                     if str(error) != failure:
                         failure = str(error)
@@ -90,7 +89,7 @@ class Watch(Generic[T]):
 class Feed(Generic[T]):
     """The watches of a coordinator: one for each event loop that somebody listens on."""
 
-    def __init__(self, begin: Callable[[], Look[T]], pause: float) -> None:
+    def __init__(self, begin: Callable[[], Poll[T]], pause: float) -> None:
         self._begin, self._pause = begin, pause
         self._of: WeakKeyDictionary[asyncio.AbstractEventLoop, Watch[T]] = WeakKeyDictionary()
 

@@ -18,4 +18,4 @@ def sign_in_of(options: OidcOptions, journal: Journal, clock: Clock, secret: str
     fetcher = Fetcher(options.ca, options.insecure)
     reader = ThreadPoolExecutor(1, "sign-in")
     keys = ProviderKeys(fetcher, options.issuer, clock, reader.submit)
-    return BrowserSignIn(SignIn(options, keys, journal, clock, secret), fetcher, home)
+    return BrowserSignIn(SignIn(options, keys, journal, clock, secret=secret), fetcher, home)

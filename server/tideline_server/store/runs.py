@@ -78,7 +78,7 @@ LINES = select(*LINE).join(drafts, drafts.c.run == runs.c.id).order_by(runs.c.cr
 SHORT = [runs.c[field.name] for field in fields(Headline) if field.name != "of"]
 UNENDED = select(*SHORT).where(runs.c.ended.is_(None))  # by the index of ends
 NAMED = select(*SHORT).where(runs.c.id.in_(bindparam("names", expanding=True)))
-LENGTHS = select(drafts.c.run, LENGTH).where(drafts.c.run.in_(bindparam("names", expanding=True)))
+LENGTHS = select(drafts.c.run, LENGTH.label("of")).where(drafts.c.run.in_(bindparam("names", expanding=True)))
 MARK = runs.alias("mark")
 BEFORE = select(MARK.c.created).where(MARK.c.id == bindparam("after")).scalar_subquery()
 SEEN = exists().where(MARK.c.id == bindparam("after"), MARK.c.project == bindparam("project"))

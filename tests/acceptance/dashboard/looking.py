@@ -25,6 +25,7 @@ class Looking:
     def __post_init__(self) -> None:
         self.page.set_default_timeout(PATIENCE)
         self.page.on("request", self._note)
+        self.page.on("response", lambda answer: self.complaints.append(f"{answer.status} {answer.url}") if answer.status >= 500 else None)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
 

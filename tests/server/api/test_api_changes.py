@@ -17,8 +17,8 @@ from tideline.core.errors import Unreachable
 from tideline_server.api.requests.cookies import SESSION
 from tideline_server.feed.watching import MOST_WAITING, Feed, Listener, Watch
 
-SOON = {"look_seconds": 0.001, "recheck_seconds": 0.001, "keep_alive_seconds": 0.001}
-PATIENT = {"look_seconds": 0.001, "recheck_seconds": 1e6, "keep_alive_seconds": 1e6}
+SOON = {"poll_seconds": 0.001, "recheck_seconds": 0.001, "keep_alive_seconds": 0.001}
+PATIENT = {"poll_seconds": 0.001, "recheck_seconds": 1e6, "keep_alive_seconds": 1e6}
 
 
 def run_in(door: Door, test: Callable[[], Awaitable[None]]) -> None:
@@ -114,7 +114,7 @@ def test_fifty_pages_share_the_looks(door: Door) -> None:
             assert journal.calls["audit_tip"] == 1 and journal.calls["clients"] <= 2
             assert abs(journal.calls["current"] - 1 - journal.calls["mentions"]) <= 1, "one of each in a look"
         watch = next(iter(door.app.state.feed._of.values()))
-        assert watch._looking is None and not watch._listeners
+        assert watch._polling is None and not watch._listeners
         async with following(door.app, "/changes", OWN) as (page, _):
             await page.until(1)
             assert journal.calls["audit_tip"] == 2
@@ -236,7 +236,7 @@ def test_looks_go_on_after_one_that_failed() -> None:
     """What is found later is told; a fault that nobody expected ends the streams, which then begin anew."""
     steps: list[Any] = [Unreachable("away", "wait"), Unreachable("away", "wait"), [1], [], ValueError("a fault")]
 
-    def look() -> Sequence[int]:
+    def poll() -> Sequence[int]:
         step = steps.pop(0)
         if isinstance(step, Exception):
             raise step
@@ -244,7 +244,7 @@ def test_looks_go_on_after_one_that_failed() -> None:
 
     async def main() -> None:
         begun = list[int]()
-        feed = Feed(lambda: begun.append(1) or look, 0.0)  # type: ignore[func-returns-value]
+        feed = Feed(lambda: begun.append(1) or poll, 0.0)  # type: ignore[func-returns-value]
         watch, listener = await feed.join()
         assert await listener.next(LONG) == [1] and not listener.over
         while not listener.over:
@@ -253,9 +253,9 @@ def test_looks_go_on_after_one_that_failed() -> None:
         again, other = await feed.join()
         assert again is watch and await other.next(LONG) == [2] and begun == [1, 1]
         watch.leave(listener)
-        assert watch._looking is not None
+        assert watch._polling is not None
         watch.leave(other)
-        assert watch._looking is None
+        assert watch._polling is None
 
     asyncio.run(asyncio.wait_for(main(), LONG))
 
@@ -285,4 +285,4 @@ def test_two_who_come_at_once_share_the_first_look() -> None:
 
 def test_the_plain_defaults() -> None:
     """A look a second, and five seconds until a stream of who may not follow it ends."""
-    assert (QUICK.look_seconds, QUICK.recheck_seconds) == (1.0, 5.0)
+    assert (QUICK.poll_seconds, QUICK.recheck_seconds) == (1.0, 5.0)

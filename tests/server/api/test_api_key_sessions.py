@@ -167,6 +167,14 @@ def test_no_form_signs_a_browser_in(door: Door) -> None:
     refused(door.begin(""), 401, "IdentityRefused")
 
 
+def test_a_stranger_has_few_bytes_read(door: Door) -> None:
+    """Whatever is behind an address that needs no key: nobody has shown one yet, and what was read was not counted."""
+    for path in ("/sign-in/key", "/health", "/"):
+        told = refused(door.post(path, {"key": "x" * 5000}, headers=FROM_HERE), 413, "TooLarge")
+        assert told["context"]["limit"] == 4096
+    assert door.begin("x" * 4000).status_code == 401
+
+
 def test_guessers_are_counted_as_with_any_wrong_key(door: Door) -> None:
     """30 a minute; each stands in the audit log. Who has the key is not refused for them, but begins not as many either."""
     door.wear(limits=Limits(LocalCounts(), door.clock, wrong_keys=2))

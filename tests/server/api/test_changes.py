@@ -23,7 +23,7 @@ from tideline_server.feed.changes import (
     ChangedSites,
     ChangedWarnings,
     GoneRun,
-    Looker,
+    Poller,
     concerns,
 )
 
@@ -74,28 +74,28 @@ def join(door: Coordinator, name: str) -> None:
 def test_a_run_is_told_whenever_its_line_changes(door: Coordinator, clock: ManualClock) -> None:
     """New, further, stalled, over, gone: what is told is the line of the list; nothing is told twice, or without a change."""
     journal = door.federation.journal
-    looker = Looker(journal, clock)
-    assert looker.look() == ()
+    poller = Poller(journal, clock)
+    assert poller.poll() == ()
     run = start(door)
-    (new,) = looker.look()
-    assert new == ChangedRun(journal.headlines()[0]) and looker.look() == ()
+    (new,) = poller.poll()
+    assert new == ChangedRun(journal.headlines()[0]) and poller.poll() == ()
     assert door.post(f"/runs/{run}/cancel", headers=OWN).status_code == 200
-    (over,) = looker.look()
-    assert over == ChangedRun(journal.headlines()[0]) and over.line.status == "cancelled" and looker.look() == ()
+    (over,) = poller.poll()
+    assert over == ChangedRun(journal.headlines()[0]) and over.line.status == "cancelled" and poller.poll() == ()
     assert door.send("DELETE", f"/runs/{run}", headers=OWN).status_code == 200
-    assert looker.look() == (GoneRun(new.line.id, "default"),) and looker.look() == ()
+    assert poller.poll() == (GoneRun(new.line.id, "default"),) and poller.poll() == ()
 
 
 def test_what_began_and_ended_between_two_looks(door: Coordinator, clock: ManualClock) -> None:
     """The log has it: a run that was played to its end, and one of which nothing is left."""
-    looker = Looker(door.federation.journal, clock)
+    poller = Poller(door.federation.journal, clock)
     played, deleted = start(door), start(door)
     door.play(played)
     door.post(f"/runs/{deleted}/cancel", headers=OWN)
     door.send("DELETE", f"/runs/{deleted}", headers=OWN)
-    runs, gone = looker.look()
+    runs, gone = poller.poll()
     assert isinstance(runs, ChangedRun) and (runs.line.id, runs.line.status) == (played, "completed")
-    assert gone == GoneRun(deleted, "default") and looker.look() == ()
+    assert gone == GoneRun(deleted, "default") and poller.poll() == ()
 
 
 def test_a_look_reads_no_run_that_is_over(door: Coordinator, clock: ManualClock) -> None:
@@ -103,39 +103,39 @@ def test_a_look_reads_no_run_that_is_over(door: Coordinator, clock: ManualClock)
     journal = CountedJournal(door.federation.journal)
     for _ in range(3):
         door.post(f"/runs/{start(door)}/cancel", headers=OWN)
-    looker = Looker(journal, clock)  # type: ignore[arg-type]
+    poller = Poller(journal, clock)  # type: ignore[arg-type]
     journal.calls.clear()
     for _ in range(5):
-        assert looker.look() == ()
+        assert poller.poll() == ()
     assert journal.calls == {"mentions": 5, "current": 5}
 
 
 def test_sites_are_told_to_their_projects(door: Coordinator, clock: ManualClock) -> None:
     """Someone is new, is revoked, changes projects: both the old ones and the new ones hear of it."""
-    looker = Looker(door.federation.journal, clock)
+    poller = Poller(door.federation.journal, clock)
     join(door, "dora")
-    assert looker.look() == (ChangedSites(frozenset({"default"})),) and looker.look() == ()
+    assert poller.poll() == (ChangedSites(frozenset({"default"})),) and poller.poll() == ()
     assert door.post("/clients/dora/projects", {"projects": ["retina"]}, headers=OWN).status_code == 200
-    assert looker.look() == (ChangedSites(frozenset({"default", "retina"})),)
+    assert poller.poll() == (ChangedSites(frozenset({"default", "retina"})),)
     assert door.post("/clients/dora/revoke", headers=OWN).status_code == 200
-    assert looker.look() == (ChangedSites(frozenset({"retina"})),) and looker.look() == ()
+    assert poller.poll() == (ChangedSites(frozenset({"retina"})),) and poller.poll() == ()
 
 
 def test_when_a_site_was_heard_is_told_every_ten_seconds(door: Coordinator, clock: ManualClock) -> None:
     """Also a version, of which the log says nothing; and where another site changed in between, none is forgotten."""
     journal = door.federation.journal
     join(door, "dora")
-    looker = Looker(journal, clock)
+    poller = Poller(journal, clock)
     journal.saw(SITES[0], 5e9)  # type: ignore[arg-type]
     clock.advance(SEEN_SECONDS - 1)
-    assert looker.look() == ()
+    assert poller.poll() == ()
     door.post("/clients/dora/projects", {"projects": ["retina"]}, headers=OWN)
-    assert looker.look() == (ChangedSites(frozenset({"default", "retina"})),)
+    assert poller.poll() == (ChangedSites(frozenset({"default", "retina"})),)
     clock.advance(1)
-    assert looker.look() == (ChangedSites(frozenset({"default"})),), "anna was heard meanwhile"
+    assert poller.poll() == (ChangedSites(frozenset({"default"})),), "anna was heard meanwhile"
     journal.saw("dora", 6e9, "9.9", ())  # type: ignore[arg-type]
     clock.advance(SEEN_SECONDS)
-    assert ChangedSites(frozenset({"retina"})) in looker.look() and looker.look() == ()
+    assert ChangedSites(frozenset({"retina"})) in poller.poll() and poller.poll() == ()
 
 
 def test_every_entry_about_a_site_is_known(door: Coordinator) -> None:
@@ -151,25 +151,25 @@ def test_every_entry_about_a_site_is_known(door: Coordinator) -> None:
 def test_warnings_are_told_when_they_change(door: Coordinator, clock: ManualClock) -> None:
     """To everybody, as anybody may ask for them."""
     warnings = ["a disk is nearly full"]
-    looker = Looker(door.federation.journal, clock, lambda: tuple(warnings))
+    poller = Poller(door.federation.journal, clock, lambda: tuple(warnings))
     warnings.clear()
-    assert looker.look() == ()
+    assert poller.poll() == ()
     clock.advance(WARNINGS_SECONDS)
-    (told,) = looker.look()
+    (told,) = poller.poll()
     assert told == ChangedWarnings(()) and concerns(told, "retina")
     clock.advance(WARNINGS_SECONDS)
-    assert looker.look() == ()
+    assert poller.poll() == ()
 
 
 def test_who_hears_of_what(door: Coordinator, clock: ManualClock) -> None:
     """Nothing of one project is told to another; who sees every project hears all."""
-    looker = Looker(door.federation.journal, clock)
+    poller = Poller(door.federation.journal, clock)
     run = start(door)
     door.post(f"/runs/{run}/cancel", headers=OWN)
     join(door, "dora")
-    (ran, sites) = looker.look()
+    (ran, sites) = poller.poll()
     door.send("DELETE", f"/runs/{run}", headers=OWN)
-    (gone,) = looker.look()
+    (gone,) = poller.poll()
     for change in (ran, sites, gone):
         assert [concerns(change, scope) for scope in ("", "default", "retina", "*")] == [True, True, False, False]
 
@@ -178,16 +178,16 @@ def test_who_hears_of_what(door: Coordinator, clock: ManualClock) -> None:
 def test_a_look_that_fails_loses_nothing(door: Coordinator, clock: ManualClock, away: str) -> None:
     """The next one finds what it would have found."""
     journal = CountedJournal(door.federation.journal)
-    looker = Looker(journal, clock)  # type: ignore[arg-type]
+    poller = Poller(journal, clock)  # type: ignore[arg-type]
     run, dead = start(door), start(door)
     door.post(f"/runs/{dead}/cancel", headers=OWN)
     door.send("DELETE", f"/runs/{dead}", headers=OWN)
     join(door, "dora")
     journal.away = away
     with pytest.raises(Unreachable):
-        looker.look()
+        poller.poll()
     journal.away = ""
-    found = looker.look()
+    found = poller.poll()
     assert [type(each) for each in found] == [ChangedRun, GoneRun, ChangedSites]
     assert isinstance(found[0], ChangedRun) and found[0].line.id == run
 
@@ -210,7 +210,7 @@ def test_what_comes_between_the_first_questions_is_told(door: Coordinator, clock
                 return then
 
         journal = door.federation.journal
-        looker = Looker(Late(journal), clock)  # type: ignore[arg-type]
-        known = set(looker._runs)
-        told = {each.line.id for each in looker.look() if isinstance(each, ChangedRun)}
+        poller = Poller(Late(journal), clock)  # type: ignore[arg-type]
+        known = set(poller._runs)
+        told = {each.line.id for each in poller.poll() if isinstance(each, ChangedRun)}
         assert begun[0] in known | told, name

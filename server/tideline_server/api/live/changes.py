@@ -19,7 +19,7 @@ from tideline_server.api.requests.admission import Staying
 from tideline_server.api.routes.runs import HEADERS, KEEP_ALIVE, STREAM, InAddress
 from tideline_server.api.routes.sessions import Admitting
 from tideline_server.api.services import ApiSettings, Given, Services
-from tideline_server.feed.changes import Change, ChangedRun, ChangedSites, GoneRun, Looker, concerns
+from tideline_server.feed.changes import Change, ChangedRun, ChangedSites, GoneRun, Poller, concerns
 from tideline_server.feed.watching import Feed, Listener
 
 router = APIRouter(tags=["runs"])
@@ -40,10 +40,10 @@ def feed_of(services: Services, settings: ApiSettings) -> Feed[Framed]:
     """The changes of a coordinator, as they are sent."""
 
     def begin() -> Callable[[], Sequence[Framed]]:
-        looker = Looker(services.journal, services.clock, services.warnings)
-        return lambda: [Framed(change, frame_of(change)) for change in looker.look()]
+        poller = Poller(services.journal, services.clock, services.warnings)
+        return lambda: [Framed(change, frame_of(change)) for change in poller.poll()]
 
-    return Feed(begin, settings.look_seconds)
+    return Feed(begin, settings.poll_seconds)
 
 
 async def feed_in(request: Request) -> Feed[Framed]:
