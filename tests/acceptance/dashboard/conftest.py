@@ -57,7 +57,6 @@ def looking(chromium: Browser, federation: Net, request: pytest.FixtureRequest) 
     yield made
     keep_picture(made.page, request.node.name)
     context.close()
-    open("/tmp/coord.log","w").write(federation.log("coordinator"))
     made.check()
 
 

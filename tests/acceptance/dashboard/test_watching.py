@@ -104,7 +104,7 @@ def test_two_runs_are_compared(federation: Net, looking: Looking) -> None:
     expect(page.get_by_role("region", name="Accuracy by site and run")).to_contain_text(re.compile(r"\d %.* to .*\d %"))
     expect(page.get_by_role("img", name=re.compile("Mean accuracy of the targets: the first of two"))).to_be_visible()
     page.get_by_role("button", name="over traffic").click()
-    page.get_by_role("button", name="sources").click()
+    page.get_by_role("button", name="sources", exact=True).click()
     expect(page.get_by_role("img", name=re.compile("Mean accuracy of the sources"))).to_be_visible()
     looking.accessible()
 
