@@ -53,6 +53,14 @@ class Limits:
         """Somebody without it. Who has the key is never refused for those who have not. Raises TooMany."""
         await self.take("requests without the right key", "--rate-wrong-keys", address, self.wrong_keys)
 
+    async def sign_in(self, name: str) -> None:
+        """A browser's sign-in with a key: each is written, and there need not be many. Raises TooMany."""
+        limit = self.wrong_keys
+        seconds = math.ceil(await self.counts.take(f"sign-in {name}", limit, self.clock.now())) if limit else 0
+        if seconds:
+            what = f"The key {name!r} has begun {limit} sessions within a minute"
+            raise TooMany(what, f"Try again in {seconds} s", retry_after=seconds)
+
     async def enrolment(self, address: str) -> None:
         """An agent that enrols or comes back. Raises TooMany."""
         await self.take("enrolments", "--rate-enrol", address, self.enrolments)

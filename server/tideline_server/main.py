@@ -50,6 +50,7 @@ from tideline_server.keys import admin_key, shared_key, stored_secret
 from tideline_server.limits import Limits
 from tideline_server.metrics import Federation, Metrics
 from tideline_server.notify.building import Notifying, ends_of, notifying, notifying_of
+from tideline_server.oidc.browser import HOME, MANUAL
 from tideline_server.oidc.building import sign_in_of
 from tideline_server.oidc.options import options_of
 from tideline_server.parts import open_parts
@@ -201,7 +202,7 @@ def listen(host: str, port: int, option: str) -> socket.socket:
 async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.socket | None = None) -> Parts:
     """Make every part of a coordinator, once its database answers. Raises Refused errors."""
     folder, clock, metrics, loop = settings.folder, WallClock(), Metrics(__version__), asyncio.get_running_loop()
-    shared, oidc = shared_key(settings), options_of(settings)
+    shared, oidc, home = shared_key(settings), options_of(settings), HOME if settings.dashboard == "on" else MANUAL
     bell = RedisBell(loop, settings.redis) if settings.redis else LocalBell(loop)
     counts = RedisCounts(settings.redis) if settings.redis else LocalCounts()
     limits = limits_of(settings, counts, clock)
@@ -254,7 +255,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         retention=ages.retention,
         archiving=ages.archiving,
         targets=notices.targets,
-        browser=None if oidc is None else sign_in_of(oidc, journal, clock, witness, shared or hash_of(admin_key(folder))),
+        browser=None if oidc is None else sign_in_of(oidc, journal, clock, shared or hash_of(admin_key(folder)), home),
     )
     return Parts(
         settings=settings,
@@ -374,7 +375,7 @@ async def running(
     parts: Parts, http_socket: socket.socket, bulk: socket.socket | None = None
 ) -> AsyncIterator[dict[str, str | int]]:
     settings = parts.settings
-    app: ASGIApp = await described(parts.services, ApiSettings(max_weights_bytes=settings.weights_bytes))
+    app: ASGIApp = await described(parts.services, api_settings_of(settings))
     bounds = http_bounds(settings, parts.warden, http_socket.getsockname()[1])
     if settings.agents_over_http:
         app = AgentsOverHttp(app, parts.servicer, bounds.certificates, parts.services.seen)
@@ -412,6 +413,11 @@ async def running(
         await parts.counts.close()
         parts.compute.end()
         parts.journal.close()
+
+
+def api_settings_of(settings: CoordinatorSettings) -> ApiSettings:
+    public = (settings.public_url or "").rstrip("/").lower()
+    return ApiSettings(max_weights_bytes=settings.weights_bytes, dashboard=settings.dashboard == "on", public_url=public)
 
 
 async def described(services: Services, settings: ApiSettings) -> Described:

@@ -45,6 +45,7 @@ class CoordinatorSettings:
     grpc_port: int = setting(7800, low=0, high=65535, doc="gRPC port, for agents. 0: any free port.")
     advertise: str | None = setting(None, doc="HOST:PORT or https://HOST,... that agents call. Without it, this host and port.")
     http_port: int = setting(7880, low=0, high=65535, doc="HTTP port, for users and programs. 0: any free port.")
+    dashboard: str = setting("on", choices=("on", "off"), doc="Pages for people on the HTTP port: on or off.")
     bulk: str | None = setting(
         None, doc="[HOST:]PORT over which agents move parts faster, at the HOST that they call. 0: any free port. [default: off]"
     )

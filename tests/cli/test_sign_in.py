@@ -18,7 +18,6 @@ from tests.oidc.provider import CLIENT, FAULTS, HOUR, SECRET, Provider
 from tideline.client.logins import Login, file_of_logins, logins, save
 from tideline.client.sign_in import MARGIN_SECONDS, Device, Renewal, Way, log_in
 from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused, Refused, Unreachable
-from tideline.engine.coordinator.witness import Witness
 from tideline_server.api import create_app
 from tideline_server.main import WallClock
 from tideline_server.oidc.building import sign_in_of
@@ -50,7 +49,7 @@ def extend(made: Coordinator, provider: Provider, **settings: Any) -> None:
     options = options_of(CoordinatorSettings(**given))
     assert options is not None
     services, clock = made.app.state.services, WallClock()
-    browser = sign_in_of(options, services.journal, clock, Witness(services.journal, clock), "pepper")
+    browser = sign_in_of(options, services.journal, clock, "pepper")
     made.app = create_app(replace(services, clock=clock, browser=browser))
 
 

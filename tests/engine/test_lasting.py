@@ -178,7 +178,7 @@ def test_every_method_that_changes_something_is_recorded() -> None:
     }
     reads |= {"envelopes", "events", "invite", "client", "clients", "api_keys", "audit", "audit_tip", "record"}
     reads |= {"witness", "witness_mark", "tombstone", "tombstones", "audit_base", "due_runs", "projects", "usage", "uploaded"}
-    reads |= {"user_session", "user_sessions"}
+    reads |= {"user_session", "user_sessions", "current", "recent_orders", "mentions"}
     reads |= {"beat_all"}  # it makes a call of `beat` for each, and these are recorded
     kinds = (Runs, Deletions, Accounts, UserSessions, PartRecords, Idempotency, AuditLog, Witnessed)
     port = {name for kind in kinds for name in vars(kind) if name[0] != "_"}

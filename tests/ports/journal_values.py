@@ -127,6 +127,8 @@ def visible(journal: Journal) -> dict[str, Any]:
     return {
         "runs": each,
         "headlines": journal.headlines(),
+        "current": (journal.current(), journal.current(each)),
+        "recent orders": {r: journal.recent_orders(r, 3) for r in each},
         "one by one": [journal.run(r) for r in each],
         "orders": {r: journal.orders(r) for r in each},
         "of each round": {r: [journal.orders(r, at) for at in range(JOIN, 8)] for r in each},

@@ -12,17 +12,35 @@ from tideline.engine.audit.entries import Refusals
 from tideline.engine.coordinator.access.projects import Projects
 from tideline.engine.coordinator.api_keys import ApiKeys
 from tideline_server.api.answers import add_handlers
+from tideline_server.api.live import changes
 from tideline_server.api.models import Problem
 from tideline_server.api.openapi import Described
-from tideline_server.api.requests.access import KeyCheck, check_rows
+from tideline_server.api.requests.access import check_rows
+from tideline_server.api.requests.admission import Admission, KeyCheck
 from tideline_server.api.requests.bodies import Intake
 from tideline_server.api.requests.conditional import Tags
+from tideline_server.api.requests.cookies import OwnAddress
 from tideline_server.api.requests.idempotency import Once
 from tideline_server.api.requests.turns import InTurn
 from tideline_server.api.requests.wrapping import Confined, Counting, Handshake, Numbered, Shield
-from tideline_server.api.routes import admin, clients, files, health, manual, methods, notify, retention, runs, sessions, sign_in
+from tideline_server.api.routes import (
+    admin,
+    clients,
+    files,
+    health,
+    manual,
+    methods,
+    notify,
+    orders,
+    pages,
+    retention,
+    runs,
+    sessions,
+    sign_in,
+)
 from tideline_server.api.routes import projects as projects_routes
 from tideline_server.api.services import DEFAULTS, ApiSettings, Responses, Services
+from tideline_server.browsers.sessions import Sessions
 from tideline_server.limits import Refusing
 
 ABOUT = """Start and watch federated runs, and fetch their results.
@@ -68,6 +86,7 @@ for status in (409, 429, 503):
     REFUSALS[status]["headers"] = LATER
 REFUSALS[401]["headers"] = {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}}
 KEYED = (
+    *(changes.router, orders.router),
     *(runs.router, retention.router, files.router, files.weights, methods.links, methods.router, clients.router),
     *(admin.router, projects_routes.router, notify.router, sessions.router, admin.audit, admin.restores, health.numbers),
 )
@@ -76,6 +95,7 @@ KEYED = (
 def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> Described:
     """The HTTP API over the engine. It holds no state of its own: any number of them may run side by side."""
     api_keys, projects = api_keys_for(services), Projects(services.journal, services.clock, services.part_store)
+    admission = admission_of(services, settings, api_keys, projects)
     app = Described(
         title="Tideline coordinator",
         version=services.version,
@@ -85,13 +105,17 @@ def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> Describe
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,  # generated clients call operations by our functions' names
-        middleware=guards(services, settings, api_keys, projects),
+        middleware=guards(services, settings, admission),
     )
     app.state.services, app.state.settings, app.state.api_keys, app.state.projects = services, settings, api_keys, projects
+    app.state.admission, app.state.feed = admission, changes.feed_of(services, settings)
     add_handlers(app)
     app.include_router(health.router)
     app.include_router(manual.router)
     app.include_router(sign_in.router)
+    if settings.dashboard:
+        app.include_router(pages.router)
+        app.include_router(sign_in.keys, responses=REFUSALS)
     # The key and its role are checked by KeyCheck, before anything is read; here it is only declared, for the manual.
     declared = [Security(HTTPBearer(auto_error=False, description="The coordinator's API key"))]
     for router in KEYED:
@@ -108,9 +132,23 @@ def api_keys_for(services: Services) -> ApiKeys:
     return ApiKeys(services.journal, services.clock, own, services.run_service.enrolment.witness)
 
 
-def guards(services: Services, settings: ApiSettings, api_keys: ApiKeys, projects: Projects) -> list[Middleware]:
+def admission_of(services: Services, settings: ApiSettings, api_keys: ApiKeys, projects: Projects) -> Admission:
+    """What lets callers in, by keys, sessions and a provider's tokens."""
+    users = None if services.browser is None else services.browser.sign_in
+    witness = services.run_service.enrolment.witness
+    return Admission(
+        api_keys=api_keys,
+        projects=projects,
+        limits=services.limits,
+        refusing=Refusing(Refusals(services.journal, services.clock, "http"), run_in_threadpool),
+        sessions=Sessions(api_keys, services.journal, services.clock, witness=witness, users=users),
+        own=OwnAddress("" if users is None else users.options.url, settings.public_url),
+        sign_in=users,
+    )
+
+
+def guards(services: Services, settings: ApiSettings, admission: Admission) -> list[Middleware]:
     """What every request passes, outermost first."""
-    refusing = Refusing(Refusals(services.journal, services.clock, "http"), run_in_threadpool)
     return [
         Middleware(InTurn),
         Middleware(Numbered),
@@ -118,14 +156,7 @@ def guards(services: Services, settings: ApiSettings, api_keys: ApiKeys, project
         Middleware(Counting, seen=services.seen),
         Middleware(Handshake, version=services.version),
         Middleware(Shield),
-        Middleware(
-            KeyCheck,
-            api_keys=api_keys,
-            projects=projects,
-            limits=services.limits,
-            refusing=refusing,
-            sign_in=None if services.browser is None else services.browser.sign_in,
-        ),
+        Middleware(KeyCheck, admission=admission),
         Middleware(Intake, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds),
         Middleware(Once, services=services, patience=settings.patience_seconds),
         Middleware(Tags),

@@ -33,6 +33,17 @@ class Started(BaseModel):
     notes: list[str] = Field(description="what the method will do otherwise than it was asked, such as a number that it rounds")
 
 
+class CheckedRun(BaseModel):
+    """What an experiment would be."""
+
+    experiment: Facts = Field(description="as it was read")
+    runs: int = Field(description="how many runs it would be: with its reference, or its rehearsals")
+    exchanges: int = Field(description="between coordinator and sites, of all of them")
+    sites: list[str] = Field(description="who would be asked")
+    notes: list[str] = Field(description="what the method would do otherwise than asked")
+    contract: list[Facts] = Field(description="everything that would leave a site, clause by clause")
+
+
 class RunLine(BaseModel):
     """A run in one line."""
 
@@ -414,30 +425,6 @@ class SignInShown(BaseModel):
     """How users sign in, beside keys."""
 
     provider: Provider | None = Field(description="null: with keys alone")
-
-
-class SessionShown(BaseModel):
-    """A browser's own session."""
-
-    name: str = Field(description="as it stands in the audit log")
-    issuer: str
-    subject: str
-    expires: float
-    csrf: str = Field(description="the value of the header Tideline-CSRF")
-    grants: list[GrantLine]
-
-
-class SessionLine(BaseModel):
-    """A browser's session in one line, without its secret."""
-
-    id: str
-    name: str = Field(description="as it stands in the audit log")
-    issuer: str
-    subject: str
-    created: float
-    expires: float
-    last_used: float | None = Field(description="to the minute; null: never")
-    ended: float | None = Field(description="null: it is good until it expires")
 
 
 class KeyLine(BaseModel):

@@ -103,8 +103,12 @@ class ApiSettings:
     max_body_bytes: int = 1 << 20
     body_seconds: float = 30.0  # in which the whole of a body has to come
     keep_alive_seconds: float = 15.0
+    recheck_seconds: float = 5.0  # after which it is looked at again whether who follows a stream may do so
+    poll_seconds: float = 1.0  # between two looks at what has changed, while somebody listens
     patience_seconds: float = 5.0  # for which a call waits for another with the same Idempotency-Key
     max_weights_bytes: int = 4 * 10**9  # of a file of weights that a person uploads
+    dashboard: bool = True  # whether pages for people are served
+    public_url: str = ""  # where users find the HTTP port
 
 
 DEFAULTS = ApiSettings()

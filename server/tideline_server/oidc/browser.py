@@ -15,11 +15,12 @@ from authlib.common.security import generate_token
 from tideline.core.errors import ConfigRefused, IdentityRefused
 from tideline.oidc.fetching import Fetcher
 from tideline.oidc.provider import ProviderRefused, client_of
-from tideline_server.oidc.callers import BEGIN, Begun, SignIn
+from tideline_server.browsers.sessions import Begun
+from tideline_server.oidc.callers import BEGIN, SignIn
 from tideline_server.oidc.claims import Claims, printable
 
 CALLBACK = "/sign-in/callback"
-HOME = "/docs"  # where a sign-in leads that names no address
+HOME, MANUAL = "/", "/docs"  # where a sign-in leads that names no address: to the dashboard, or to the manual
 LONGEST_NEXT = 1000
 OWN_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*")  # visible ASCII without a backslash, which browsers take for a slash
 
@@ -49,17 +50,20 @@ class Returned:
 
 
 class BrowserSignIn:
-    """Sign-ins of browsers with one provider. Any number of threads; both steps may wait for the provider."""
+    """Sign-ins of browsers with one provider. Any number of threads; both steps may wait for the provider.
 
-    def __init__(self, sign_in: SignIn, fetcher: Fetcher) -> None:
-        self.sign_in, self._fetcher = sign_in, fetcher
+    home: where a sign-in leads that names no address.
+    """
+
+    def __init__(self, sign_in: SignIn, fetcher: Fetcher, home: str = HOME) -> None:
+        self.sign_in, self._fetcher, self._home = sign_in, fetcher, home
 
     def start(self, own: str, asked: str) -> tuple[str, Pending]:
         """The provider's address to go to, and what the browser has to bring back. own: this coordinator's address.
 
         Raises ConfigRefused, Unreachable.
         """
-        pending = Pending(generate_token(32), generate_token(32), generate_token(64), local_path(asked))
+        pending = Pending(generate_token(32), generate_token(32), generate_token(64), local_path(asked or self._home))
         options, metadata = self.sign_in.options, self.sign_in.keys.metadata()
         client = client_of(self._fetcher, metadata, options.client, redirect_uri=own + CALLBACK, scope=options.scopes)
         address, _ = client.create_authorization_url(
@@ -117,8 +121,6 @@ def check_nonce(claims: Claims, pending: Pending) -> None:
 
 def local_path(asked: str) -> str:
     """Where a sign-in leads: an address of this coordinator. Raises ConfigRefused for any other."""
-    if not asked:
-        return HOME
     if len(asked) > LONGEST_NEXT or not OWN_PATH.fullmatch(asked) or urlsplit(asked).netloc:
         what = "next is no address of this coordinator"
         raise ConfigRefused(what, "Give a path that begins with one slash, such as /docs", path="next")

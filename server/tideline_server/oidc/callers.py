@@ -1,24 +1,22 @@
-"""Who calls with a provider's token, or with a browser's session. What they may do is looked up at each call."""
+"""Users of a provider, by its token or a browser's session. What they may do is looked up at each call."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 
 from joserfc.jwk import Key
 
-from tideline.core.errors import FederationError, IdentityRefused, NotFound
-from tideline.engine.coordinator.api_keys import USED_SECONDS, Caller, hash_of
-from tideline.engine.coordinator.witness import Witness
+from tideline.core.errors import IdentityRefused
+from tideline.engine.coordinator.api_keys import Caller, hash_of
 from tideline.engine.model.access.grants import Grant, granted, highest
 from tideline.engine.model.access.projects import SEVERAL
 from tideline.engine.model.access.user_sessions import UserSession
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
+from tideline_server.browsers.sessions import Begun
 from tideline_server.oidc.claims import Claims, granting, name_of
 from tideline_server.oidc.keys import ProviderKeys
 from tideline_server.oidc.options import OidcOptions
@@ -27,37 +25,19 @@ from tideline_server.oidc.tokens import Head, check_claims, check_signature, hea
 BEGIN = "Sign in again at /sign-in/start"
 
 
-@dataclass(frozen=True)
-class Begun:
-    """A session, and the secret that its browser has of it."""
-
-    session: UserSession
-    secret: str
-
-    @property
-    def csrf(self) -> str:
-        """What pages of this coordinator send with each change, and others cannot know."""
-        return hmac.digest(self.secret.encode(), b"csrf", "sha256").hex()
-
-
 class SignIn:
     """Users of one provider. Any number of threads.
 
     secret: something that all replicas have and no store has; by it a user's calls are known again (idempotency).
     """
 
-    def __init__(
-        self,
-        options: OidcOptions,
-        keys: ProviderKeys,
-        journal: Journal,
-        clock: Clock,
-        witness: Witness,
-        secret: str = "",
-    ) -> None:
+    def __init__(self, options: OidcOptions, keys: ProviderKeys, journal: Journal, clock: Clock, secret: str = "") -> None:
         self.options, self.keys = options, keys
-        self._journal, self._clock, self._witness, self._secret = journal, clock, witness, secret
-        self._used: dict[str, float] = {}
+        self._journal, self._clock, self._secret = journal, clock, secret
+
+    @property
+    def issuer(self) -> str:
+        return self.options.issuer
 
     def at_once(self, token: str) -> Caller | None:
         """Whose token it is; None where the provider's keys have to be read for that. Never blocks. Raises as `caller`."""
@@ -114,34 +94,9 @@ class SignIn:
             raise IdentityRefused("This sign-in was finished before", BEGIN)
         return Begun(session, secret)
 
-    def session(self, secret: str) -> tuple[Caller, Begun]:
-        """Whose session it is. Raises IdentityRefused, PermissionRefused, Unreachable."""
-        self._witness.check()
-        found, now = self._journal.user_session(hash_of(secret)), self._clock.now()
-        if found is None or found.issuer != self.options.issuer or not found.good(now):
-            over = found is not None and found.ended is None and found.issuer == self.options.issuer
-            raise IdentityRefused(f"The browser's session {'has expired' if over else 'is over, or unknown'}", BEGIN)
-        self._note(found, now)
-        return self._user(found.name, found.subject, found.values), Begun(found, secret)
-
-    def every(self) -> tuple[UserSession, ...]:
-        return self._journal.user_sessions()
-
-    def end(self, session_id: str, by: str) -> UserSession:
-        """End a session; one that has ended stays as it is. Raises NotFound."""
-        self._journal.end_user_session(session_id, self._clock.now(), by)
-        found = next((each for each in self._journal.user_sessions() if each.id == session_id), None)
-        if found is None:
-            raise NotFound(f"There is no session {session_id!r}", "See `tideline sessions list`")
-        return found
-
-    def _note(self, session: UserSession, now: float) -> None:
-        """Write that a session was used, once a minute. A store that cannot write does not end the call."""
-        known = self._used.get(session.id, session.last_used)
-        if known is None or not 0.0 <= now - known < USED_SECONDS:
-            self._used[session.id] = now
-            with suppress(FederationError):
-                self._journal.used_user_session(session.id, now)
+    def of_session(self, session: UserSession) -> Caller:
+        """Whose session it is, by what is granted now. Raises PermissionRefused."""
+        return self._user(session.name, session.subject, session.values)
 
 
 def most(grants: Sequence[Grant]) -> KeyRole:

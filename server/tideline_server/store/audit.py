@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, selec
 
 from tideline.core.settings import Plain
 from tideline.engine.audit.entries import HASH
-from tideline.engine.audit.log import ALL, UNREADABLE, About, AuditEvent, Entry, Tip, chained, line_of, read_line
+from tideline.engine.audit.log import ALL, UNREADABLE, About, AuditEvent, Entry, Mention, Tip, chained, line_of, read_line
 from tideline.engine.audit.witness import CONFIRMED, RESTORED, WITNESSED, Mark
 from tideline_server.store.database.dialect import AS_STORED
 from tideline_server.store.database.plain_json import from_json
@@ -27,6 +27,7 @@ TIP = select(audit_tip.c.seq, audit_tip.c.hash)
 LOCKED = prepared(TIP.with_for_update())
 MOVE = prepared(update(audit_tip).values(seq=bindparam("last"), hash=bindparam("of")))
 WRITE = prepared(insert(audit))
+MENTIONS = select(audit.c.kind, audit.c.client, audit.c.run).where(audit.c.seq > bindparam("behind")).distinct()
 DEEPEST = 32  # levels of an entry's details
 COLUMNS = ("seq", "kind", "at", "by", "client", "run", "details", "hash")
 
@@ -121,6 +122,12 @@ def entries(connection: Connection, after: int = 0, limit: int | None = None, ab
     if about.since is not None:
         chosen = chosen.where(audit.c.at >= about.since)
     return tuple(map(entry_of, connection.execute(chosen)))
+
+
+def mentions(connection: Connection, after: int) -> tuple[int, frozenset[Mention]]:
+    """The last entry's number, and what those behind a number are about. One that was made unreadable is about nothing."""
+    last, rows = tip(connection).seq, connection.execute(MENTIONS, {"behind": after})
+    return last, frozenset(Mention(*map(str, row)) for row in rows)
 
 
 @cache

@@ -21,7 +21,7 @@ from tideline.engine.model.access.user_sessions import UserSession
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
 from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.orders import Files, Hold, OrderRow, OrderStatus, Reply
-from tideline.engine.model.runs import OPEN, Lease, RoundRow, RunRow, Status
+from tideline.engine.model.runs import OPEN, Headline, Lease, RoundRow, RunRow, Status
 from tideline.engine.model.transitions import answered, present, with_author
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, IdempotencyRecord, Present, all_present
@@ -89,6 +89,7 @@ class SqlJournal:
     leases = reads(leases.of_open_runs)
     round, recent_rounds = reads(runs.round_at), reads(runs.recent_rounds)
     order_lines, missed, barred = reads(orders.lines), reads(orders.missed), reads(orders.barred)
+    recent_orders, mentions = reads(orders.recent), reads(audit.mentions)
     standing, round_totals, site_totals = reads(totals.standing), reads(totals.of_rounds), reads(totals.of_sites)
     scores, last_answers = reads(totals.scores), reads(totals.last_answers)
     envelopes = reads(envelopes.find)
@@ -240,6 +241,9 @@ class SqlJournal:
 
     def run(self, run: RunId) -> RunRow | None:
         return self._read(runs.find, self._known, run)
+
+    def current(self, also: Collection[RunId] = ()) -> tuple[Headline, ...]:
+        return self._read(runs.current, self._known, also)
 
     def rounds(self, run: RunId) -> tuple[RoundRow, ...]:
         return self._read(self._known.rounds, run)

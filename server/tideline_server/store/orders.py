@@ -12,7 +12,7 @@ from tideline.core.run import ClientId, OrderId, RunId
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.orders import Failure, Files, Hold, OrderRow, OrderStatus
 from tideline.engine.model.runs import reaches
-from tideline.engine.model.totals import OrderLine
+from tideline.engine.model.totals import OrderLine, OrderTimes
 from tideline_server.store import envelopes
 from tideline_server.store.database.prepared import prepared
 from tideline_server.store.listings import Library, Listed, in_batches
@@ -28,6 +28,20 @@ STATUS, FAILURE = map(IN_LINE.index, ("status", "failure"))
 LINE = select(*(orders.c[name] for name in IN_LINE)).where(orders.c.run == bindparam("of"))
 LINES = LINE.where(orders.c.cursor == bindparam("at")).order_by(orders.c.client, orders.c.attempt)
 MISSING = LINE.where(MISSED).order_by(orders.c.cursor, orders.c.client, orders.c.attempt)
+IN_TIME = [each.name for each in fields(OrderTimes)]
+PLACES = (
+    select(orders.c.cursor)
+    .where(orders.c.run == bindparam("of"), orders.c.cursor <= bindparam("last"))
+    .distinct()
+    .order_by(orders.c.cursor.desc())
+    .limit(bindparam("places"))
+)
+TIMES = (
+    select(*(orders.c[name] for name in IN_TIME))
+    .where(orders.c.run == bindparam("of"), orders.c.cursor.in_(bindparam("among", expanding=True)))
+    .order_by(orders.c.cursor, orders.c.client, orders.c.attempt)
+)
+FURTHEST = 2**31 - 1  # behind every cursor
 OPEN_OF = prepared(
     select(orders)
     .where(orders.c.client == bindparam("of"), orders.c.status == OrderStatus.OPEN)
@@ -96,6 +110,17 @@ def find(connection: Connection, /, library: Library, what: Select[Any], **value
 
 def lines(connection: Connection, run: RunId, cursor: int) -> tuple[OrderLine, ...]:
     return tuple(map(line_of, connection.execute(LINES, {"of": run, "at": cursor})))
+
+
+def recent(connection: Connection, run: RunId, places: int, last: int | None = None) -> tuple[OrderTimes, ...]:
+    """The orders of a run's last exchanges, at most so many, by places of the index of rounds."""
+    asked = connection.scalars(PLACES, {"of": run, "last": FURTHEST if last is None else last, "places": places}).all()
+    return tuple(map(times_of, connection.execute(TIMES, {"of": run, "among": list(asked)})))
+
+
+def times_of(row: Row[Any]) -> OrderTimes:
+    failure = Failure(**row.failure) if row.failure else None
+    return OrderTimes(**dict(row._mapping) | {"status": STATUSES[row.status], "failure": failure})
 
 
 def missed(connection: Connection, run: RunId) -> tuple[OrderLine, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -36,7 +36,7 @@ from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import FINAL, JOIN, Event, Headline, PhaseFact, RoundRow, RunRow, Status, Tally
 from tideline_server.store.database.dialect import upsert
 from tideline_server.store.database.prepared import prepared
-from tideline_server.store.listings import Listed, batches, files_of
+from tideline_server.store.listings import Listed, batches, files_of, in_batches
 from tideline_server.store.schema import (
     audit_tip,
     clients,
@@ -75,6 +75,10 @@ OF_PROJECT = runs.c.project == bindparam("project")
 LENGTH = func.json_array_length(drafts.c.plan)
 LINE = [LENGTH.label("of") if field.name == "of" else runs.c[field.name] for field in fields(Headline)]
 LINES = select(*LINE).join(drafts, drafts.c.run == runs.c.id).order_by(runs.c.created, runs.c.id)
+SHORT = [runs.c[field.name] for field in fields(Headline) if field.name != "of"]
+UNENDED = select(*SHORT).where(runs.c.ended.is_(None))  # by the index of ends
+NAMED = select(*SHORT).where(runs.c.id.in_(bindparam("names", expanding=True)))
+LENGTHS = select(drafts.c.run, LENGTH.label("of")).where(drafts.c.run.in_(bindparam("names", expanding=True)))
 MARK = runs.alias("mark")
 BEFORE = select(MARK.c.created).where(MARK.c.id == bindparam("after")).scalar_subquery()
 SEEN = exists().where(MARK.c.id == bindparam("after"), MARK.c.project == bindparam("project"))
@@ -102,6 +106,7 @@ class Remembered:
         self._drafts: dict[RunId, Draft] = {}
         self._members: dict[RunId, Roster] = {}
         self._rounds: dict[RunId, tuple[RoundRow, ...]] = {}
+        self._lengths: dict[RunId, int] = {}
 
     def for_writers(self) -> Remembered:
         """The same, but what is read by it is not remembered: a writer may read what is undone, its own or of those with whom
@@ -132,6 +137,17 @@ class Remembered:
         if found and not known:
             with self._lock:
                 self._members = newest(self._members, {run: found})
+        return found
+
+    def lengths(self, connection: Connection, wanted: Collection[RunId]) -> dict[RunId, int]:
+        """How many exchanges the plans of these runs have. Those are remembered that were asked for last."""
+        with self._lock:
+            known = self._lengths
+        found = {run: known[run] for run in wanted if run in known}
+        unread = [run for run in wanted if run not in found]
+        found |= {RunId(row.run): row.of for row in in_batches(connection, LENGTHS, "names", unread)}
+        with self._lock:
+            self._lengths = found
         return found
 
     def rounds(self, connection: Connection, run: RunId) -> tuple[RoundRow, ...]:
@@ -234,6 +250,15 @@ def headlines(
     values = {"after": after} if after is not None else {}
     rows = connection.execute(chosen.limit(limit), values | ({"project": scope} if scope else {}))
     return tuple(Headline(run, name, method, Status(status), *more) for run, name, method, status, *more in rows)
+
+
+def current(connection: Connection, memory: Remembered, also: Collection[RunId] = ()) -> tuple[Headline, ...]:
+    """The runs that are not over, and these, in one line each, the oldest first. The length of a plan is counted once."""
+    rows = {row.id: row for row in connection.execute(UNENDED)}
+    rows |= {row.id: row for row in in_batches(connection, NAMED, "names", [run for run in also if run not in rows])}
+    lengths = memory.lengths(connection, rows)
+    found = sorted(rows.values(), key=lambda row: (row.created, row.id))
+    return tuple(Headline(**dict(row._mapping) | {"status": Status(row.status), "of": lengths[row.id]}) for row in found)
 
 
 def write_round(connection: Connection, closed: RoundRow, known: Listed) -> None:

@@ -116,6 +116,15 @@ def read_file(
         document = read_yaml(text, name)
     else:
         document = read_json(text, name, lines=not large or text.count(",") < MAX_VALUES // 2)
+    return located_text(document, name, what, todo)
+
+
+def read_written(text: str, name: str) -> ExperimentText:
+    """An experiment that somebody has written, as YAML or JSON. Raises ConfigRefused with the line of what is wrong."""
+    return located_text(read_yaml(text, name), name, "an experiment", "Write keys and values, such as `method: fedavg`")
+
+
+def located_text(document: Document, name: str, what: str, todo: str) -> ExperimentText:
     if not isinstance(document.value, dict):
         raise refuse(name, 1, f"this is not {what}", todo)
     return ExperimentText(name, document.value, {p: f"{name}:{line}" for p, line in document.lines.items() if p})

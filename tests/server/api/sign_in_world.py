@@ -14,7 +14,6 @@ from listening import listening
 
 from tests.oidc.provider import CLIENT, Clock, Provider
 from tideline.engine.coordinator.api_keys import hash_of
-from tideline.engine.coordinator.witness import Witness
 from tideline.oidc.fetching import Fetcher
 from tideline_server.api import create_app
 from tideline_server.oidc.browser import BrowserSignIn
@@ -55,8 +54,7 @@ class Realm:
 
     def users(self, door: Coordinator, options: Any) -> BrowserSignIn:
         """What signs users in at a coordinator."""
-        witness = Witness(door.services.journal, self.clock)
-        return BrowserSignIn(SignIn(options, self.keys, door.services.journal, self.clock, witness, "pepper"), Fetcher())
+        return BrowserSignIn(SignIn(options, self.keys, door.services.journal, self.clock, "pepper"), Fetcher())
 
     def bearer(self, **changes: Any) -> dict[str, str]:
         """The header of a new token."""

@@ -78,7 +78,12 @@ def looks(door: Coordinator, run: str, headers: dict[str, str]) -> Iterator[byte
         if method == "DELETE":  # it would leave nothing to look at
             continue
         for digest, _ in files:
-            answer = door.send(method, path.format(run=run, name="clusters", digest=digest), headers=headers, params={"run": run})
+            answer = door.send(
+                method,
+                path.format(run=run, name="clusters", digest=digest),
+                headers=headers,
+                params={"run": run, "follow": "false"},
+            )
             yield answer.content + repr(answer.headers).encode()
     for more in ("?history=true", "/events?follow=false", "/events?follow=false&limit=3", "/events?after=1"):
         yield door.get(f"/runs/{run}{more}", headers=headers).content

@@ -65,7 +65,7 @@ def test_a_browser_signs_in(here: Realm, browser: httpx.Client) -> None:
 def test_a_client_with_a_secret() -> None:
     """The coordinator shows it, and the command line has no client then."""
     with realm(SECRET, oidc_client_secret=SECRET) as made, browsing(made) as client:
-        assert sign_in(client).headers["location"] == "/docs"
+        assert sign_in(client).headers["location"] == "/"
         assert client.get("/sign-in").json()["provider"]["client"] == ""
     with realm(SECRET, oidc_client_secret="wrong") as made, browsing(made) as client:
         assert "invalid_client" in refused(sign_in(client), 401, "IdentityRefused")["detail"]

@@ -52,7 +52,7 @@ def opened(coordinator: Coordinator) -> Any:
 
 def ending(case: Any) -> Any:
     """A call that ends: nobody follows an open run here."""
-    if case.operation.path.endswith("/events"):
+    if case.operation.path.endswith(("/events", "/changes")):
         case.query = {**dict(case.query or {}), "follow": "false"}
     return case
 

@@ -1,4 +1,4 @@
-"""Who calls, and whether their role permits it: checked before a byte of the body is read."""
+"""Which role each operation needs, and who called."""
 
 from __future__ import annotations
 
@@ -6,24 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Request
-from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
 from starlette.routing import compile_path
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
-from tideline.core.errors import ConfigRefused, FederationError, IdentityRefused, PermissionRefused
+from tideline.core.errors import PermissionRefused
 from tideline.engine.coordinator.access.projects import Projects
 from tideline.engine.coordinator.api_keys import ANYBODY, ApiKeys, Caller
-from tideline.engine.model.access.projects import EVERY
 from tideline.engine.model.accounts import KeyRole
-from tideline_server.api.answers import answer
-from tideline_server.api.requests.cookies import SESSION, check_own_page, cookie_in, own_address
-from tideline_server.errors import code_of
-from tideline_server.limits import Limits, Refusing
-from tideline_server.oidc.callers import SignIn
-from tideline_server.oidc.tokens import resembles
 
 
 @dataclass(frozen=True)
@@ -42,12 +32,12 @@ class Need:
 VIEW = Need(KeyRole.VIEWER, "viewing")
 # What needs no key.
 MANUAL_PATHS = frozenset({"/docs", "/docs/begin.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"})
-SIGN_IN_PATHS = frozenset({"/sign-in", "/sign-in/start", "/sign-in/callback"})
+SIGN_IN_PATHS = frozenset({"/sign-in", "/sign-in/start", "/sign-in/callback", "/sign-in/key"})
+DASHBOARD, PAGES = "/", "/pages/"  # the dashboard's first page, and what its other files lie below
 OPEN_PATHS = frozenset({"/health", "/ready", "/openapi.json"}) | MANUAL_PATHS | SIGN_IN_PATHS
 # What a key that was good a while ago opens while the store of keys is away: that it is away is told there.
 WHILE_AWAY = frozenset({"/metrics"})
 OTHER = "other"
-WAITING = 4  # tokens for which the provider is asked at a time
 PROJECT = "Tideline-Project"  # the header by which a call names a project
 NEEDS: Mapping[str, Need] = {
     "GET /algorithms": VIEW,
@@ -60,6 +50,8 @@ NEEDS: Mapping[str, Need] = {
     "GET /runs": VIEW,
     "GET /runs/{run}": VIEW,
     "GET /runs/{run}/events": VIEW,
+    "GET /runs/{run}/orders": VIEW,
+    "GET /changes": VIEW,
     "GET /runs/{run}/files": Need(KeyRole.OPERATOR, "reading a run's model"),
     "GET /weights/{digest}": Need(KeyRole.OPERATOR, "finding weights"),
     "GET /whoami": Need(KeyRole.VIEWER, "viewing", own=True),
@@ -68,6 +60,7 @@ NEEDS: Mapping[str, Need] = {
     # It tells nothing of this coordinator and changes nothing; what it costs is bounded whoever asks (planner).
     "POST /links/plan": Need(KeyRole.VIEWER, "planning links"),
     "POST /runs": Need(KeyRole.OPERATOR, "starting a run"),
+    "POST /runs/check": Need(KeyRole.OPERATOR, "checking an experiment"),
     "POST /runs/{run}/cancel": Need(KeyRole.OPERATOR, "cancelling a run"),
     "DELETE /runs/{run}": Need(KeyRole.OPERATOR, "deleting a run"),
     "POST /runs/{run}/resume": Need(KeyRole.OPERATOR, "resuming a run"),
@@ -97,10 +90,25 @@ NEEDS: Mapping[str, Need] = {
     "GET /sessions": Need(KeyRole.ADMIN, "listing the sessions"),
     "DELETE /sessions/{name}": Need(KeyRole.ADMIN, "ending a session"),
 }
-UNCHANGING = frozenset({"POST /links/plan"})  # what changes nothing although its method would let it: a body is all it looks at
+# What changes nothing although its method would let it: a body is all it looks at.
+UNCHANGING = frozenset({"POST /links/plan", "POST /runs/check"})
+# Streams that browsers follow: there a call may name its project in the address.
+FOLLOWED = frozenset({"GET /changes", "GET /runs/{run}/events"})
+# Whose answers have a secret that no store may have: it would stand there for a repeat.
+BEGINNING = frozenset({"POST /sign-in/key"})
 STREAMED = frozenset({"PUT /weights/{digest}"})  # whose bodies are files, which no middleware takes in
 TEMPLATES = [(path, compile_path(path)[0]) for path in sorted({row.partition(" ")[2] for row in NEEDS})]
 PATTERNS = [(row.partition(" ")[0], compile_path(row.partition(" ")[2])[0], need) for row, need in NEEDS.items()]
+
+
+def is_page(path: str) -> bool:
+    """Whether an address is the dashboard's, where files without a secret lie."""
+    return path == DASHBOARD or path.startswith(PAGES)
+
+
+def needs_key(path: str) -> bool:
+    """Whether whoever asks for an address has to say who he is."""
+    return path not in OPEN_PATHS and not is_page(path)
 
 
 def streams(method: str, path: str) -> bool:
@@ -109,12 +117,16 @@ def streams(method: str, path: str) -> bool:
 
 
 def keyless(method: str, path: str) -> bool:
-    """Whether a call is the same however often it is sent, by what it is: it needs no key to be done once."""
-    return f"{method} {route_of(path)}" in STREAMED | UNCHANGING
+    """Whether a call takes no idempotency key: it is the same however often it is sent, or nobody may keep its answer."""
+    return f"{method} {route_of(path)}" in STREAMED | UNCHANGING | BEGINNING
 
 
 def route_of(path: str) -> str:
     """The template of an address; of one that no route takes `other`."""
+    if path in OPEN_PATHS or path == DASHBOARD:
+        return path
+    if path.startswith(PAGES):
+        return f"{PAGES}{{path}}"
     return next((template for template, pattern in TEMPLATES if pattern.match(path)), OTHER)
 
 
@@ -151,100 +163,6 @@ def check_rows(operations: Iterable[str]) -> None:
     missing = sorted({each for each in operations if each.partition(" ")[2] not in OPEN_PATHS} - set(NEEDS))
     if missing:
         raise LookupError(f"No role is written down for {', '.join(missing)}")
-
-
-class KeyCheck:
-    """Everything but health and the manual asks for a key, counts for the caller's limits, and needs a role (roles)."""
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        api_keys: ApiKeys,
-        projects: Projects,
-        limits: Limits,
-        refusing: Refusing,
-        sign_in: SignIn | None = None,
-    ) -> None:
-        self.app, self.api_keys, self.projects, self.limits, self.refusing = app, api_keys, projects, limits, refusing
-        self.sign_in = sign_in
-        self._waiting = CapacityLimiter(WAITING)  # else strangers' tokens could take every thread of the process
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-                need = need_of(scope["method"], scope["path"])
-                caller = await self.admit(scope)
-                caller = await self.narrowed(caller, Headers(scope=scope).get(PROJECT, ""), need is not None and need.own)
-                scope.setdefault("state", {})["caller"] = caller
-                permit(caller, need)
-        except IdentityRefused as error:
-            await answer(401, error, headers={"WWW-Authenticate": "Bearer"})(scope, receive, send)
-        except FederationError as error:
-            await answer(code_of(error).http, error)(scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
-
-    async def narrowed(self, caller: Caller, asked: str, own: bool = False) -> Caller:
-        """The caller in the project that a call names. Raises NotFound; Unreachable where projects have to be looked up.
-
-        own: the call is about the caller, who stays as he is where no project is named and it does not go without.
-        """
-        try:
-            if self.projects.fresh or (caller.scope == EVERY and not asked):
-                return self.projects.narrowed(caller, asked)
-            return await run_in_threadpool(self.projects.narrowed, caller, asked)
-        except (ConfigRefused, PermissionRefused):
-            if not own:
-                raise
-            return caller
-
-    async def admit(self, scope: Scope) -> Caller:
-        """Let a caller in. Raises IdentityRefused, TooMany; Unreachable where a store is needed and does not answer."""
-        address, key = (scope.get("client") or ("",))[0], key_in(Headers(scope=scope))
-        secret = "" if key else self.session_in(scope)
-        try:
-            if secret:
-                caller = await self.of_browser(scope, secret)
-            elif self.sign_in is not None and resembles(key):
-                caller = await self.of_token(self.sign_in, key)
-            else:
-                caller = await self.of_key(key, scope["path"] in WHILE_AWAY)
-        except IdentityRefused as error:
-            if key or secret:  # noted before it is counted: also one that is over the limit stands in the log
-                await self.refusing.note("", address, error.what)
-            await self.limits.wrong_key(address)
-            raise
-        await self.limits.call(address)
-        return caller
-
-    async def of_key(self, key: str, lately: bool) -> Caller:
-        """The holder of an API key. lately: while the store is away, one is good enough that was good a while ago."""
-        known = self.api_keys.at_once(key)
-        return await run_in_threadpool(self.api_keys.caller, key, lately) if known is None else known
-
-    async def of_token(self, sign_in: SignIn, token: str) -> Caller:
-        """The user of a provider's token. One whose key is not known may have the provider asked: few at a time."""
-        known = sign_in.at_once(token)
-        return await to_thread.run_sync(sign_in.caller, token, limiter=self._waiting) if known is None else known
-
-    async def of_browser(self, scope: Scope, secret: str) -> Caller:
-        """The user of a browser's session, if the call may come from the page that it seems to come from."""
-        assert self.sign_in is not None
-        caller, begun = await run_in_threadpool(self.sign_in.session, secret)
-        check_own_page(scope, begun, own_address(scope, self.sign_in.options.url))
-        scope.setdefault("state", {})["begun"] = begun
-        return caller
-
-    def session_in(self, scope: Scope) -> str:
-        """The secret of a browser's session; empty: there is none."""
-        if self.sign_in is None:
-            return ""
-        return cookie_in(Headers(scope=scope), SESSION, own_address(scope, self.sign_in.options.url))
-
-
-def key_in(headers: Headers) -> str:
-    scheme, _, key = headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else ""
 
 
 def caller_in(scope: Scope) -> Caller:

@@ -16,10 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tideline.archive.errors import DuplicateKey, TooLarge
 from tideline.core.errors import FederationError, Malformed
 from tideline_server.api.answers import answer
-from tideline_server.api.requests.access import streams
+from tideline_server.api.requests.access import needs_key, streams
 from tideline_server.errors import code_of
 
 MAX_DEPTH = 32
+STRANGERS_BYTES = 4096  # of a body that is read before anybody has shown a key
 INT64 = 1 << 63
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -92,27 +93,30 @@ class Intake:
         if scope["type"] != "http" or streams(scope["method"], scope["path"]):
             await self.app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
+        headers, limit = (
+            Headers(scope=scope),
+            self.max_bytes if needs_key(scope["path"]) else min(self.max_bytes, STRANGERS_BYTES),
+        )
         try:
-            body = await self.in_time(headers, receive)
+            body = await self.in_time(headers, receive, limit)
             check_body(headers, body)
         except FederationError as error:
             await refusal(error)(scope, receive, send)
         else:
             await self.app(scope, again(body, receive), send)
 
-    async def in_time(self, headers: Mapping[str, str], receive: Receive) -> bytes:
+    async def in_time(self, headers: Mapping[str, str], receive: Receive, limit: int) -> bytes:
         """The whole body. Raises TooSlow for one that trickles."""
         with anyio.move_on_after(self.seconds):
-            return await self.take(headers, receive)
+            return await self.take(headers, receive, limit)
         raise TooSlow(f"The body has not come within {self.seconds:g} s", "Send the call again, at once")
 
-    async def take(self, headers: Mapping[str, str], receive: Receive) -> bytes:
+    async def take(self, headers: Mapping[str, str], receive: Receive, limit: int) -> bytes:
         """The whole body. Raises TooLarge as soon as it announces or shows itself to be above the limit, Encoded unread."""
         check_plain(headers)
         announced = headers.get("content-length", "")
-        if announced.isdecimal() and int(announced[:20]) > self.max_bytes:
-            raise self.too_large()
+        if announced.isdecimal() and int(announced[:20]) > limit:
+            raise too_large(limit)
         body, more = bytearray(), True
         while more:
             message = await receive()
@@ -120,12 +124,13 @@ class Intake:
                 raise Malformed("The body was cut short")  # told to nobody, but half a body is never acted on
             body += message.get("body", b"")
             more = message.get("more_body", False)
-            if len(body) > self.max_bytes:
-                raise self.too_large()
+            if len(body) > limit:
+                raise too_large(limit)
         return bytes(body)
 
-    def too_large(self) -> TooLarge:
-        return TooLarge(f"The body is longer than {self.max_bytes} bytes", "No experiment needs that much", limit=self.max_bytes)
+
+def too_large(limit: int) -> TooLarge:
+    return TooLarge(f"The body is longer than {limit} bytes", "No call to this address needs that much", limit=limit)
 
 
 def check_plain(headers: Mapping[str, str]) -> None:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tideline.core.errors import FederationError
 
+NOT_KEPT = "no-store"
 REVALIDATE = "private, no-cache"  # may be kept, and is asked for again each time
 
 
@@ -51,7 +52,8 @@ class Held:
     async def finish(self, start: Message) -> None:
         headers = MutableHeaders(scope=start)
         headers["ETag"] = tag = tag_of(self.body)
-        headers["Cache-Control"] = REVALIDATE
+        if headers.get("cache-control") != NOT_KEPT:  # what has a secret is left as it is marked
+            headers["Cache-Control"] = REVALIDATE
         body = bytes(self.body)
         if matches(self.known, tag):
             start, body = {**start, "status": 304}, b""

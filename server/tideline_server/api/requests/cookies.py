@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers
@@ -10,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from tideline.core.errors import PermissionRefused
-from tideline_server.oidc.callers import Begun
+from tideline_server.browsers.sessions import Begun
 
 CSRF = "Tideline-CSRF"  # the header by which a change shows that a page of ours asks for it
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # methods that change nothing
@@ -18,9 +19,23 @@ SESSION, PENDING = "tideline-session", "tideline-sign-in"
 PENDING_SECONDS = 600  # in which a user has to come back from the provider
 
 
-def own_address(scope: Scope, given: str) -> str:
-    """This coordinator's address as browsers name it: as it was given, or as this request says."""
-    return given or f"{scope['scheme']}://{Headers(scope=scope).get('host', '')}".lower()
+@dataclass(frozen=True)
+class OwnAddress:
+    """This coordinator's address as browsers name it.
+
+    given   what it is, whatever a request says; empty: as the request says
+    public  what it is then for those who call it by this name: behind a proxy that ends TLS the request does not know of that
+    """
+
+    given: str = ""
+    public: str = ""
+
+    def of(self, scope: Scope) -> str:
+        """The address that a request was sent to, as the header `Origin` would name it."""
+        host = Headers(scope=scope).get("host", "").lower()
+        if self.given or (self.public and self.public.partition("://")[2] == host):
+            return self.given or self.public
+        return f"{scope['scheme']}://{host}".lower()
 
 
 def named(name: str, own: str) -> str:
@@ -40,14 +55,21 @@ def cookie_in(headers: Headers, name: str, own: str) -> str:
     return found.value if found is not None else ""
 
 
-def set_cookie(response: Response, name: str, value: str, own: str, seconds: float) -> None:
+def set_cookie(response: Response, name: str, value: str, own: str, seconds: float, strict: bool = False) -> None:
     """Give a browser a cookie that no script reads, and that comes with no other site's requests but with links to us.
 
-    The sign-in comes back from the provider by such a link, and what it leads to is asked for on the same way.
+    The sign-in comes back from the provider by such a link, and what it leads to is asked for on the same way. strict: it does
+    not come with links either.
     """
-    secure = own.startswith("https:")
-    key = named(name, own)
-    response.set_cookie(key, value, max_age=int(seconds), path="/", secure=secure, httponly=True, samesite="lax")
+    response.set_cookie(
+        named(name, own),
+        value,
+        max_age=int(seconds),
+        path="/",
+        secure=own.startswith("https:"),
+        httponly=True,
+        samesite="strict" if strict else "lax",
+    )
 
 
 def drop_cookie(response: Response, name: str, own: str) -> None:
@@ -59,9 +81,14 @@ def check_own_page(scope: Scope, begun: Begun, own: str) -> None:
     headers = Headers(scope=scope)
     if scope["method"] in SAFE:
         return
-    if headers.get("origin", "").lower() != own:
-        what = "A change with a browser's session has to come from a page of this coordinator, as the header Origin says"
-        raise PermissionRefused(what, f"Open {own}; behind a proxy, the coordinator's --oidc-url has to be its address")
+    check_origin(scope, own, "A change with a browser's session")
     if not hmac.compare_digest(headers.get(CSRF, "").encode(), begun.csrf.encode()):
         what = f"A change with a browser's session needs the header {CSRF}"
         raise PermissionRefused(what, "Send the value of csrf from GET /session; programs use an API key, which needs none")
+
+
+def check_origin(scope: Scope, own: str, what: str) -> None:
+    """Raises PermissionRefused for what does not come from a page of ours. Scripts of other sites cannot change this header."""
+    if Headers(scope=scope).get("origin", "").lower() != own:
+        why = f"{what} has to come from a page of this coordinator, as the header Origin says"
+        raise PermissionRefused(why, f"Open {own}; behind a proxy, --public-url or --oidc-url has to be its address")

@@ -27,7 +27,7 @@ from tideline.engine.coordinator.idempotency import Identity
 from tideline.engine.model.access.projects import DEFAULT, EVERY
 from tideline.engine.ports.journal import Answer, IdempotencyRecord
 from tideline_server.api.answers import federation_error
-from tideline_server.api.requests.access import STREAMED, UNCHANGING, caller_in, keyless
+from tideline_server.api.requests.access import BEGINNING, STREAMED, UNCHANGING, caller_in, keyless
 from tideline_server.api.requests.bodies import again
 from tideline_server.api.services import Services
 
@@ -215,7 +215,7 @@ def read_key(keys: Sequence[str]) -> str:
 
 def declare_key(name: str, operation: dict[str, Any]) -> None:
     """Say in an operation's description that it takes a key, if it may change something. `name`: its method and address."""
-    if name.partition(" ")[0] not in SAFE and name not in STREAMED | UNCHANGING:
+    if name.partition(" ")[0] not in SAFE and name not in STREAMED | UNCHANGING | BEGINNING:
         operation.setdefault("parameters", []).append(DECLARED)
         for status, response in operation["responses"].items():
             if status < "500" and status not in UNKEPT:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tideline.core.errors import FederationError, VersionRefused
 from tideline_server.api.answers import LOG, answer
-from tideline_server.api.requests.access import MANUAL_PATHS, OPEN_PATHS, route_of
+from tideline_server.api.requests.access import MANUAL_PATHS, is_page, needs_key, route_of
 
 HEADER = "X-Request-Id"
 SANE = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -68,13 +68,12 @@ class Counting(Wrapping):
         self.seen = seen
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began, status, path = time.monotonic(), 0, scope["path"]
+        began, status = time.monotonic(), 0
 
         def note(head: Message) -> None:
             nonlocal status
             status = head["status"]
-            route = path if path in OPEN_PATHS else route_of(path)
-            self.seen(scope["method"], route, status, time.monotonic() - began)
+            self.seen(scope["method"], route_of(scope["path"]), status, time.monotonic() - began)
 
         try:
             await self.app(scope, receive, at_start(send, note))
@@ -85,14 +84,21 @@ class Counting(Wrapping):
 
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 OWN = f"{NOTHING}; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:"
+PAGE = f"{OWN}; font-src 'self'"
+# No page of another site gets hold of the dashboard's window, nor shows one of its files as its own.
+APART = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin"}
 
 
 class Confined(Wrapping):
-    """Writes on every answer what a browser may do with it: nothing; with the manual, what comes from this coordinator alone."""
+    """Writes on every answer what a browser may do with it: nothing; with the dashboard and the manual, what comes from this
+    coordinator alone.
+    """
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        policy = OWN if scope["path"] in MANUAL_PATHS else NOTHING
+        page = is_page(scope["path"])
+        policy = PAGE if page else OWN if scope["path"] in MANUAL_PATHS else NOTHING
         said = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+        said |= APART if page else {}
         await self.app(scope, receive, at_start(send, lambda head: MutableHeaders(scope=head).update(said)))
 
 
@@ -113,7 +119,7 @@ class Handshake(Wrapping):
         spoken = {VERSION: self.version, API: str(SPOKEN)}
         signed = at_start(send, lambda head: MutableHeaders(scope=head).update(spoken))
         try:
-            if scope["path"] not in OPEN_PATHS:  # so that everybody can find out what is spoken here
+            if needs_key(scope["path"]):  # so that everybody can find out what is spoken here
                 self.agree(Headers(scope=scope))
         except VersionRefused as error:
             await answer(400, error)(scope, receive, signed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import anyio
@@ -13,16 +14,20 @@ from starlette.responses import StreamingResponse
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import RunId
+from tideline.core.settings import parse, plain, setting
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.coordinator.retention.deleting import Deleting
 from tideline.engine.model.access.projects import DEFAULT
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import Experiment
 from tideline.engine.model.runs import FINAL, Event, Headline, RunRow, headline
+from tideline.experiments.files import read_written
 from tideline_server.api.answers import PlainJson, jsonable
-from tideline_server.api.models import DeletedRun, RunLine, RunResult, Started
+from tideline_server.api.models import CheckedRun, DeletedRun, RunLine, RunResult, Started
 from tideline_server.api.openapi import EXPERIMENTS, body_of
 from tideline_server.api.requests.access import Asking, Known
+from tideline_server.api.requests.admission import Staying
+from tideline_server.api.routes.sessions import Admitting
 from tideline_server.api.services import (
     LINK,
     LONGEST,
@@ -39,6 +44,16 @@ from tideline_server.api.services import (
 )
 
 router = APIRouter(prefix="/runs", tags=["runs"])
+
+
+@dataclass(frozen=True)
+class ExperimentFile:
+    """An experiment as somebody writes it."""
+
+    text: str = setting(doc="YAML or JSON")
+
+
+WRITTEN = {"yaml": {"summary": "Three lines", "value": {"text": "method: fedavg\nroster:\n  hospital-a: source\n"}}}
 History = Annotated[bool, Query(description="with the metrics of every reply; long, so not for polling")]
 NEW: Responses = {201: {"headers": {"Location": {"description": "where the run is", "schema": {"type": "string"}}}}}
 
@@ -58,6 +73,25 @@ def start_run(
     response.headers["Location"] = f"/runs/{run}"
     row = services.run_service.find(run)
     return Started(run=run, reference=row.reference, notes=list(row.spec.notes))
+
+
+@router.post("/check", summary="Check an experiment without starting it", openapi_extra=body_of(ExperimentFile, WRITTEN))
+def check_run(services: Given, identity: Named, body: Annotated[dict[str, Any], Body()]) -> CheckedRun:
+    """What `POST /runs` would say to it, down to the method's own settings. Mistakes come with their place and their line.
+
+    Nothing changes, so you may repeat the call.
+    """
+    written = read_written(parse(ExperimentFile, body).text, "experiment")
+    with written.located():
+        rows = services.run_service.check(written.value, identity)
+    return CheckedRun(
+        experiment=written.value,
+        runs=len(rows),
+        exchanges=sum(len(row.plan) for row in rows),
+        sites=list(rows[0].roster),
+        notes=list(rows[0].spec.notes),
+        contract=[plain(clause) for clause in rows[0].contract],
+    )
 
 
 @router.get("", summary="List the runs", responses=PAGED)
@@ -127,6 +161,9 @@ STREAM: Responses = {
 LATEST = 2**31 - 1  # as far as databases count events
 
 AfterEvent = Annotated[int, Query(ge=0, le=LATEST, description="leave out events up to this number")]
+InAddress = Annotated[
+    str, Query(max_length=80, description="as the header Tideline-Project, which browsers cannot send with a stream")
+]
 LastEventId = Annotated[int | None, Header(ge=0, le=LATEST, description="as `after`, which it overrides")]
 Follow = Annotated[bool, Query(description="false: send what there is, and end")]
 Most = Annotated[int | None, Query(ge=1, le=LONGEST, description="with follow=false: the most events to send")]
@@ -137,7 +174,9 @@ async def run_events(
     request: Request,
     services: Given,
     asking: Asking,
+    admission: Admitting,
     run: Name,
+    project: InAddress = "",
     after: AfterEvent = 0,
     follow: Follow = True,
     limit: Most = None,
@@ -145,9 +184,9 @@ async def run_events(
 ) -> StreamingResponse:
     """`id` is the event's number in the run, `event` its kind, `data` is JSON with seq, at, kind and data.
 
-    The stream ends after the last event of a run that has ended, and when the coordinator closes. A client that was cut
-    off goes on without loss or repeat
-    by sending the last number that it saw as Last-Event-ID, which browsers do by themselves.
+    The stream ends after the last event of a run that has ended, when the coordinator closes, and when your key or session is
+    not good any more. A client that was cut off goes on without loss or repeat by sending the last number that it saw as
+    Last-Event-ID, which browsers do by themselves.
     """
     row = await run_in_threadpool(services.run_service.find, RunId(run), asking.scope)
     settings: ApiSettings = request.app.state.settings
@@ -156,7 +195,8 @@ async def run_events(
         if follow:
             raise ConfigRefused("limit is for a list that ends", "Say follow=false as well", path="limit")
         return listed(request, row, await run_in_threadpool(services.journal.events, RunId(run), start, limit + 1), limit)
-    lines = event_frames(services, RunId(run), start, follow, settings.keep_alive_seconds)
+    staying = Staying(admission, request.scope, settings.recheck_seconds)
+    lines = event_frames(services, RunId(run), start, follow, settings.keep_alive_seconds, staying)
     return StreamingResponse(lines, headers=HEADERS, media_type="text/event-stream")
 
 
@@ -169,7 +209,9 @@ def listed(request: Request, row: RunRow, events: Sequence[Event], limit: int) -
     return response
 
 
-async def event_frames(services: Services, run: RunId, after: int, follow: bool, pause: float) -> AsyncIterator[str]:
+async def event_frames(
+    services: Services, run: RunId, after: int, follow: bool, pause: float, staying: Staying
+) -> AsyncIterator[str]:
     """Events after a number, many at a time. Always reads the journal again after a wait, whether or not the bell was heard."""
     spoken = anyio.current_time()
     while True:
@@ -178,12 +220,12 @@ async def event_frames(services: Services, run: RunId, after: int, follow: bool,
         while events := await run_in_threadpool(services.journal.events, run, after, AT_ONCE):
             yield await run_in_threadpool(frames, events, row)
             after, spoken = events[-1].seq, anyio.current_time()
-        if row.status in FINAL or not follow or services.ending():
+        if row.status in FINAL or not follow or services.ending() or await staying.over():
             return
         if anyio.current_time() >= spoken + pause:
             yield KEEP_ALIVE
             spoken = anyio.current_time()
-        await services.moved(f"run:{run}", spoken + pause - anyio.current_time())
+        await services.moved(f"run:{run}", min(spoken + pause - anyio.current_time(), staying.seconds))
 
 
 def frames(events: Sequence[Event], row: RunRow) -> str:

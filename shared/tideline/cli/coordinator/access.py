@@ -212,7 +212,7 @@ def revoke_session(
     session: Annotated[str, typer.Argument(metavar="ID", help="The session's id, see `tideline sessions list`.")],
     as_json: Json = False,
 ) -> None:
-    """End a session, at once and at every replica. Its user may sign in again; to prevent that, see the provider."""
+    """End a session, at once and at every replica. Who had it may sign in again: see the provider, or revoke the key."""
     with connect() as client:
         row: SessionLine = client.delete(f"/sessions/{quote(session, safe='')}")
     output(row, as_json, f"The session of {clean(row['name'])} has ended")

@@ -81,7 +81,7 @@ def run_demo(options: DemoOptions, out: Path | None, as_json: bool) -> int:
     make_room(where)
     say: Callable[[str], None] = (lambda line: None) if as_json else console
     with terminable(), folder() as temporary, federation(temporary, say, options.code) as (children, client):
-        say(f"coordinator ready at {client.base_url}")
+        say(f"coordinator ready; watch it in a browser: {link(client, temporary)}")
         facts: MethodFacts = client.get(f"/algorithms/{options.method or rehearsed.METHOD}")
         roles = casting(facts["cast"], options.agents)
         turn = options.method is not None and facts["unlike"] == Unlike.TURNED
@@ -161,6 +161,11 @@ def kept(done: Ended, found: rehearsed.Found, site: DemoSite) -> str:
     shutil.copytree(site.folder, data, dirs_exist_ok=True)
     words = ("tideline", "predict", "--model", str(model), "--data", str(data), *done.code.added, "--held-out")
     return shlex.join((*words, "--out", str(done.where / "predictions.csv")))
+
+
+def link(client: Client, home: Path) -> str:
+    """The dashboard's address, with the key of this demonstration's coordinator, which is good for as long as that runs."""
+    return f"{client.base_url}/#key={(home / 'coordinator' / 'admin.key').read_text().strip()}"
 
 
 def check(options: DemoOptions) -> tuple[int, ...]:

@@ -39,6 +39,15 @@ class Entry(AuditEvent):
 
 
 @dataclass(frozen=True)
+class Mention:
+    """What an entry is about, without the rest of it."""
+
+    kind: str
+    client: str = ""
+    run: str = ""
+
+
+@dataclass(frozen=True)
 class Tip:
     """The last entry of a chain; 0 of one that is empty."""
 

@@ -103,6 +103,42 @@ class ApiKeys:
         self._note(row, now)
         return caller
 
+    @property
+    def open(self) -> bool:
+        """Whether no key is needed."""
+        return self._admins is None
+
+    def expires(self, key: str) -> float | None:
+        """Until when a key is good that was good just now. None: it has no end, or is one of a file."""
+        found = self._known.get(hash_of(key))
+        return None if found is None else found.expires
+
+    def of_session(self, name: str, seal: str, secret: str, own: str) -> Caller:
+        """The holder of the key that a session began with, as long as that key is good. Raises IdentityRefused, Unreachable.
+
+        name: the key's; seal: what the session has of it (`seal_of`).
+        """
+        if name == ADMIN:
+            if any(hmac.compare_digest(seal, seal_of(admin, secret, own)) for admin in self._admins or ()):
+                return Caller(ADMIN, KeyRole.ADMIN, used_in(secret))
+            raise no_session()
+        self._witness.check()
+        now = self._clock.now()
+        row = self._sealed(name, seal, secret, own) if self._fresh(now, KNOWN_SECONDS) else None
+        if row is None:
+            self._read("")
+            row = self._sealed(name, seal, secret, own)
+        if row is None:
+            raise no_session()
+        caller = caller_of(row, secret, now)
+        self._note(row, now)
+        return caller
+
+    def _sealed(self, name: str, seal: str, secret: str, own: str) -> ApiKey | None:
+        """The key of this name that a session's seal is of, as far as the last reading tells."""
+        named = [each for each in self._known.values() if each.name == name]
+        return next((each for each in named if hmac.compare_digest(seal, seal_of(each.key_hash, secret, own))), None)
+
     def _valid_lately(self, key: str) -> Caller | None:
         """The caller, as far as the last reading tells, if that is not long ago. Raises IdentityRefused."""
         found, now = self._known.get(hash_of(key)), self._clock.now()
@@ -189,11 +225,26 @@ def caller_of(key: ApiKey, secret: str, now: float) -> Caller:
         raise IdentityRefused(f"The API key {key.name!r} was revoked on {day(key.revoked)}", "Ask an admin for a new one")
     if key.expires is not None and key.expires <= now:
         raise IdentityRefused(f"The API key {key.name!r} expired on {day(key.expires)}", "Ask an admin for a new one")
-    return Caller(key.name, key.role, hash_of(f"idempotency of {secret}"), key.project, whole=key.project == EVERY)
+    return Caller(key.name, key.role, used_in(secret), key.project, whole=key.project == EVERY)
+
+
+def used_in(secret: str) -> str:
+    """By what the calls of a key's or a session's holder are known again: not the secret itself."""
+    return hash_of(f"idempotency of {secret}")
+
+
+def seal_of(key_hash: str, secret: str, own: str) -> str:
+    """What a session has of the key that it began with at an address: only with its secret it shows which key that is."""
+    return hmac.digest(secret.encode(), f"session of {key_hash}\nat {own}".encode(), "sha256").hex()
 
 
 def unknown() -> IdentityRefused:
     return IdentityRefused("The API key is missing or wrong", "Send the header Authorization: Bearer KEY")
+
+
+def no_session() -> IdentityRefused:
+    what = "The browser's session began with a key that is not known here, or at another address"
+    return IdentityRefused(what, "Sign in again")
 
 
 def hash_of(key: str) -> str:

@@ -90,15 +90,20 @@ class RunService:
         run = identity.run
         if identity.idempotency_record and self.journal.run(run):
             return self.started(run)
-        experiment, project = read_experiment(given), identity.scope or DEFAULT
+        rows = self.check(given, identity)
+        self.write(identity, rows, [order for row in rows for order in joins(row, self.clock.now())])
+        return self.started(run)
+
+    def check(self, given: Mapping[str, Plain], identity: Identity) -> list[RunRow]:
+        """The runs that an experiment would be, of which the first is the one that is asked for. Raises as `start` does."""
+        run, experiment, project = identity.run, read_experiment(given), identity.scope or DEFAULT
         self.check_initial_weights(experiment.weights, project)
         roster = self.roster(experiment, project)
         rows = self.compared(run, experiment, roster) if experiment.rehearse is None else self.rehearsed(run, experiment, roster)
         asked = Digest(hashed("experiment", plain(experiment)))
         rows = [replace(row, project=project, spec=replace(row.spec, by=identity.by, experiment=asked)) for row in rows]
         self.check_peers(rows)
-        self.write(identity, rows, [order for row in rows for order in joins(row, self.clock.now())])
-        return self.started(run)
+        return rows
 
     def compared(self, run: RunId, experiment: Experiment, roster: Mapping[ClientId, Role]) -> list[RunRow]:
         """A run, and its reference if it has one."""

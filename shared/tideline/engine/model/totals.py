@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 from tideline.core.run import ClientId
@@ -38,6 +38,24 @@ class OrderLine:
     bytes_down: int
     bytes_up: int
     held: str = ""
+
+
+@dataclass(frozen=True)
+class OrderTimes:
+    """What became of an order, and when."""
+
+    cursor: int
+    client: ClientId
+    attempt: int
+    status: OrderStatus
+    held: str
+    created: float
+    beat: float
+    answered: float | None
+    progress: float
+    bytes_down: int
+    bytes_up: int
+    failure: Failure | None
 
 
 AnyOrder = OrderRow | OrderLine
@@ -77,6 +95,10 @@ class SiteTotals:
     answered: int = 0
     scored: int = 0
     last: int = JOIN - 1
+
+
+def times_of(order: OrderRow) -> OrderTimes:
+    return OrderTimes(**{each.name: getattr(order, each.name) for each in fields(OrderTimes)})
 
 
 def line_of(order: OrderRow) -> OrderLine:

@@ -9,7 +9,7 @@ from typing import Protocol
 from tideline.core.handle import AnyHandle
 from tideline.core.run import ClientId, Digest, OrderId, Roster, RunId
 from tideline.core.settings import EMPTY, Plain
-from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip
+from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Mention, Tip
 from tideline.engine.audit.witness import Mark
 from tideline.engine.model.access.projects import EVERY, Project, Quota, Usage
 from tideline.engine.model.access.user_sessions import UserSession
@@ -17,7 +17,7 @@ from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session
 from tideline.engine.model.deletion import Cutoffs, Tombstone
 from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import Event, Headline, Lease, RoundRow, RunRow, Status, Tally
-from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
+from tideline.engine.model.totals import OrderLine, OrderTimes, RoundTotals, Scores, SiteTotals
 
 MOST_DROPPED = 64  # parts of one collection: their bytes are put aside while their rows are locked
 
@@ -112,6 +112,9 @@ class Runs(Protocol):
     def headlines(self, limit: int | None = None, after: RunId | None = None, scope: str = EVERY) -> tuple[Headline, ...]:
         """The runs in that order, at most so many. `after`: those that follow this run; none follow one that is not there."""
 
+    def current(self, also: Collection[RunId] = ()) -> tuple[Headline, ...]:
+        """The runs that are not over, and those of these that are there, in that order: it costs the same however many ended."""
+
     def set_status(
         self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None, by: str = ""
     ) -> bool:
@@ -162,6 +165,12 @@ class Runs(Protocol):
 
     def order_lines(self, run: RunId, cursor: int) -> tuple[OrderLine, ...]:
         """The orders of one exchange in one line each, by client and attempt."""
+
+    def recent_orders(self, run: RunId, places: int, last: int | None = None) -> tuple[OrderTimes, ...]:
+        """The orders of the last exchanges that asked somebody, so many, by cursor, client and attempt. last: up to this one.
+
+        Without what was sent and what was reported.
+        """
 
     def missed(self, run: RunId) -> tuple[OrderLine, ...]:
         """The orders of a run that failed or expired, by cursor, client and attempt."""
@@ -417,6 +426,9 @@ class AuditLog(Protocol):
 
     def audit(self, after: int = 0, limit: int | None = None, about: About = ALL) -> tuple[Entry, ...]:
         """Entries of the audit log with a higher number, in order, at most so many."""
+
+    def mentions(self, after: int) -> tuple[int, frozenset[Mention]]:
+        """The number of the last entry, and what entries with a higher number than `after` are about."""
 
     def audit_tip(self) -> Tip:
         """The last entry of the audit log."""

@@ -11,7 +11,7 @@ from tideline.archive.disk.spill import Spill
 from tideline.core.run import ClientId
 from tideline.core.settings import Plain
 from tideline.engine.audit import entries
-from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Tip, chained
+from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Mention, Tip, chained
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS, free, overtaken
 from tideline.engine.model.access.projects import EVERY, shares
 from tideline.engine.model.access.user_sessions import RETAINED_SECONDS, UserSession, listed
@@ -55,6 +55,11 @@ class MemoryAccounts:
         with self._lock:
             found = [entry for entry in self._chain() if entry.seq > after and about.fits(entry)]
         return tuple(found[:limit])
+
+    def mentions(self, after: int) -> tuple[int, frozenset[Mention]]:
+        with self._lock:
+            found = frozenset(Mention(entry.kind, entry.client, entry.run) for entry in self._chain() if entry.seq > after)
+            return self.audit_tip().seq, found
 
     def audit_tip(self) -> Tip:
         with self._lock:

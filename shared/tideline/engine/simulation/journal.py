@@ -17,7 +17,7 @@ from tideline.engine.model import totals, transitions
 from tideline.engine.model.experiment import WEIGHTS_CURSOR, initial_weights_of, weights_missing
 from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import FINAL, JOIN, OPEN, Event, Lease, RoundRow, RunRow, Status, reaches
-from tideline.engine.model.totals import OrderLine, RoundTotals, Scores, SiteTotals
+from tideline.engine.model.totals import OrderLine, OrderTimes, RoundTotals, Scores, SiteTotals
 from tideline.engine.peers.sealing import ciphers
 from tideline.engine.ports.journal import MOST_DROPPED, Advance, Present, all_present
 from tideline.engine.simulation.deleted import MemoryDeletions
@@ -190,6 +190,11 @@ class MemoryJournal(MemoryProjects, MemoryDeletions):
 
     def order_lines(self, run: RunId, cursor: int) -> tuple[OrderLine, ...]:
         return tuple(map(totals.line_of, self.orders(run, cursor)))
+
+    def recent_orders(self, run: RunId, places: int, last: int | None = None) -> tuple[OrderTimes, ...]:
+        with self._lock:
+            asked = [at for at, names in self._asked.get(run, {}).items() if names and (last is None or at <= last)]
+            return tuple(totals.times_of(o) for at in sorted(asked)[-places:] for o in self.orders(run, at))
 
     def missed(self, run: RunId) -> tuple[OrderLine, ...]:
         with self._lock:

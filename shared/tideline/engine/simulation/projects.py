@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from tideline.archive.disk.spill import Spill
@@ -138,6 +138,11 @@ class MemoryProjects(MemoryWitness):
                 known = after in found
                 found = tuple(run for run in found if known and self._age(run) > self._age(after))
             return tuple(headline(self._runs[run]) for run in found[:limit])
+
+    def current(self, also: Collection[RunId] = ()) -> tuple[Headline, ...]:
+        with self._lock:
+            rows = (self._runs[run] for run in self.run_ids())
+            return tuple(headline(row) for row in rows if row.status not in FINAL or row.id in also)
 
     def _age(self, run: RunId) -> tuple[float, RunId]:
         return self._runs[run].created, run

@@ -1,0 +1,66 @@
+"""A federation of three real agents, and a browser that looks at it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.acceptance.conftest import SITES
+from tests.acceptance.dashboard.looking import Looking
+from tests.acceptance.harness import Net, net
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+OPTIONS = [
+    "--no-sandbox",  # root has none; the pages are our own
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """This machine's browser, without a window."""
+    found = next((path for name in NAMES if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("NOT TESTED: there is no browser on this machine (Debian: apt-get install chromium)")
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=found, args=OPTIONS)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[Net]:
+    """A coordinator, and three agents that have enrolled."""
+    with net(tmp_path_factory.mktemp("federation")) as made:
+        made.coordinator()
+        for name, role in SITES.items():
+            made.agent(name, data[name], role)
+        for name in SITES:
+            made.until(lambda name=name: "enrolled" in made.log(name), f"{name} to enrol")  # type: ignore[misc]
+        yield made
+
+
+@pytest.fixture
+def looking(chromium: Browser, federation: Net, request: pytest.FixtureRequest) -> Iterator[Looking]:
+    """A browser of its own for a test, not signed in. What it shows at the end is kept in TIDELINE_TEST_PICTURES, if that is set."""
+    context = chromium.new_context(viewport={"width": 1200, "height": 1000})
+    made = Looking(context.new_page(), f"http://127.0.0.1:{federation.http}")
+    yield made
+    keep_picture(made.page, request.node.name)
+    context.close()
+    made.check()
+
+
+def keep_picture(page: Page, name: str) -> None:
+    if folder := os.environ.get("TIDELINE_TEST_PICTURES"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)

@@ -1,0 +1,138 @@
+"""The dashboard's files over HTTP: these and no others, without a key, and with all that keeps a page of ours apart."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from api_world import QUICK, Coordinator, refused
+
+from tideline.engine.coordinator.api_keys import hash_of
+from tideline_server.api import ApiSettings
+from tideline_server.metrics import Metrics
+from tideline_server.pages.files import MEDIA, static_file, table, walked
+
+FOLDER = Path(__file__).parents[3] / "server" / "tideline_server" / "pages" / "static"
+POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self' data:",
+    "font-src": "'self'",
+    "connect-src": "'self'",
+    "form-action": "'none'",
+    "base-uri": "'none'",
+    "frame-ancestors": "'none'",
+}
+
+
+@pytest.fixture(scope="module")
+def door() -> Coordinator:
+    """A coordinator that asks for a key."""
+    return Coordinator(api_key_hash=hash_of("the home's key"))
+
+
+def test_every_file_of_the_folder_is_served(door: Coordinator) -> None:
+    """Its bytes, its type, and headers by which a browser runs and shows nothing from elsewhere."""
+    files = {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.rglob("*") if path.is_file()}
+    assert set(table()) == {path for path in files if "/." not in f"/{path}"} >= {"index.html", "app.js"}
+    for path in table():
+        answer = door.get(f"/pages/{path}")
+        assert (answer.status_code, answer.content) == (200, files[path].read_bytes())
+        assert answer.headers["Content-Type"] == MEDIA[path.rpartition(".")[2]], "browsers take it for what it says"
+        policy = dict(each.strip().split(" ", 1) for each in answer.headers["Content-Security-Policy"].split(";"))
+        assert policy == POLICY
+        assert answer.headers["Referrer-Policy"] == "no-referrer" and answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Cross-Origin-Opener-Policy"] == answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert answer.headers["Cache-Control"] == "no-cache"
+
+
+def test_the_first_page(door: Coordinator) -> None:
+    """Lies at the root. All that it names is served, and it has no script of its own."""
+    page = door.get("/")
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8" and page.text.startswith("<!DOCTYPE html>")
+    assert page.text == door.get("/pages/index.html").text
+    for named in re.findall(r'(?:src|href)="([^"]+)"', page.text):
+        assert named.startswith("data:") or door.get(named).status_code == 200, named
+    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\son\w+=|\sstyle=", page.text)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/pages/", "/pages/nothing.js", "/pages/../files.py", "/pages/..%2Ffiles.py", "/pages/%2e%2e/files.py"),
+        *("/pages//etc/passwd", "/pages/static/index.html", "/pages/index.html/", "/pages/INDEX.HTML", "/pages/index.html%00"),
+        *("/pages/.", "/pages/..\\files.py", "/pages/vendor", "/index.html"),
+    ],
+)
+def test_nothing_else_is_served(door: Coordinator, path: str) -> None:
+    """Whatever an address says: what is not in the table is not there."""
+    answer = door.get(path)
+    assert answer.status_code in (401, 404) and "import" not in answer.text
+
+
+def test_hidden_files_are_an_editors(tmp_path: Path) -> None:
+    """And are not served; files of folders are."""
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / "vendor").mkdir()
+    for name in (".index.html.swp", ".cache/a.js", "vendor/a.js", "index.html"):
+        (tmp_path / name).write_text("x")
+    assert [path for path, _ in walked(tmp_path)] == ["index.html", "vendor/a.js"]
+
+
+def test_a_page_that_a_browser_has(door: Coordinator) -> None:
+    """Is not sent again, and always asked for."""
+    first = door.get("/pages/app.js")
+    again = door.get("/pages/app.js", headers={"If-None-Match": first.headers["ETag"]})
+    assert (again.status_code, again.content) == (304, b"") and again.headers["ETag"] == first.headers["ETag"]
+    assert again.headers["Cache-Control"] == "no-cache" and "Content-Security-Policy" in again.headers
+    assert door.get("/pages/app.js", headers={"If-None-Match": '"other"'}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [
+        ("gzip", True),
+        ("br, GZIP;q=0.5", True),
+        ("*", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.0", False),
+        ("br", False),
+        ("", False),
+    ],
+)
+def test_it_is_packed_for_who_takes_that(door: Coordinator, accepted: str, packed: bool) -> None:
+    """Once, and not for each that asks; whoever says nothing of it gets it as it is."""
+    answer = door.get("/", headers={"Accept-Encoding": accepted})
+    assert (answer.headers.get("Content-Encoding") == "gzip") == packed
+    assert answer.content == table()["index.html"].body and answer.headers["Vary"] == "Accept-Encoding"
+    assert gzip.decompress(table()["index.html"].packed) == table()["index.html"].body
+
+
+def test_what_packs_badly_is_sent_as_it_is() -> None:
+    """Small files, and pictures."""
+    assert static_file("a.js", b"1;").packed == static_file("a.png", b"1" * 1000).packed == b""
+    assert static_file("a.unknown", b"").media == "application/octet-stream"
+
+
+def test_without_the_dashboard() -> None:
+    """None of it is there, nor is what signs pages in; the manual is."""
+    door = Coordinator(replace(QUICK, dashboard=False), api_key_hash=hash_of("the home's key"))
+    for path in ("/", "/pages/index.html"):
+        refused(door.get(path), 404, "NotFound")
+    assert door.get("/docs").status_code == 200
+    assert ApiSettings().dashboard
+
+
+def test_pages_are_counted_by_kind() -> None:
+    """Strangers' addresses make no new numbers."""
+    metrics = Metrics("1.2.3")
+    door = Coordinator(seen=metrics.http_request)
+    for path in ("/", "/pages/app.js", "/pages/a", "/pages/b"):
+        door.get(path)
+    text = metrics.text()[0].decode()
+    routes = set(re.findall(r'tideline_http_requests_total\{[^}]*route="([^"]+)"', text))
+    assert routes == {"/", "/pages/{path}"}
