@@ -44,7 +44,7 @@ POLICY = DEFAULT_POLICY | {
 ALIKE = {"fedprox", "fedgma", "local", "source_model", "shot", "fedprox_pl", "fedamp_pl", "ifca_pl", "fdan", "ladd_pl"}
 PICTURED = {"pablo": "source", "paula": "source", "piet": "target"}
 MORE = {"d": "source", "e": "source", "f": "target", "g": "target"}
-VOLATILE = {"run", "reference", "seconds", "phases", "plan_length", "cursor", "clients", "project"}
+VOLATILE = {"run", "reference", "seconds", "phases", "plan_length", "cursor", "clients", "project", "spent"}
 MOVED = ("bytes_up", "bytes_down")
 # A small file may go twice on a busy machine, and is counted as often as it went: so much more in all, or so many bytes.
 SENT_AGAIN, SMALL = 0.05, 4096

@@ -9,10 +9,12 @@ from sqlalchemy import Connection, Row, bindparam, func, select, update
 
 from tideline.core.run import ClientId, Digest
 from tideline.engine.model.access.projects import DEFAULT, Project, Quota, Usage, with_default
-from tideline.engine.model.access.quotas import check_members, check_runs
+from tideline.engine.model.access.quotas import check_hours, check_members, check_runs
+from tideline.engine.model.access.spending import month_of
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.experiment import uploader
 from tideline.engine.model.runs import FINAL, RunRow
+from tideline_server.store.access import spending
 from tideline_server.store.database.dialect import added, upsert
 from tideline_server.store.database.prepared import prepared
 from tideline_server.store.listings import files_of
@@ -45,6 +47,8 @@ def project_of(row: Row[Any]) -> Project:
         runs=row.most_runs,
         members=row.most_members,
         bytes=row.most_bytes,
+        gpu_hours=row.most_gpu_hours,
+        cpu_hours=row.most_cpu_hours,
         retain_runs_days=row.retain_runs_days,
         retain_events_days=row.retain_events_days,
     )
@@ -57,7 +61,8 @@ def columns_of(project: Project) -> dict[str, Any]:
 
 def limits_of(quota: Quota) -> dict[str, Any]:
     most = {"most_runs": quota.runs, "most_members": quota.members, "most_bytes": quota.bytes}
-    return most | {"retain_runs_days": quota.retain_runs_days, "retain_events_days": quota.retain_events_days}
+    hours = {"most_gpu_hours": quota.gpu_hours, "most_cpu_hours": quota.cpu_hours}
+    return most | hours | {"retain_runs_days": quota.retain_runs_days, "retain_events_days": quota.retain_events_days}
 
 
 def every(connection: Connection) -> tuple[Project, ...]:
@@ -109,10 +114,15 @@ def admit_members(connection: Connection, names: Iterable[str]) -> None:
 
 
 def admit_runs(connection: Connection, new: Sequence[RunRow]) -> None:
-    """Raises Refused where the project of a new run has as many open ones as it may."""
-    for name in sorted({row.project for row in new if row.parent is None}):
-        if (known := locked(connection, name)) is not None and known.quota.runs is not None:
+    """Raises Refused where the project of a new run has as many open ones as it may, or has used the hours of its month."""
+    for name, now in sorted({row.project: row.created for row in new if row.parent is None}.items()):
+        if (known := locked(connection, name)) is None:
+            continue
+        if known.quota.runs is not None:
             check_runs(known, connection.scalar(OPEN_RUNS, {"of": name}) or 0)
+        if known.quota.gpu_hours is not None or known.quota.cpu_hours is not None:
+            month = month_of(now)
+            check_hours(known, spending.in_month(connection, name, month), month)
 
 
 def locked(connection: Connection, name: str) -> Project | None:

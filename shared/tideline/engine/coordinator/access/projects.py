@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tideline.core.errors import ConfigRefused, NotFound, PermissionRefused, Refused, Unreachable
 from tideline.core.run import ClientId
@@ -26,12 +26,24 @@ from tideline.engine.model.access.projects import (
     within,
 )
 from tideline.engine.model.access.quotas import check_bytes
+from tideline.engine.model.access.spending import Month, Spending, month_in, month_of, summed
 from tideline.engine.model.accounts import Client, Standing
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
 
 KNOWN_SECONDS = 5.0  # for so long what was read of projects is good
 MOST_SERVED = 64  # projects of one site
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hours:
+    """What a project's steps took in a month: in all, by site, and by day."""
+
+    project: Project
+    month: Month
+    whole: Spending
+    sites: Mapping[ClientId, Spending]
+    days: Mapping[int, Spending]
 
 
 class Projects:
@@ -53,7 +65,24 @@ class Projects:
     def usage(self, project: str) -> Usage:
         """What a project has; uploads that no run has named yet count as well."""
         found = self._journal.usage(project)
-        return Usage(found.runs, found.members, found.bytes + self._waiting(project))
+        spent = self._journal.spent_in(project, month_of(self._clock.now()))
+        return replace(
+            found,
+            bytes=found.bytes + self._waiting(project),
+            gpu_hours=spent.gpu_hours,
+            cpu_hours=spent.cpu_hours,
+            unreported=spent.unreported,
+        )
+
+    def hours(self, caller: Caller, name: str, asked: str = "") -> Hours:
+        """What a project's steps took in a month such as 2026-11; without one, in this. Raises NotFound, ConfigRefused."""
+        seen = {each.name: each for each in self.every(caller)}
+        if name not in seen:
+            raise missing(name, caller.scope if caller.scope != SEVERAL else EVERY, list(seen))
+        month = month_in(asked) if asked else month_of(self._clock.now())
+        sites = self._journal.spent_by_site(name, month)
+        days = self._journal.spent_by_day(name, month)
+        return Hours(project=seen[name], month=month, whole=summed(sites.values()), sites=sites, days=days)
 
     def add(self, name: str, quota: Quota = UNLIMITED, identity: Identity | None = None) -> Project:
         """A new project. Raises ConfigRefused; Refused where the name was given before."""
