@@ -113,8 +113,8 @@ def test_so_it_does_on_pictures(pictures: tuple[Net, dict[str, Path]], method: s
 
 
 def without_traffic(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is told of each site, but for how many bytes went over the network."""
-    return [{k: v for k, v in client.items() if k not in MOVED} for client in result["clients"]]
+    """What is told of each site, but for how many bytes went over the network, and how long steps took."""
+    return [{k: v for k, v in client.items() if k not in (*MOVED, "spent")} for client in result["clients"]]
 
 
 def same_bytes(federation: Net, data: dict[str, Path], given: dict[str, Any]) -> None:

@@ -28,12 +28,8 @@ OPEN_RUNS = (
     .where(runs.c.project == bindparam("of"), runs.c.parent.is_(None), runs.c.status.not_in([status.value for status in FINAL]))
 )
 SERVING = select(clients.c.projects).where(clients.c.standing != Standing.REVOKED)
-REFERRED = (
-    select(listings.c.files)
-    .join(refs, refs.c.listing == listings.c.id)
-    .join(runs, runs.c.id == refs.c.run)
-    .where(runs.c.project == bindparam("of"))
-)
+OF_RUNS = select(refs.c.listing).join(runs, runs.c.id == refs.c.run).where(runs.c.project == bindparam("of"))
+REFERRED = select(listings.c.files).where(listings.c.id.in_(OF_RUNS))  # each once, however many orders name it
 UPLOADED = (
     select(pushed.c.digest)
     .join(parts, parts.c.digest == pushed.c.digest)
