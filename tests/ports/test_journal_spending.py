@@ -31,11 +31,11 @@ def test_replies_are_summed(journal: Journal) -> None:
     told(journal, ANN, Spent(0.5, 0.25, 1, 1), now=3.5 * DAY_SECONDS, run=OTHER)
     both, unsaid, last = Spending(3600.0, 7200.0, 1, 0), Spending(unreported=1), Spending(0.5, 0.25, 1)
     assert journal.spent_by_run(RUN) == {ANN: both, BOB: unsaid} and journal.spent_by_run(OTHER) == {ANN: last}
-    assert journal.spent_in("cardio", JANUARY) == both + unsaid + last
+    assert journal.spent_in(["cardio"], JANUARY)["cardio"] == both + unsaid + last
     assert journal.spent_by_site("cardio", JANUARY) == {ANN: both + last, BOB: unsaid}
     assert journal.spent_by_day("cardio", JANUARY) == {0: both + unsaid, 3: last}
     assert journal.spent_by_run(RunId("nobody")) == {} == journal.spent_by_site(DEFAULT, JANUARY)
-    assert journal.spent_in("cardio", FEBRUARY) == Spending() == journal.spent_in(DEFAULT, JANUARY)
+    assert journal.spent_in(["cardio"], FEBRUARY)["cardio"] == Spending() == journal.spent_in([DEFAULT], JANUARY)[DEFAULT]
     assert journal.spent_by_day("cardio", Month("", 1, 3)) == {} and journal.spent_by_day("cardio", Month("", 3, 4)) == {3: last}
 
 
@@ -49,11 +49,11 @@ def test_a_reply_counts_once(journal: Journal) -> None:
     failed = order_row(JOIN, ClientId("cyd")).id
     journal.answer(failed, Reply(failed, failure=Failure("StepFailed", "."), spent=HOUR), OrderStatus.FAILED, 31.0, 0, 0)
     journal.revoke(ANN, "left", 32.0)
-    assert journal.spent_in(DEFAULT, JANUARY) == Spending(7200.0, 14400.0, 2)
+    assert journal.spent_in([DEFAULT], JANUARY)[DEFAULT] == Spending(7200.0, 14400.0, 2)
     journal.create([run_row(OTHER)], joins(OTHER))
     journal.set_status(OTHER, OPEN, Status.CANCELLED, "", 33.0)
     told(journal, BOB, run=OTHER)
-    assert journal.spent_by_run(OTHER) == {} and journal.spent_in(DEFAULT, JANUARY).reported == 2
+    assert journal.spent_by_run(OTHER) == {} and journal.spent_in([DEFAULT], JANUARY)[DEFAULT].reported == 2
 
 
 def test_replies_at_once_are_all_counted(journal: Journal) -> None:
@@ -70,7 +70,7 @@ def test_what_is_not_written_is_not_counted(journal: Journal) -> None:
     journal.create([run_row()], joins())
     lacking = Reply(first(), ((order_row(JOIN, ANN).id, 1),), spent=HOUR)  # type: ignore[arg-type]
     assert journal.answer(first(), lacking, OrderStatus.ANSWERED, 30.0, 0, 0) is None
-    assert journal.spent_by_run(RUN) == {} and journal.spent_in(DEFAULT, JANUARY) == Spending()
+    assert journal.spent_by_run(RUN) == {} and journal.spent_in([DEFAULT], JANUARY)[DEFAULT] == Spending()
 
 
 def test_a_deleted_run_stays_counted(journal: Journal) -> None:
@@ -80,7 +80,7 @@ def test_a_deleted_run_stays_counted(journal: Journal) -> None:
     journal.set_status(RUN, OPEN, Status.CANCELLED, "", 40.0)
     assert journal.delete_runs([RUN], "ann", "", 50.0)
     assert journal.spent_by_run(RUN) == {}
-    assert journal.spent_in(DEFAULT, JANUARY) == Spending(3600.0, 7200.0, 1)
+    assert journal.spent_in([DEFAULT], JANUARY)[DEFAULT] == Spending(3600.0, 7200.0, 1)
 
 
 @pytest.mark.parametrize(("kind", "quota"), [("GPU", Quota(gpu_hours=1.0)), ("CPU", Quota(cpu_hours=2.0))])
@@ -95,7 +95,7 @@ def test_a_run_above_the_hours_is_not_written(journal: Journal, kind: str, quota
     assert "1970-02-01 00:00 UTC" in refused.value.todo and refused.value.context["frees"] == FEBRUARY.first * DAY_SECONDS
     push(journal, (), BOB)
     told(journal, BOB)
-    assert journal.run(OTHER) is None and journal.spent_in("cardio", JANUARY).reported == 2
+    assert journal.run(OTHER) is None and journal.spent_in(["cardio"], JANUARY)["cardio"].reported == 2
     journal.create([run_row(OTHER, project="cardio", created=FEBRUARY.first * DAY_SECONDS + 1.0)], [])
     journal.limit_project("cardio", Quota(), 70.0)
     journal.create([run_row(RunId("run-c"), project="cardio", created=71.0)], [])

@@ -62,7 +62,9 @@ OTHER = {"more": {"summary": "More runs", "value": {"runs": 10}}}
 @router.get("", summary="List the projects")
 def list_projects(projects: Known, asking: Asking) -> list[ProjectLine]:
     """The one that your key opens; of a key of all projects, every one, also those that were removed."""
-    return [line(each, projects.usage(each.name)) for each in projects.every(asking)]
+    seen = projects.every(asking)
+    used = projects.usages([each.name for each in seen])
+    return [line(each, used[each.name]) for each in seen]
 
 
 @router.get("/{name}/hours", summary="What a project's steps took in a month")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, func, select, update
@@ -28,8 +29,17 @@ OPEN_RUNS = (
     .where(runs.c.project == bindparam("of"), runs.c.parent.is_(None), runs.c.status.not_in([status.value for status in FINAL]))
 )
 SERVING = select(clients.c.projects).where(clients.c.standing != Standing.REVOKED)
-OF_RUNS = select(refs.c.listing).join(runs, runs.c.id == refs.c.run).where(runs.c.project == bindparam("of"))
-REFERRED = select(listings.c.files).where(listings.c.id.in_(OF_RUNS))  # each once, however many orders name it
+# Of several projects at once: who lists them has as many as there are. A listing is read once, however many orders name it.
+SOME = runs.c.project.in_(bindparam("of", expanding=True))
+OPEN_IN = (
+    select(runs.c.project, func.count().label("many"))
+    .where(SOME, runs.c.parent.is_(None), runs.c.status.not_in([status.value for status in FINAL]))
+    .group_by(runs.c.project)
+)
+OWN = select(runs.c.project, refs.c.listing).join(refs, refs.c.run == runs.c.id).where(SOME).distinct()
+REFERRED = select(listings.c.id, listings.c.files).where(
+    listings.c.id.in_(select(refs.c.listing).join(runs, runs.c.id == refs.c.run).where(SOME))
+)
 UPLOADED = (
     select(pushed.c.digest)
     .join(parts, parts.c.digest == pushed.c.digest)
@@ -87,10 +97,17 @@ def end(connection: Connection, name: str, now: float) -> bool:
     return ended
 
 
-def usage(connection: Connection, project: str) -> Usage:
-    listed = connection.scalars(REFERRED, {"of": project})
-    sizes = dict(part for files in listed for part in files_of(files))
-    return Usage(connection.scalar(OPEN_RUNS, {"of": project}) or 0, members(connection, project), sum(sizes.values()))
+def usage(connection: Connection, of: Collection[str]) -> Mapping[str, Usage]:
+    asked = {"of": list(of)}
+    if not of:
+        return {}
+    open_runs = {row.project: int(row.many) for row in connection.execute(OPEN_IN, asked)}
+    serving = Counter(project for serves in connection.scalars(SERVING) for project in set(serves))
+    files = {row.id: files_of(row.files) for row in connection.execute(REFERRED, asked)}
+    sizes: dict[str, dict[Digest, int]] = {project: {} for project in of}
+    for row in connection.execute(OWN, asked):
+        sizes[row.project].update(files.get(row.listing, ()))
+    return {each: Usage(open_runs.get(each, 0), serving[each], sum(sizes[each].values())) for each in of}
 
 
 def uploaded(connection: Connection, project: str) -> tuple[Digest, ...]:
@@ -118,7 +135,7 @@ def admit_runs(connection: Connection, new: Sequence[RunRow]) -> None:
             check_runs(known, connection.scalar(OPEN_RUNS, {"of": name}) or 0)
         if known.quota.gpu_hours is not None or known.quota.cpu_hours is not None:
             month = month_of(now)
-            check_hours(known, spending.in_month(connection, name, month), month)
+            check_hours(known, spending.in_month(connection, [name], month)[name], month)
 
 
 def locked(connection: Connection, name: str) -> Project | None:

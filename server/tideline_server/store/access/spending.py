@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, func, select
@@ -23,15 +23,15 @@ OF_RUN = prepared(
 )
 
 
-def summing(by: ColumnElement[Any] | None = None) -> Select[Any]:
-    """The sums of a project over some days; of each group of rows, in its order."""
-    sums = [func.coalesce(func.sum(spent_by_day.c[name]), 0).label(name) for name in SUMS]
+def summing(by: ColumnElement[Any]) -> Select[Any]:
+    """The sums of projects over some days; of each group of rows, in its order."""
+    sums = [func.sum(spent_by_day.c[name]).label(name) for name in SUMS]
     days = spent_by_day.c.day >= bindparam("first"), spent_by_day.c.day < bindparam("end")
-    found = select(*([] if by is None else [by]), *sums).where(spent_by_day.c.project == bindparam("of"), *days)
-    return found if by is None else found.group_by(by).order_by(by)
+    own = spent_by_day.c.project.in_(bindparam("of", expanding=True))
+    return select(by, *sums).where(own, *days).group_by(by).order_by(by)
 
 
-IN_ALL, BY_SITE, BY_DAY = prepared(summing()), prepared(summing(spent_by_day.c.client)), prepared(summing(spent_by_day.c.day))
+BY_PROJECT, BY_SITE, BY_DAY = (summing(spent_by_day.c[name]) for name in ("project", "client", "day"))
 
 
 def add(connection: Connection, order: OrderRow, reply: Reply, now: float) -> None:
@@ -46,21 +46,22 @@ def of_run(connection: Connection, run: RunId) -> Mapping[ClientId, Spending]:
     return {ClientId(row.client): sums_of(row) for row in connection.execute(OF_RUN, {"of": run})}
 
 
-def in_month(connection: Connection, project: str, month: Month) -> Spending:
-    return sums_of(connection.execute(IN_ALL, between(project, month)).one())
+def in_month(connection: Connection, projects: Collection[str], month: Month) -> Mapping[str, Spending]:
+    rows = connection.execute(BY_PROJECT, between(projects, month)) if projects else ()
+    return dict.fromkeys(projects, Spending()) | {row.project: sums_of(row) for row in rows}
 
 
 def by_site(connection: Connection, project: str, month: Month) -> Mapping[ClientId, Spending]:
-    rows = connection.execute(BY_SITE, between(project, month))
+    rows = connection.execute(BY_SITE, between([project], month))
     return {ClientId(row.client): sums_of(row) for row in rows}
 
 
 def by_day(connection: Connection, project: str, month: Month) -> Mapping[int, Spending]:
-    return {row.day: sums_of(row) for row in connection.execute(BY_DAY, between(project, month))}
+    return {row.day: sums_of(row) for row in connection.execute(BY_DAY, between([project], month))}
 
 
-def between(project: str, month: Month) -> Mapping[str, str | int]:
-    return {"of": project, "first": month.first, "end": month.end}
+def between(projects: Collection[str], month: Month) -> Mapping[str, list[str] | int]:
+    return {"of": list(projects), "first": month.first, "end": month.end}
 
 
 def sums_of(row: Row[Any]) -> Spending:

@@ -230,11 +230,11 @@ class Spendings(Protocol):
     def spent_by_run(self, run: RunId) -> Mapping[ClientId, Spending]:
         """Of a run, by the sites that have replied."""
 
-    def spent_in(self, project: str, month: Month) -> Spending:
-        """Of a project in a month. A reply counts on the day on which it came."""
+    def spent_in(self, projects: Collection[str], month: Month) -> Mapping[str, Spending]:
+        """Of each of these projects in a month. A reply counts on the day on which it came."""
 
     def spent_by_site(self, project: str, month: Month) -> Mapping[ClientId, Spending]:
-        """The same by its sites."""
+        """Of a project by its sites."""
 
     def spent_by_day(self, project: str, month: Month) -> Mapping[int, Spending]:
         """The same by days, counted from 1970 on."""
@@ -331,8 +331,8 @@ class Accounts(Protocol):
     def assign(self, name: ClientId, projects: tuple[str, ...], now: float, by: str = "") -> bool:
         """Have a client serve these projects; False where there is none. Raises Refused where a quota is reached."""
 
-    def usage(self, project: str) -> Usage:
-        """What a project has. Its bytes: of the parts to which its runs refer, each once."""
+    def usage(self, projects: Collection[str]) -> Mapping[str, Usage]:
+        """What each of these projects has. Its bytes: of the parts to which its runs refer, each once."""
 
     def uploaded(self, project: str) -> tuple[Digest, ...]:
         """Parts that its users have uploaded and that are still here, sorted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from tideline.archive.disk.spill import Spill
@@ -76,7 +76,10 @@ class MemoryProjects(MemoryWitness):
                 self.record([entries.assigned(name, known.projects, projects, now, by)])
             return True
 
-    def usage(self, project: str) -> Usage:
+    def usage(self, projects: Collection[str]) -> Mapping[str, Usage]:
+        return {project: self._usage(project) for project in projects}
+
+    def _usage(self, project: str) -> Usage:
         with self._lock:
             mine = [row for row in self._runs.values() if row.project == project]
             files = {
@@ -93,8 +96,8 @@ class MemoryProjects(MemoryWitness):
         with self._lock:
             return dict(sorted(self._spent_by_run.get(run, {}).items()))
 
-    def spent_in(self, project: str, month: Month) -> Spending:
-        return summed(self.spent_by_day(project, month).values())
+    def spent_in(self, projects: Collection[str], month: Month) -> Mapping[str, Spending]:
+        return {project: summed(self.spent_by_day(project, month).values()) for project in projects}
 
     def spent_by_site(self, project: str, month: Month) -> Mapping[ClientId, Spending]:
         found = defaultdict[ClientId, Spending](Spending)
@@ -145,9 +148,9 @@ class MemoryProjects(MemoryWitness):
     def _check_runs(self, new: Iterable[RunRow]) -> None:
         for row in new:
             if row.parent is None and (limited := self._projects.get(row.project)) is not None:
-                check_runs(limited, self.usage(row.project).runs)
+                check_runs(limited, self._usage(row.project).runs)
                 month = month_of(row.created)
-                check_hours(limited, self.spent_in(row.project, month), month)
+                check_hours(limited, self.spent_in([row.project], month)[row.project], month)
 
     def run(self, run: RunId) -> RunRow | None:
         return self._runs.get(run)

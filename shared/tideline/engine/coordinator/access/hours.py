@@ -28,8 +28,9 @@ def accounted(journal: Journal, row: OrderRow, reply: Reply, now: float) -> tupl
 def used_hours(journal: Journal, clock: Clock, scope: str = EVERY) -> tuple[tuple[Project, Spending], ...]:
     """What the projects that are seen in a scope have spent in this month; those that were removed are left out."""
     month = month_of(clock.now())
-    seen = (each for each in journal.projects() if each.ended is None and within(scope, each.name))
-    return tuple((each, journal.spent_in(each.name, month)) for each in seen)
+    seen = [each for each in journal.projects() if each.ended is None and within(scope, each.name)]
+    spent = journal.spent_in([each.name for each in seen], month)
+    return tuple((each, spent[each.name]) for each in seen)
 
 
 def asked_for(journal: Journal, row: OrderRow, spent: Spent) -> OrderRow:

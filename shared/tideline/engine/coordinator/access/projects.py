@@ -63,16 +63,22 @@ class Projects:
         return tuple(each for each in known if within(caller.scope, each.name))
 
     def usage(self, project: str) -> Usage:
-        """What a project has; uploads that no run has named yet count as well."""
-        found = self._journal.usage(project)
-        spent = self._journal.spent_in(project, month_of(self._clock.now()))
-        return replace(
-            found,
-            bytes=found.bytes + self._waiting(project),
-            gpu_hours=spent.gpu_hours,
-            cpu_hours=spent.cpu_hours,
-            unreported=spent.unreported,
-        )
+        return self.usages([project])[project]
+
+    def usages(self, projects: Sequence[str]) -> Mapping[str, Usage]:
+        """What each of these projects has; uploads that no run has named yet count as well."""
+        found = self._journal.usage(projects)
+        spent = self._journal.spent_in(projects, month_of(self._clock.now()))
+        return {
+            each: replace(
+                found[each],
+                bytes=found[each].bytes + self._waiting(each),
+                gpu_hours=spent[each].gpu_hours,
+                cpu_hours=spent[each].cpu_hours,
+                unreported=spent[each].unreported,
+            )
+            for each in projects
+        }
 
     def hours(self, caller: Caller, name: str, asked: str = "") -> Hours:
         """What a project's steps took in a month such as 2026-11; without one, in this. Raises NotFound, ConfigRefused."""
@@ -132,7 +138,7 @@ class Projects:
     def _in_the_way(self, name: str) -> list[tuple[str, str]]:
         """What uses a project, each with the way to end that."""
         now, found = self._clock.now(), list[tuple[str, str]]()
-        if runs := self._journal.usage(name).runs:
+        if runs := self._journal.usage([name])[name].runs:
             found.append((f"{runs} open runs", f"cancel them: tideline run list --project {name}"))
         good = [k for k in self._journal.api_keys() if k.project == name and k.revoked is None]
         if keys := [k.name for k in good if k.expires is None or k.expires > now]:
