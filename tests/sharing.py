@@ -13,6 +13,7 @@ SHARED = {
     "federation": (
         "test_alignment",
         "test_best",
+        "test_hours",
         "test_links",
         "test_notes",
         "test_peers",
@@ -27,6 +28,7 @@ SHARED = {
     "coordinator": (
         "hostile/test_bytes",
         "hostile/test_coordinator",
+        "hostile/test_hours",
         "hostile/test_wrong_clocks",
         "test_link_plans",
         "test_wire",

@@ -92,6 +92,8 @@ These are not part of a contract, because they are not part of a method:
   target, and those of each other run the site that plays in it.
 - While it works: that it is alive and how far its step is; and, unless its owner forbids them,
   [notes about its work](#what-an-agent-reports-about-its-work).
+- With each reply, unless its owner forbids notes: how many seconds its step took of accelerators and of processors, and how
+  many of these it could use ([hours](projects.md#hours)). Who knows the network can guess from it how many rows there are.
 - With each reply, and when it connects: how many entries its ledger has, and the hash (SHA-256) of the last. When it
   connects, also the hash of one earlier entry, and whether its owner goes on without one that is gone. No entry leaves.
 - When an order fails: the kind of error and its sentence. Of an error that Tideline did not foresee only the type is sent,

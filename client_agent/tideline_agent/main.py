@@ -140,6 +140,7 @@ def run_agent(settings: AgentSettings) -> None:
             owner=Owner(policy.allowed, policy.rules, ledger, frozenset(settings.roles), projects=policy.said),
             log=order_log(witness, metrics),
             peer_keys=PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met)),
+            hours=settings.notes and policy.notes,
         )
         with metrics.serve(settings.metrics):
             AgentLoop(

@@ -13,6 +13,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tideline.core.settings import Plain, plain
 from tideline.core.step import no_tick
 from tideline.engine.compute.step_runner import StepRunner, owners_code
 from tideline.engine.ports.site import OpenSiteData, SiteData
+from tideline.engine.process.measuring import measuring
 from tideline.engine.process.pipe import Tick, job_in, serve
 from tideline.learning.cache.folder import ROWS, Folder, limit_in
 from tideline.learning.cache.opening import RowsCache
@@ -100,7 +102,9 @@ def main() -> None:
         present(where)
         follower.tick = tick
         limit_memory(where)
-        return plain(step_runner(files_of(data)).run(job_in(payload), tick))
+        with measuring(where) as spent:
+            done = step_runner(files_of(data)).run(job_in(payload), tick)
+            return plain(replace(done, spent=spent()))
 
     serve(handle)
 

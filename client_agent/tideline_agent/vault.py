@@ -22,6 +22,7 @@ from tideline.archive.layout import handle_in, handle_node
 from tideline.core.errors import Malformed, MemoryLost, NotFound
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain, plain
+from tideline.engine.model.access.spending import Spent
 from tideline.engine.model.orders import Envelope, Files
 from tideline.engine.ports.site import Best, Head
 from tideline.engine.site.agent import collect
@@ -92,6 +93,7 @@ class FolderVault:
             outputs=files["outputs"],
             rowless=raw.get("rowless", False),
             unsent=files["unsent"],
+            spent=None if raw.get("spent") is None else Spent(**raw["spent"]),
         )
 
     def commit(self, run: RunId, head: Head) -> None:

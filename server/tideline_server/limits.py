@@ -110,6 +110,15 @@ def address_of(peer: str) -> str:
     return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
 
 
+GRPC, HTTPS = "grpc", "https"  # by which agents call, as the audit log names them
+OVER_HTTP = ";http"  # at the end of a peer that called over HTTP
+
+
+def link_of(peer: str) -> str:
+    """What an agent called by: the gRPC port, or HTTP."""
+    return HTTPS if peer.endswith(OVER_HTTP) else GRPC
+
+
 class Refusing:
     """The refused sign-ins of one port. `run` does on a thread what asks the journal."""
 

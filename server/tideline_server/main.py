@@ -24,6 +24,7 @@ from tideline import __version__
 from tideline.core.algorithm import REGISTRY
 from tideline.core.errors import ConfigRefused, FederationError, Refused
 from tideline.core.tokens import Trust
+from tideline.engine.coordinator.access.hours import used_hours
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
@@ -232,7 +233,8 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
     gauges = {**gauges_of(servicer, scheduling, compute, bell, journal, disks, tls), **gauges_of_crowds(servicer, warden)}
     gauges |= {**gauges_of_notices(notices.courier), **ages.gauges(journal.growth)}
-    metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges))
+    hours = partial(used_hours, journal, clock)
+    metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges, hours=hours))
     services = Services(
         run_service=run_service,
         journal=journal,

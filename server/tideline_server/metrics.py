@@ -14,6 +14,8 @@ from prometheus_client.registry import Collector
 
 from tideline.core.errors import FederationError
 from tideline.engine.coordinator.notices.courier import OUTCOMES
+from tideline.engine.model.access.projects import Project
+from tideline.engine.model.access.spending import Spending
 from tideline.engine.model.runs import RoundRow, RunRow, Tally
 from tideline.engine.ports.clock import Meter
 
@@ -108,6 +110,7 @@ class Metrics(Meter):
             return (method, phase) if (method, phase) in self._pairs else (OTHER, OTHER)
 
 
+UsedHours = tuple[Project, Spending]  # what a project's steps took in this month
 FRESH_SECONDS = 5.0  # for so long an answer of the database is good
 PATIENCE_SECONDS = 3.0  # a scrape waits no longer for it: Prometheus gives up after ten
 STOCK_SECONDS = 300.0  # between two looks at the sizes of all parts, each of which reads a folder or lists a bucket
@@ -152,7 +155,7 @@ class Federation(Collector):
     """Gauges that are worked out when somebody asks.
 
     tally  asks the database       stock  the bytes of all parts       here  other gauges of this process, by name
-    apart  does work that may take minutes while scrapes are answered
+    apart  does work that may take minutes while scrapes are answered  hours  asks the database, too
     """
 
     def __init__(
@@ -161,12 +164,14 @@ class Federation(Collector):
         stock: Callable[[], int],
         here: Gauges,
         apart: Callable[[Callable[[], None]], None] = on_a_thread,
+        hours: Callable[[], Iterable[UsedHours]] = lambda: (),
     ) -> None:
-        self._tally, self._here, self._apart = tally, here, apart
+        self._tally, self._here, self._apart, self._hours = tally, here, apart, hours
         self._stock = Measured(stock, apart)
         self._lock = threading.Lock()
         self._answered = threading.Event()
         self._known: tuple[float, Tally | None] = (float("-inf"), None)
+        self._used: tuple[UsedHours, ...] = ()
 
     def describe(self) -> Iterable[Metric]:
         """Nothing ahead of a look: to describe would be to ask the database."""
@@ -179,6 +184,7 @@ class Federation(Collector):
         yield GaugeMetricFamily("tideline_store_up", "whether the database answers", value=float(found is not None))
         if found is not None:
             yield from tally_metrics(found)
+            yield from hours_metrics(self._used)
         if nbytes is not None:
             yield GaugeMetricFamily("tideline_parts_bytes", "bytes of all parts, as of some minutes ago", value=float(nbytes))
         for name, (what, ask) in self._here.items():
@@ -199,6 +205,7 @@ class Federation(Collector):
         known = None
         try:
             with suppress(FederationError):
+                self._used = tuple(self._hours())
                 known = self._tally()
         finally:
             self._known = (time.monotonic() + FRESH_SECONDS, known)
@@ -208,17 +215,18 @@ class Federation(Collector):
 class OfProject(Collector):
     """The gauges of one project, which is a label of each."""
 
-    def __init__(self, project: str, found: Tally) -> None:
-        self._project, self._found = project, found
+    def __init__(self, project: str, found: Tally, used: Iterable[UsedHours] = ()) -> None:
+        self._project, self._found, self._used = project, found, tuple(used)
 
     def collect(self) -> Iterator[Metric]:
         yield from counted(self._found, {"project": self._project})
+        yield from hours_metrics(self._used)
 
 
-def project_text(project: str, found: Tally) -> tuple[bytes, str]:
+def project_text(project: str, found: Tally, used: Iterable[UsedHours] = ()) -> tuple[bytes, str]:
     """What the users of one project see of the coordinator's numbers."""
     registry = CollectorRegistry()
-    registry.register(OfProject(project, found))
+    registry.register(OfProject(project, found, used))
     return generate_latest(registry), TEXT
 
 
@@ -235,6 +243,27 @@ def counted(found: Tally, labels: Mapping[str, str]) -> Iterator[Metric]:
     waiting = GaugeMetricFamily("tideline_orders_open", "orders that wait for an answer", labels=list(labels))
     waiting.add_metric(list(labels.values()), float(found.orders))
     yield waiting
+
+
+def hours_metrics(used: Iterable[UsedHours]) -> Iterator[Metric]:
+    """What projects' steps took in this month, and the quotas of that where there are some."""
+    found = tuple(used)
+    for kind in ("gpu", "cpu"):
+        hours = {each.name: float(getattr(spent, f"{kind}_hours")) for each, spent in found}
+        most = {each.name: getattr(each.quota, f"{kind}_hours") for each, _ in found}
+        what, limits = (
+            f"{kind.upper()} hours of this month, as sites report them",
+            {k: v for k, v in most.items() if v is not None},
+        )
+        yield by_project(f"tideline_project_{kind}_hours", what, hours)
+        yield by_project(f"tideline_project_{kind}_hours_quota", f"the quota of {kind.upper()} hours in a month", limits)
+
+
+def by_project(name: str, what: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, what, labels=["project"])
+    for project, value in values.items():
+        family.add_metric([project], value)
+    return family
 
 
 def tally_metrics(found: Tally) -> Iterator[Metric]:

@@ -83,7 +83,7 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
     """A coordinator without agents, which lets in any number of calls: for clients that the tests play themselves."""
     with net(tmp_path_factory.mktemp("door")) as made:
         made.forks = False  # some look at what it loads, and at what it weighs
-        made.coordinator("--rate", "0", "--rate-enrol", "0")
+        made.coordinator("--rate", "0", "--rate-enrol", "0", "--agents-over-http")
         yield made
 
 

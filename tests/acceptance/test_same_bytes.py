@@ -44,7 +44,7 @@ POLICY = DEFAULT_POLICY | {
 ALIKE = {"fedprox", "fedgma", "local", "source_model", "shot", "fedprox_pl", "fedamp_pl", "ifca_pl", "fdan", "ladd_pl"}
 PICTURED = {"pablo": "source", "paula": "source", "piet": "target"}
 MORE = {"d": "source", "e": "source", "f": "target", "g": "target"}
-VOLATILE = {"run", "reference", "seconds", "phases", "plan_length", "cursor", "clients", "project"}
+VOLATILE = {"run", "reference", "seconds", "phases", "plan_length", "cursor", "clients", "project", "spent"}
 MOVED = ("bytes_up", "bytes_down")
 # A small file may go twice on a busy machine, and is counted as often as it went: so much more in all, or so many bytes.
 SENT_AGAIN, SMALL = 0.05, 4096
@@ -113,8 +113,8 @@ def test_so_it_does_on_pictures(pictures: tuple[Net, dict[str, Path]], method: s
 
 
 def without_traffic(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """What is told of each site, but for how many bytes went over the network."""
-    return [{k: v for k, v in client.items() if k not in MOVED} for client in result["clients"]]
+    """What is told of each site, but for how many bytes went over the network, and how long steps took."""
+    return [{k: v for k, v in client.items() if k not in (*MOVED, "spent")} for client in result["clients"]]
 
 
 def same_bytes(federation: Net, data: dict[str, Path], given: dict[str, Any]) -> None:

@@ -51,6 +51,15 @@ def test_looking() -> None:
 
 
 @pytest.mark.long
+def test_lists() -> None:
+    """Every list is looked at as an admin, an operator and a viewer, and those of a project are shorter than the whole."""
+    row = measured("lists")
+    assert (row["runs"], set(row["lists"])) == (8, {"admin", "operator", "viewer"})
+    assert all(0 < each["p50"] <= each["p99"] and each["kb"] >= 0 for of in row["lists"].values() for each in of.values())
+    assert row["lists"]["viewer"]["/runs"]["kb"] < row["lists"]["admin"]["/runs"]["kb"] and row["worst"] > 0 < row["every"]
+
+
+@pytest.mark.long
 def test_simulation() -> None:
     """Every column is measured, with all clients and with a part of them; growth over two sizes has an exponent."""
     for row in (measured("simulation"), measured("simulation", "--clients", "4/8")):

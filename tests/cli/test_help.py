@@ -44,7 +44,7 @@ def test_all_commands_are_there() -> None:
     """The commands that the project promises exist, and no others."""
     runs = {f"run {word}" for word in ("start", "list", "show", "watch", "cancel", "resume", "export", "report", "logs")}
     runs |= {"run delete", "retention show", "clients assign"} | {
-        f"projects {word}" for word in ("add", "limit", "list", "remove")
+        f"projects {word}" for word in ("add", "limit", "list", "remove", "show")
     }
     runs |= {f"site {word}" for word in ("list", "export", "picture", "drift", "peers", "trust", "forget", "pending")}
     runs |= {f"site {word}" for word in ("approve", "clean", "spare", "decline", "policy check", "policy explain")}

@@ -28,6 +28,13 @@ def test_a_project_by_its_commands(there: Coordinator) -> None:
     assert (row["most_runs"], row["most_members"], row["most_bytes"]) == (5, None, 2 * 10**9)
     row = made(there, "projects", "limit", "cardio", "--most-runs", "5", "--retain-runs-days", "30", "--retain-events-days", "0")
     assert (row["retain_runs_days"], row["retain_events_days"]) == (30.0, 0.0)
+    row = made(there, "projects", "limit", "default", "--most-gpu-hours", "1.5", "--most-cpu-hours", "1e4")
+    assert (row["most_gpu_hours"], row["most_cpu_hours"]) == (1.5, 10_000.0)
+    month = tide("projects", "show", "default", "--home", there.home, "--month", "2026-10").stdout
+    assert "default in 2026-10" in month and "0.00 of 1.5" in month and "0.00 of 10,000" in month
+    assert made(there, "projects", "show", "default")["clients"] == []
+    wrong = tide("projects", "show", "default", "--home", there.home, "--month", "10/2026")
+    assert wrong.exit_code == 2 and "no month" in wrong.stderr
     shown = tide("projects", "list", "--home", there.home).stdout
     assert "30 d, events for ever" in " ".join(shown.split()) and "as all" in shown
     made(there, "keys", "add", "--name", "alice", "--role", "viewer", "--project", "cardio")

@@ -8,7 +8,17 @@ from tideline.core.errors import FederationError, Malformed
 from tideline.core.notes import KINDS, Note
 from tideline.engine.process.pipe import family
 
-NUMBERS = {"seconds": 2.0, "percent": 50.0, "tries_left": 1.0, "megabytes": 12.0, "count": 3.0, "rows": 4.0, "hours": 5.0}
+NUMBERS = {
+    "gpu_seconds": 6.0,
+    "cpu_seconds": 7.0,
+    "seconds": 2.0,
+    "percent": 50.0,
+    "tries_left": 1.0,
+    "megabytes": 12.0,
+    "count": 3.0,
+    "rows": 4.0,
+    "hours": 5.0,
+}
 WORDS = {"error": "ValueError", "device": "cuda:1", "way": "behind"}
 
 

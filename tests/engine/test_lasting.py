@@ -20,7 +20,17 @@ from tideline.archive.folder import FolderParts
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused
 from tideline.engine.model.orders import Order
-from tideline.engine.ports.journal import Accounts, AuditLog, Deletions, Idempotency, PartRecords, Runs, UserSessions, Witnessed
+from tideline.engine.ports.journal import (
+    Accounts,
+    AuditLog,
+    Deletions,
+    Idempotency,
+    PartRecords,
+    Runs,
+    Spendings,
+    UserSessions,
+    Witnessed,
+)
 from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.engine.simulation.lasting import FILE, PARTS, KeptParts, Lasting
 from tideline.engine.simulation.recording import WRITES
@@ -179,8 +189,9 @@ def test_every_method_that_changes_something_is_recorded() -> None:
     reads |= {"envelopes", "events", "invite", "client", "clients", "api_keys", "audit", "audit_tip", "record"}
     reads |= {"witness", "witness_mark", "tombstone", "tombstones", "audit_base", "due_runs", "projects", "usage", "uploaded"}
     reads |= {"user_session", "user_sessions", "current", "recent_orders", "mentions"}
+    reads |= {"spent_by_run", "spent_in", "spent_by_site", "spent_by_day"}
     reads |= {"beat_all"}  # it makes a call of `beat` for each, and these are recorded
-    kinds = (Runs, Deletions, Accounts, UserSessions, PartRecords, Idempotency, AuditLog, Witnessed)
+    kinds = (Runs, Spendings, Deletions, Accounts, UserSessions, PartRecords, Idempotency, AuditLog, Witnessed)
     port = {name for kind in kinds for name in vars(kind) if name[0] != "_"}
     assert port == reads | set(WRITES)
 

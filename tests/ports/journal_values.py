@@ -12,6 +12,8 @@ from tideline.core.asked.world import World
 from tideline.core.phase import Table
 from tideline.core.privacy import TO_COORDINATOR, Clause, Exposure
 from tideline.core.run import ClientId, Digest, OrderId, Role, RunId, RunSpec, Waiting
+from tideline.engine.model.access.projects import DEFAULT
+from tideline.engine.model.access.spending import Spent, month
 from tideline.engine.model.accounts import Client, Invite
 from tideline.engine.model.orders import Files, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import JOIN, PhaseFact, RoundRow, RunRow, Status
@@ -112,8 +114,9 @@ def push(journal: Journal, sent: Files, who: ClientId = ANN, run: RunId = RUN, n
 
 
 def reply(order: OrderId, sent: Files = (), **changes: Any) -> Reply:
-    """A reply with metrics."""
-    return Reply(order, sent, **{"metrics": {"loss": 0.25, "rows": 3}, **changes})
+    """A reply with metrics and what its step took."""
+    took = Spent(0.25, 0.5, 1, 2)
+    return Reply(order, sent, **{"metrics": {"loss": 0.25, "rows": 3}, "spent": took, **changes})
 
 
 def answer(journal: Journal, order: OrderId, sent: Files = (), now: float = 30.0) -> OrderStatus | None:
@@ -141,6 +144,7 @@ def visible(journal: Journal) -> dict[str, Any]:
         "recent": {r: journal.recent_rounds(r) for r in each},
         "missed": {r: journal.missed(r) for r in each},
         "totals": {r: (journal.round_totals(r), journal.site_totals(r), journal.scores(r)) for r in each},
+        "spent": ({r: journal.spent_by_run(r) for r in each}, journal.spent_by_day(DEFAULT, month(1970, 1))),
         "barred": {r: journal.barred(r) for r in each},
         "seen": journal.last_seen(TEAM),
         "clients": journal.clients(),

@@ -59,11 +59,13 @@ def test_what_a_project_has(journal: Journal) -> None:
     child = run_row(OTHER, parent=RUN, project="cardio")
     order = order_row(JOIN, ANN, files("a", "b"))
     journal.create([run_row(project="cardio"), child], [order, order_row(JOIN, BOB, files("a", "b"))])
-    assert journal.usage("cardio") == Usage(1, 0, 201) and journal.usage(DEFAULT) == Usage()
+    assert journal.usage(["cardio"])["cardio"] == Usage(1, 0, 201) and journal.usage([DEFAULT])[DEFAULT] == Usage()
     push(journal, files("c", "d"))
     answer(journal, order.id, files("c", "d"))
-    assert journal.usage("cardio").bytes == 201 + 201
+    assert journal.usage(["cardio"])["cardio"].bytes == 201 + 201
     journal.add_parts([digest("w")], *uploader("cardio"), 5.0)
+    both = journal.usage(["cardio", DEFAULT, "nothing"])
+    assert (both["cardio"].bytes, both[DEFAULT], both["nothing"]) == (402, Usage(), Usage()) and journal.usage([]) == {}
     assert journal.uploaded("cardio") == (digest("w"),) and journal.uploaded(DEFAULT) == ()
     assert journal.held(((digest("w"), 1),), *uploader(DEFAULT), 6.0) == frozenset()
 
@@ -108,9 +110,9 @@ def test_sites_are_assigned_as_far_as_quotas_allow(journal: Journal) -> None:
     journal.add_invite(invite("third", project="cardio"))
     with pytest.raises(Refused, match="1 sites"):
         journal.enrol("third", client("cyd", projects=("cardio",)))
-    assert journal.invite("third").used_by == "" and journal.usage("cardio").members == 1  # type: ignore[union-attr]
+    assert journal.invite("third").used_by == "" and journal.usage(["cardio"])["cardio"].members == 1  # type: ignore[union-attr]
     journal.revoke(ANN, "left", 7.0)
-    assert journal.enrol("third", client("cyd", projects=("cardio",))) and journal.usage("cardio").members == 1
+    assert journal.enrol("third", client("cyd", projects=("cardio",))) and journal.usage(["cardio"])["cardio"].members == 1
 
 
 def test_what_does_not_reach_a_site_does_not_tell_of_it(journal: Journal) -> None:

@@ -120,7 +120,7 @@ def notes(journal: SqlJournal) -> list[str]:
 def test_a_life_is_the_same(schema: str, moves: list[Move]) -> None:
     """Every answer along the way and everything visible at the end are those of the journal in memory."""
     moved = "runs, drafts, rosters, leases, listings, rounds, orders, round_totals, site_totals, events, parts, members, refs"
-    moved += ", pushed, sealed, invites, clients"
+    moved += ", pushed, sealed, invites, clients, spent_by_run, spent_by_day"
     run(schema, f"TRUNCATE {moved}")
     stored = SqlJournal(schema)
     try:

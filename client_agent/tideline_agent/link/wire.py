@@ -11,6 +11,7 @@ from tideline.core.notes import Note
 from tideline.core.run import Digest, OrderId, RunId
 from tideline.engine.audit.log import START, Tip
 from tideline.engine.audit.witness import Seen
+from tideline.engine.model.access.spending import Spent
 from tideline.engine.model.brief import MOST_BRIEF
 from tideline.engine.model.orders import Arrivals, Failure, Order, Receipt, Reply
 from tideline.engine.peers.sealing import sealed_in, sealed_out
@@ -79,9 +80,15 @@ def reply_out(reply: Reply) -> pb.ReportRequest:
     made.sealed.extend(sealed_out(each, pb.Sealed()) for each in reply.sealed)
     if reply.ledger.seq:
         made.ledger.CopyFrom(entry_out(reply.ledger))
+    if reply.spent is not None:
+        made.spent.CopyFrom(spent_out(reply.spent))
     if reply.failure:
         made.failure.CopyFrom(pb.Failure(kind=reply.failure.kind, what=sendable(reply.failure.what)))
     return made
+
+
+def spent_out(spent: Spent) -> pb.Spent:
+    return pb.Spent(gpu_seconds=spent.gpu, cpu_seconds=spent.cpu, devices=spent.devices, cores=spent.cores, order=spent.order)
 
 
 def receipt_in(raw: pb.Receipt) -> Receipt:

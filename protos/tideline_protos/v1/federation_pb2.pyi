@@ -274,7 +274,7 @@ class PushReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("order", "files", "metrics", "facts", "failure", "sealed", "ledger")
+    __slots__ = ("order", "files", "metrics", "facts", "failure", "sealed", "ledger", "spent")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -289,6 +289,7 @@ class ReportRequest(_message.Message):
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     SEALED_FIELD_NUMBER: _ClassVar[int]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
+    SPENT_FIELD_NUMBER: _ClassVar[int]
     order: str
     files: _containers.RepeatedCompositeFieldContainer[File]
     metrics: _containers.ScalarMap[str, float]
@@ -296,7 +297,22 @@ class ReportRequest(_message.Message):
     failure: Failure
     sealed: _containers.RepeatedCompositeFieldContainer[Sealed]
     ledger: LedgerEntry
-    def __init__(self, order: _Optional[str] = ..., files: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., facts: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Sealed, _Mapping]]] = ..., ledger: _Optional[_Union[LedgerEntry, _Mapping]] = ...) -> None: ...
+    spent: Spent
+    def __init__(self, order: _Optional[str] = ..., files: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., facts: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Sealed, _Mapping]]] = ..., ledger: _Optional[_Union[LedgerEntry, _Mapping]] = ..., spent: _Optional[_Union[Spent, _Mapping]] = ...) -> None: ...
+
+class Spent(_message.Message):
+    __slots__ = ("gpu_seconds", "cpu_seconds", "devices", "cores", "order")
+    GPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    CORES_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    gpu_seconds: float
+    cpu_seconds: float
+    devices: int
+    cores: int
+    order: str
+    def __init__(self, gpu_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., devices: _Optional[int] = ..., cores: _Optional[int] = ..., order: _Optional[str] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("kind", "what")

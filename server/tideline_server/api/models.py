@@ -153,12 +153,16 @@ class RunResult(BaseModel):
     cause: str
     waits_for: str = Field(description="what an open run waits for, in words")
     awaited: list[Facts] = Field(description="sites that an open run waits for: client, silent_seconds, progress")
+    spent: Facts | None = Field(
+        None,
+        description="what its steps took, as sites report it: gpu_hours, cpu_hours, reported, unreported; null: none says so",
+    )
     seconds: float | None
     state_digest: str | None = Field(description="BLAKE3 of the final state's root file; null until completed")
     fingerprint: str = Field(description="what equal bytes depend on: torch, processor, threads")
     reference: str | None
     reference_status: str | None
-    clients: list[Facts] = Field(description="per site: role, samples, accuracy, source_only, bytes, failures, computing")
+    clients: list[Facts] = Field(description="per site: role, samples, accuracy, source_only, bytes, failures, computing, spent")
     scores: dict[str, dict[str, dict[str, float]]] = Field(
         default_factory=dict, description="by site and score: value, low, high, rows"
     )
@@ -450,20 +454,3 @@ class KeyMade(BaseModel):
     role: str
     expires: float | None
     project: str = Field(description="the project that it opens; empty: all")
-
-
-class ProjectLine(BaseModel):
-    """A project in one line: what it has, and what it may have."""
-
-    name: str
-    created: float = Field(description="0: it was always there")
-    created_by: str = Field(description="the name of the key that made it")
-    ended: float | None = Field(description="when it was removed; null: it is there")
-    runs: int = Field(description="runs that are not over, their references and rehearsals not counted")
-    members: int = Field(description="sites that are not revoked")
-    bytes: int = Field(description="of all that its runs and its uploads have in the store of parts")
-    most_runs: int | None = Field(description="its quota; null: none")
-    most_members: int | None = Field(description="its quota; null: none")
-    most_bytes: int | None = Field(description="its quota; null: none")
-    retain_runs_days: float | None = Field(description="its own rule of age for runs; 0: for ever; null: the coordinator's rule")
-    retain_events_days: float | None = Field(description="the same for the events of runs that are over")

@@ -29,7 +29,7 @@ from tideline_protos.v1 import federation_pb2 as pb
 from tideline_server.bell import LocalBell
 from tideline_server.bulk.tickets import Lane
 from tideline_server.clocks import Clocks
-from tideline_server.limits import UNLIMITED, Limits, Refusing, address_of
+from tideline_server.limits import GRPC, HTTPS, UNLIMITED, Limits, Refusing, address_of, link_of
 from tideline_server.rpc.callers import Callers, Rekeyed, keys_in, verified
 from tideline_server.rpc.calls import Watch, moving, served, served_push, served_stream
 from tideline_server.rpc.polling import Polling
@@ -170,7 +170,8 @@ class Servicer:
         self.threshold, self.shares = Threshold(run_service.enrolment.knew, connections), Shares()
         self.notebook = Notebook(agent_service)
         self.clocks = Clocks(run_service.clock)
-        self.refusing = Refusing(Refusals(agent_service.journal, run_service.clock, "grpc"), self.run)
+        refusals = {link: Refusals(agent_service.journal, run_service.clock, link) for link in (GRPC, HTTPS)}
+        self.refusing = {link: Refusing(each, self.run) for link, each in refusals.items()}
         run_service.enrolment.noticed, run_service.enrolment.differing = note_double, note_ledger
         self.closing = asyncio.Event()
         self.living = Heartbeats(agent_service.write_living, self.run, self.closing)
@@ -200,7 +201,7 @@ class Servicer:
         except ClockRefused:
             raise
         except (IdentityRefused, TooMany) as error:
-            await self.refusing.note(str(who), address_of(context.peer()), error.what)
+            await self.refusing[link_of(context.peer())].note(str(who), address_of(context.peer()), error.what)
             raise
 
     def now_ms(self) -> int:

@@ -18,6 +18,7 @@ from tideline.core.run import Digest, OrderId, Role
 from tideline.engine.audit.log import START, Tip
 from tideline.engine.audit.witness import Seen
 from tideline.engine.coordinator.enrolment import Applicant
+from tideline.engine.model.access.spending import Spent
 from tideline.engine.model.accounts import Keys, Session, ShownLedger
 from tideline.engine.model.orders import Arrivals, Failure, Order, Reply
 from tideline.engine.peers.sealing import sealed_in, sealed_out
@@ -169,6 +170,19 @@ def reply_in(raw: bytes) -> Reply:
         failure=failure,
         sealed=sealed,
         ledger=entry_in(request.ledger),
+        spent=spent_in(request.spent) if request.HasField("spent") else None,
+    )
+
+
+def spent_in(message: pb.Spent) -> Spent:
+    """What a step took. An order's name that cannot be one is none."""
+    named = len(message.order) <= MAX_KIND and message.order.isprintable()
+    return Spent(
+        gpu=message.gpu_seconds,
+        cpu=message.cpu_seconds,
+        devices=int(message.devices),
+        cores=int(message.cores),
+        order=OrderId(message.order if named else ""),
     )
 
 

@@ -38,7 +38,7 @@ from tideline_server.store import (
     totals,
     transitions,
 )
-from tideline_server.store.access import projects, user_sessions
+from tideline_server.store.access import projects, spending, user_sessions
 from tideline_server.store.access.projects import assign
 from tideline_server.store.access.user_sessions import begin as begin_session
 from tideline_server.store.access.user_sessions import end as end_session
@@ -93,6 +93,8 @@ class SqlJournal:
     standing, round_totals, site_totals = reads(totals.standing), reads(totals.of_rounds), reads(totals.of_sites)
     scores, last_answers = reads(totals.scores), reads(totals.last_answers)
     envelopes = reads(envelopes.find)
+    spent_by_run, spent_by_site, spent_by_day = reads(spending.of_run), reads(spending.by_site), reads(spending.by_day)
+    spent_in = reads(spending.in_month)
     drop_events, old_events = writes(old_events.drop), reads(old_events.count)
     tombstone, tombstones, due_runs = reads(deletion.find), reads(deletion.among), reads(deletion.due)
     invite = reads(accounts.invite)
@@ -342,6 +344,7 @@ class SqlJournal:
             after = status if row.status is OrderStatus.OPEN else row.status
             row = answered(row, reply, after, now, down, up)
             transitions.answer(connection, row, reply, now)
+            spending.add(connection, row, reply, now)
             done.append(entries.replied(row, reply, now))
             return after
 

@@ -53,6 +53,12 @@ from tideline_server.store.schema import (
 
 T = TypeVar("T")
 ALL = true()
+# Only the exchange at which a run stands has open orders: nobody looks through those of all rounds.
+OPEN_ORDERS = (
+    select(func.count())
+    .select_from(runs.join(orders, (orders.c.run == runs.c.id) & (orders.c.cursor == runs.c.cursor)))
+    .where(runs.c.status.not_in(FINAL), orders.c.status == OrderStatus.OPEN)
+)
 KEPT_RUNS = 64  # runs whose unchanging facts stay decoded
 KEPT_FILES = 100_000  # a run's rounds are remembered up to so many files of states and values of tables; more are read each time
 
@@ -306,8 +312,7 @@ def events_after(connection: Connection, run: RunId, after: int = 0, limit: int 
 
 
 def tally(connection: Connection, scope: str = EVERY) -> Tally:
-    asked = select(func.count()).select_from(orders).where(orders.c.status == OrderStatus.OPEN)
-    asked = asked.join(runs, runs.c.id == orders.c.run).where(runs.c.project == scope) if scope else asked
+    asked = OPEN_ORDERS.where(runs.c.project == scope) if scope else OPEN_ORDERS
     return Tally(
         runs=by(connection, runs.c.status, Status, runs.c.project == scope if scope else ALL),
         clients=serving(connection, scope) if scope else by(connection, clients.c.standing, Standing),

@@ -36,7 +36,7 @@ projects = Table(
     *(whole(name, null=True) for name in ("most_runs", "most_members")),
     large("most_bytes", null=True),
     seconds("ended", null=True),
-    *(seconds(name, null=True) for name in ("retain_runs_days", "retain_events_days")),
+    *(seconds(name, null=True) for name in ("retain_runs_days", "retain_events_days", "most_gpu_hours", "most_cpu_hours")),
 )
 
 # Keys of the HTTP API. A name is free again once its key is revoked.
@@ -239,6 +239,25 @@ site_totals = Table(
     *map(large, ("bytes_down", "bytes_up")),
     plain("metrics"),
     *map(whole, ("answered", "scored", "last")),
+)
+
+# What steps spend on computing (engine.model.access.spending). By day it stays when a run is deleted; by run it goes with it.
+spent_by_day = Table(
+    "spent_by_day",
+    metadata,
+    text("project", key=True),
+    whole("day", key=True),
+    text("client", key=True),
+    *map(seconds, ("gpu", "cpu")),
+    *map(whole, ("reported", "unreported")),
+)
+spent_by_run = Table(
+    "spent_by_run",
+    metadata,
+    text("run", ForeignKey("runs.id"), key=True),
+    text("client", key=True),
+    *map(seconds, ("gpu", "cpu")),
+    *map(whole, ("reported", "unreported")),
 )
 
 # What sites sealed for each other. `needed`: the last cursor whose reply brought it, or whose state names it.

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tideline.client.answers import RunLine, RunResult, SiteResult
+from tideline.client.answers import RunLine, RunResult, SiteResult, SpentData
 from tideline.client.output import clean, day, size
 
 if TYPE_CHECKING:
@@ -64,9 +64,17 @@ def result_table(result: RunResult) -> Table:
         columns, *rows = ([first, *rest] for first, _, *rest in (columns, *rows))
     made = table(title(result), columns, rows, right=range(len(columns) - 6, len(columns) - 1))
     captions = [f"{what}: {share(accuracy)}" for what, accuracy in generalized(result)]
-    if captions := [*captions, *filter(None, [selected(result)])]:
+    if captions := [*captions, *filter(None, [selected(result), hours(result.get("spent"))])]:
         made.caption = Text("\n".join(captions))
     return made
+
+
+def hours(spent: SpentData | None) -> str:
+    """What steps took, where sites say so."""
+    if spent is None:
+        return ""
+    silent = f"; {spent['unreported']} replies do not say" if spent["unreported"] else ""
+    return f"computed: {spent['gpu_hours']:.3f} GPU hours, {spent['cpu_hours']:.3f} CPU hours{silent}"
 
 
 def title(result: RunResult) -> str:

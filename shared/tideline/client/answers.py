@@ -24,6 +24,15 @@ class Failure(TypedDict):
     what: str
 
 
+class SpentData(TypedDict):
+    """What steps took. reported, unreported: replies that said so, and that did not."""
+
+    gpu_hours: float
+    cpu_hours: float
+    reported: int
+    unreported: int
+
+
 class SiteResult(TypedDict):
     """One site's line in a result. Accuracies are in 0..1."""
 
@@ -39,6 +48,7 @@ class SiteResult(TypedDict):
     failures: list[Failure]
     declined: NotRequired[str | None]
     computing: NotRequired[dict[str, Plain] | None]
+    spent: NotRequired[SpentData | None]
 
 
 class DeletedRun(TypedDict):
@@ -221,6 +231,7 @@ class RunResult(TypedDict):
     cause: str
     waits_for: str
     awaited: NotRequired[list[Awaited]]
+    spent: NotRequired[SpentData | None]
     seconds: float | None
     state_digest: str | None
     fingerprint: str
@@ -330,8 +341,37 @@ class ProjectLine(TypedDict):
     most_runs: int | None
     most_members: int | None
     most_bytes: int | None
+    gpu_hours: NotRequired[float]
+    cpu_hours: NotRequired[float]
+    unreported: NotRequired[int]
+    most_gpu_hours: NotRequired[float | None]
+    most_cpu_hours: NotRequired[float | None]
     retain_runs_days: float | None
     retain_events_days: float | None
+
+
+class HoursOfSite(SpentData):
+    """What one site's steps took."""
+
+    name: str
+
+
+class HoursOfDay(SpentData):
+    """What the steps of one day took."""
+
+    day: str
+
+
+class ProjectHours(SpentData):
+    """What a project's steps took in a month."""
+
+    project: str
+    month: str
+    frees: float
+    most_gpu_hours: float | None
+    most_cpu_hours: float | None
+    clients: list[HoursOfSite]
+    days: list[HoursOfDay]
 
 
 class TargetLine(TypedDict):

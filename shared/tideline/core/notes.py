@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tideline.core.errors import Malformed
-from tideline.core.settings import EMPTY
+from tideline.core.settings import EMPTY, Plain
 
 LARGEST = 1e15
 ERROR = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")  # the name of an error's class
 DEVICE = re.compile(r"[a-z]{1,16}(:[0-9]{1,3})?")
 WHY = {"error": ERROR}
 COARSE_SCALE = "coarse_scale"
+SPENT_CLIPPED = "spent_clipped"
 OTHERWISE = ("batch_halved", "not_compiled", COARSE_SCALE)  # what a step did otherwise than it was asked
 
 
@@ -108,6 +109,13 @@ KINDS: Mapping[str, Kind] = {
     "device_missing": Kind(
         Level.ERROR, "has no {device}, which its owner asked for", (), {"device": DEVICE}, when="`--device` is not there"
     ),
+    SPENT_CLIPPED: Kind(
+        Level.WARNING,
+        "says that its step took longer than its order was open: {gpu_seconds:.0f} GPU seconds and {cpu_seconds:.0f} CPU seconds"
+        " are counted",
+        ("gpu_seconds", "cpu_seconds"),
+        when="a reply tells more computing time than there can have been; the coordinator notes it",
+    ),
     "left_out": Kind(
         Level.INFO, "sent too many notes: {count:.0f} were left out", ("count",), when="notes came faster than the limit"
     ),
@@ -134,6 +142,12 @@ class Note:
         for name, word in self.words.items():
             if not kind.words[name].fullmatch(word):
                 raise Malformed(f"The note {self.kind} gives no name as {name}")
+
+    @property
+    def data(self) -> dict[str, Plain]:
+        """What an event tells of it."""
+        words: dict[str, Plain] = {"note": self.kind, "level": self.level.value, "what": self.sentence}
+        return words | {"numbers": dict(self.numbers), "words": dict(self.words)}
 
     @property
     def level(self) -> Level:

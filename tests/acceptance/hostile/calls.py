@@ -132,7 +132,7 @@ CALLS: Mapping[str, Lie] = {
     "order that nobody gave": Lie(ordered("f" * 32), "NotFound", "There is no order"),
     "order with odd characters": Lie(ordered("'; DROP TABLE orders; --\0\u202e"), "NotFound", "There is no order"),
     "order that is a path": Lie(ordered("../../../etc/passwd"), "NotFound", "There is no order"),
-    "order of another client": Lie(neighbours, "IdentityRefused", "is not addressed to liar"),
+    "order of another client": Lie(neighbours, "IdentityRefused", "is not addressed to"),
     "file that is a path": Lie(worked(files=[pb.File(digest="../x", size=1)]), "BadName", "is not a digest"),
     "file with a NUL": Lie(worked(files=[pb.File(digest="\0" * 64, size=1)]), "BadName", "is not a digest"),
     "reply without a message": Lie(worked(), "PartMissing", "names no message"),
@@ -154,7 +154,7 @@ CALLS: Mapping[str, Lie] = {
         "1200000 bytes of one EnrolRequest come at once; at most 65536 may",
     ),
     "work at a million orders": Lie(
-        lambda liar: refused(lambda: liar.beat(**{f"{i:x}": 0.5 for i in range(100_000)})), "TooLarge", "at most 65536 may"
+        lambda liar: refused(lambda: liar.beat(**{f"{i:x}": 0.5 for i in range(70_000)})), "TooLarge", "at most 65536 may"
     ),
     "metric that is no number": Lie(worked(metrics={"loss": float("nan")}), "NotFinite", "The metric loss is nan"),
     "infinite metric": Lie(worked(metrics={"loss": float("-inf")}), "NotFinite", "The metric loss is -inf"),
@@ -163,7 +163,9 @@ CALLS: Mapping[str, Lie] = {
     "facts that are no JSON": Lie(reported(facts="{"), "Malformed", "are no JSON object"),
     "facts that are a list": Lie(reported(facts="[1]"), "Malformed", "are no JSON object"),
     "deep facts": Lie(reported(facts="[" * 100_000), "Malformed", "are no JSON object"),
-    "flood of facts": Lie(reported(facts='{"labelled": [' + "[]," * 100_000 + "[]]}"), "Malformed", "are no JSON object"),
+    "flood of facts": Lie(
+        reported(facts='{"labelled": [' + "[]," * 100_000 + "[]]}"), "Undeclared", "whether the site has labels"
+    ),
     "fact of a million digits": Lie(reported(facts='{"labelled": ' + "9" * 1_000_000 + "}"), "Malformed", "are no JSON object"),
     "fact more": Lie(reported(facts='{"labelled": true, "rows": 7}'), "Undeclared", "whether the site has labels"),
     "fact of the wrong type": Lie(reported(facts='{"labelled": 1}'), "Undeclared", "whether the site has labels"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -52,8 +53,10 @@ class Liar(Raw):
     def teaching(self) -> pb.Order:
         """The order of the first step of a run that has a target too, which joins and says nothing more."""
         if self.pupil is None:
-            self.pupil = Liar(self.channel).begin(self.federation, PUPIL, "target")
-        run = self.federation.run({**TAUGHT, "world": {**WORLD, "model": "linear"}, "roster": {NAME: "source", PUPIL: "target"}})
+            self.pupil = type(self)(self.channel).begin(self.federation, f"{self.name}-{PUPIL}", "target")
+        run = self.federation.run(
+            {**TAUGHT, "world": {**WORLD, "model": "linear"}, "roster": {self.name: "source", self.pupil.name: "target"}}
+        )
         for site, labelled in ((self, "true"), (self.pupil, "false")):
             assert site.report(site.next_order(run, -1), facts=f'{{"labelled": {labelled}}}').verdict == "accepted"
         return self.next_order(run, 0)
@@ -117,3 +120,18 @@ class Liar(Raw):
     def replied(self, content: bytes) -> Told:
         """The error for a reply of this file, in a run of its own."""
         return self.answered(self.at_work(), content)
+
+
+class Poller(Liar):
+    """The same over HTTP, where orders are asked for."""
+
+    def next_order(self, run: str, cursor: int) -> pb.Order:
+        """An order of a run, as soon as it comes."""
+        end, offered = time.monotonic() + SECONDS, list[str]()
+        while time.monotonic() < end:
+            reply = self.ask("Poll", pb.PollRequest(offered=offered), pb.PollReply)
+            found = [each for each in reply.orders if each.run == run and each.cursor >= cursor]
+            if found:
+                return found[0]
+            offered = list(reply.open)
+        raise AssertionError(f"no order of run {run} came")

@@ -17,9 +17,10 @@ from tests.acceptance.conftest import SITES
 from tests.acceptance.harness import Net, net
 from tests.acceptance.hostile.calls import CALLS
 from tests.acceptance.hostile.files import FILES
-from tests.acceptance.hostile.liar import Liar
+from tests.acceptance.hostile.liar import Liar, Poller
 from tests.acceptance.hostile.requests import REQUESTS
 from tests.acceptance.test_same_bytes import experiment, simulated
+from tests.server.agents_http.port import Channel
 
 pytestmark = pytest.mark.processes
 LIES = CALLS | FILES
@@ -65,9 +66,12 @@ def told(liar: Liar, name: str) -> None:
     assert kind == lie.kind and lie.words in words, (kind, words)
 
 
-@pytest.fixture(scope="module")
-def liar(coordinator: Net) -> Iterator[Liar]:
-    """A coordinator, and a client that lies."""
+@pytest.fixture(scope="module", params=["grpc", "https"])
+def liar(coordinator: Net, request: pytest.FixtureRequest) -> Iterator[Liar]:
+    """A coordinator, and a client that lies, over either link."""
+    if request.param == "https":
+        yield Poller(Channel(coordinator.http)).begin(coordinator, "poller")
+        return
     with grpc.insecure_channel(coordinator.address) as channel:
         yield Liar(channel).begin(coordinator)
 
@@ -78,11 +82,18 @@ def test_some_lies(liar: Liar, name: str) -> None:
     told(liar, name)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(LIES.keys() - set(QUICK)))
+def test_the_other_lies(liar: Liar, name: str) -> None:
+    """As some of them, so all."""
+    told(liar, name)
+
+
 @pytest.mark.parametrize("name", REQUESTS)
-def test_requests_that_lie(liar: Liar, name: str) -> None:
+def test_requests_that_lie(coordinator: Net, name: str) -> None:
     """Each is refused with its status and its kind."""
-    knock(liar.federation, name)
-    assert liar.federation.client().get("/health")["status"] == "ok"
+    knock(coordinator, name)
+    assert coordinator.client().get("/health")["status"] == "ok"
 
 
 class Watch(threading.Thread):

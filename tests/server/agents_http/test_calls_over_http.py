@@ -57,6 +57,12 @@ def opened() -> Iterator[tuple[Federation, int]]:
 
 
 @pytest.fixture
+def link() -> str:
+    """How the audit log names this way."""
+    return "https"
+
+
+@pytest.fixture
 def there(opened: tuple[Federation, int], request: pytest.FixtureRequest) -> tuple[Federation, Raw]:
     """An enrolled client of the test's own."""
     federation, port = opened

@@ -37,6 +37,7 @@ ROUTES = [
     "GET /notify",
     "GET /parts/{digest}",
     "GET /projects",
+    "GET /projects/{name}/hours",
     "GET /ready",
     "GET /restored",
     "GET /retention",

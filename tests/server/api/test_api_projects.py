@@ -16,7 +16,9 @@ from tideline.archive.digests import digest_of
 from tideline.core.run import ClientId, RunId
 from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.notices.targets import Targets
+from tideline.engine.model.access.spending import Spent
 from tideline.engine.model.accounts import KeyRole
+from tideline.engine.model.orders import OrderStatus, Reply
 from tideline.engine.simulation.adapters import ManualClock
 from tideline_server.api import create_app
 from tideline_server.api.requests.access import NEEDS, PROJECT
@@ -265,6 +267,48 @@ def test_quotas_hold() -> None:
     assert door.get("/projects", headers=operator).json()[0]["bytes"] == len(FILE)
 
 
+def test_hours_are_a_quota_of_the_month() -> None:
+    """What sites say that their steps took; the refusal says when the next month begins. A viewer of the project sees it."""
+    door = fresh()
+    operator, viewer = given(door, "ret", "operator", "retina"), given(door, "eye", "viewer", "retina")
+    for site in SITES:
+        door.post(f"/clients/{site}/projects", {"projects": ["default", "retina"]}, headers=OWN)
+    run = RunId(door.post("/runs", EXPERIMENT, headers=operator).json()["run"])
+    order = door.federation.journal.orders(run)[0]
+    spent = Spent(gpu=7200.0, cpu=3600.0, devices=1, cores=1)
+    door.federation.journal.answer(order.id, Reply(order.id, spent=spent), OrderStatus.ANSWERED, order.created, 0, 0)
+    month = door.get("/projects/retina/hours", headers=viewer).json()
+    assert (month["gpu_hours"], month["cpu_hours"], month["reported"], month["unreported"]) == (2.0, 1.0, 1, 0)
+    assert [site["name"] for site in month["clients"]] == [order.client] and month["days"][0]["gpu_hours"] == 2.0
+    assert door.get("/projects/default/hours", headers=OWN).json()["gpu_hours"] == 0.0
+    assert 'tideline_project_gpu_hours{project="retina"} 2.0' in door.get("/metrics", headers=viewer).text
+    row = door.post("/projects/retina/limit", {"gpu_hours": 2.0}, headers=OWN).json()
+    assert (row["gpu_hours"], row["most_gpu_hours"], row["most_cpu_hours"]) == (2.0, 2.0, None)
+    told = refused(door.post("/runs", EXPERIMENT, headers=operator), 409, "Refused")
+    assert told["context"]["quota"] == "GPU hours" and told["context"]["frees"] == month["frees"] > order.created
+    assert door.get(f"/runs/{run}", headers=operator).json()["spent"]["gpu_hours"] == 2.0
+    assert door.post("/runs", EXPERIMENT, headers=OWN).status_code == 201
+    before = door.get("/projects/retina/hours?month=1969-12", headers=viewer)
+    refused(before, 422, "ConfigRefused", "month")
+    assert door.get("/projects/retina/hours?month=2001-02", headers=viewer).json()["days"] == []
+
+
+@pytest.mark.parametrize("month", ["2026", "2026-13", "2026-1", "2026-00", "9999-12", "x" * 5000])
+def test_what_is_no_month(month: str) -> None:
+    """It is refused with how to write one."""
+    told = refused(fresh().get(f"/projects/default/hours?month={month}", headers=OWN), 422, "ConfigRefused", "month")
+    assert "2026-11" in told["todo"]
+
+
+def test_foreign_hours_are_not_found() -> None:
+    """As those of a project that is not there; a user of the project has them."""
+    door = fresh()
+    viewer = given(door, "eye", "viewer", "retina")
+    texts = [door.get(f"/projects/{name}/hours", headers=viewer) for name in ("default", "nothing")]
+    assert {answer.status_code for answer in texts} == {404}
+    assert normal(texts[0].text, "default") == normal(texts[1].text, "nothing")
+
+
 def test_the_default_project_can_be_limited_and_not_removed() -> None:
     """It is there although nobody made it."""
     door = Coordinator(api_key_hash=hash_of("the home's key"))
@@ -309,6 +353,8 @@ def test_a_project_is_removed_once_nobody_uses_it() -> None:
         ({"name": "a" * 41}, 422, "ConfigRefused", "name"),
         ({"name": "b", "runs": -1}, 422, "ConfigRefused", "runs"),
         ({"name": "b", "bytes": "5"}, 422, "ConfigRefused", "bytes"),
+        ({"name": "b", "gpu_hours": -0.5}, 422, "ConfigRefused", "gpu_hours"),
+        ({"name": "b", "cpu_hours": "5"}, 422, "ConfigRefused", "cpu_hours"),
         ({"name": "b", "people": 5}, 422, "ConfigRefused", "people"),
         ({"name": "retina"}, 409, "Refused", None),
         ({"name": "default"}, 409, "Refused", None),

@@ -8,6 +8,8 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from tideline_server.limits import OVER_HTTP
+
 Peer = tuple[str, int]
 METADATA = "tideline-"
 
@@ -52,7 +54,7 @@ class HttpContext:
         if self._client is None:
             return "unix:"
         host, port = self._client
-        return f"ipv6:[{host}]:{port};http" if ":" in host else f"ipv4:{host}:{port};http"
+        return f"ipv6:[{host}]:{port}{OVER_HTTP}" if ":" in host else f"ipv4:{host}:{port}{OVER_HTTP}"
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         """What proves the call; of a header that comes twice nothing."""

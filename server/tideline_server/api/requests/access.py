@@ -77,6 +77,7 @@ NEEDS: Mapping[str, Need] = {
     "POST /notify/{name}/test": Need(KeyRole.OPERATOR, "testing a target of notices"),
     "DELETE /notify/{name}": Need(KeyRole.OPERATOR, "removing a target of notices"),
     "GET /projects": Need(KeyRole.VIEWER, "seeing one's project", own=True),
+    "GET /projects/{name}/hours": Need(KeyRole.VIEWER, "seeing one's project", own=True),
     "POST /projects": Need(KeyRole.ADMIN, "making a project"),
     "POST /projects/{name}/limit": Need(KeyRole.ADMIN, "limiting a project"),
     "DELETE /projects/{name}": Need(KeyRole.ADMIN, "removing a project"),

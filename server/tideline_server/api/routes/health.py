@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from tideline.core.errors import Unreachable
+from tideline.engine.coordinator.access.hours import used_hours
 from tideline.engine.model.access.projects import EVERY
 from tideline_server.api.answers import jsonable
 from tideline_server.api.models import Health, Problem, Ready
@@ -49,5 +50,9 @@ def metrics(services: Given, projects: Known, asking: Asking) -> Response:
     To a key of one project among several, the gauges of this project alone.
     """
     whole = asking.scope == EVERY or projects.alone
-    text, kind = services.metrics() if whole else project_text(asking.scope, services.journal.tally(asking.scope))
+    if whole:
+        text, kind = services.metrics()
+        return Response(text, media_type=kind)
+    used = used_hours(services.journal, services.clock, asking.scope)
+    text, kind = project_text(asking.scope, services.journal.tally(asking.scope), used)
     return Response(text, media_type=kind)

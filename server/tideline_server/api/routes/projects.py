@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body
+from fastapi import APIRouter, Body, Query
 
 from tideline.core.settings import parse, setting
 from tideline.engine.model.access.projects import Project, Quota, Usage
-from tideline_server.api.models import ProjectLine
+from tideline.engine.model.access.spending import day_name, shown
 from tideline_server.api.openapi import body_of
+from tideline_server.api.project_models import HoursOfDay, HoursOfSite, ProjectHours, ProjectLine
 from tideline_server.api.requests.access import Asking, Known
 from tideline_server.api.services import Name, Named
 
+Month = Annotated[str, Query(description="such as 2026-11, in UTC; without it, this one")]
 router = APIRouter(prefix="/projects", tags=["projects"])
 MOST = 2**31 - 1  # as far as databases count
 MOST_DAYS = 36500
+MOST_HOURS = 1e9
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,12 @@ class Limits:
     members: int | None = setting(None, low=0, high=MOST, doc="sites that are not revoked; null: as many as it likes")
     bytes: int | None = setting(None, low=0, high=2**62, doc="bytes in the store of parts; null: as many as it likes")
 
+    gpu_hours: float | None = setting(
+        None, low=0, high=MOST_HOURS, doc="hours of accelerators in a calendar month; null: as many as it likes"
+    )
+    cpu_hours: float | None = setting(
+        None, low=0, high=MOST_HOURS, doc="hours of processors in a calendar month; null: as many as it likes"
+    )
     retain_runs_days: float | None = setting(
         None, low=0, high=MOST_DAYS, doc="days after its end that a run is kept; 0: for ever; null: as the coordinator says"
     )
@@ -53,7 +62,26 @@ OTHER = {"more": {"summary": "More runs", "value": {"runs": 10}}}
 @router.get("", summary="List the projects")
 def list_projects(projects: Known, asking: Asking) -> list[ProjectLine]:
     """The one that your key opens; of a key of all projects, every one, also those that were removed."""
-    return [line(each, projects.usage(each.name)) for each in projects.every(asking)]
+    seen = projects.every(asking)
+    used = projects.usages([each.name for each in seen])
+    return [line(each, used[each.name]) for each in seen]
+
+
+@router.get("/{name}/hours", summary="What a project's steps took in a month")
+def project_hours(projects: Known, asking: Asking, name: Name, month: Month = "") -> ProjectHours:
+    """Hours of accelerators and of processors, as its sites report them, by site and by day, those of deleted runs as well."""
+    used = projects.hours(asking, name, month)
+    quota = used.project.quota
+    return ProjectHours(
+        **shown(used.whole),
+        project=name,
+        month=used.month.name,
+        frees=used.month.ends,
+        most_gpu_hours=quota.gpu_hours,
+        most_cpu_hours=quota.cpu_hours,
+        clients=[HoursOfSite(name=site, **shown(each)) for site, each in used.sites.items()],
+        days=[HoursOfDay(day=day_name(day), **shown(each)) for day, each in used.days.items()],
+    )
 
 
 @router.post("", status_code=201, summary="Make a project", openapi_extra=body_of(ProjectAsked, NEW))

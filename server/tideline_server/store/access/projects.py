@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, func, select, update
 
 from tideline.core.run import ClientId, Digest
 from tideline.engine.model.access.projects import DEFAULT, Project, Quota, Usage, with_default
-from tideline.engine.model.access.quotas import check_members, check_runs
+from tideline.engine.model.access.quotas import check_hours, check_members, check_runs
+from tideline.engine.model.access.spending import month_of
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.experiment import uploader
 from tideline.engine.model.runs import FINAL, RunRow
+from tideline_server.store.access import spending
 from tideline_server.store.database.dialect import added, upsert
 from tideline_server.store.database.prepared import prepared
 from tideline_server.store.listings import files_of
@@ -26,11 +29,16 @@ OPEN_RUNS = (
     .where(runs.c.project == bindparam("of"), runs.c.parent.is_(None), runs.c.status.not_in([status.value for status in FINAL]))
 )
 SERVING = select(clients.c.projects).where(clients.c.standing != Standing.REVOKED)
-REFERRED = (
-    select(listings.c.files)
-    .join(refs, refs.c.listing == listings.c.id)
-    .join(runs, runs.c.id == refs.c.run)
-    .where(runs.c.project == bindparam("of"))
+# Of several projects at once: who lists them has as many as there are. A listing is read once, however many orders name it.
+SOME = runs.c.project.in_(bindparam("of", expanding=True))
+OPEN_IN = (
+    select(runs.c.project, func.count().label("many"))
+    .where(SOME, runs.c.parent.is_(None), runs.c.status.not_in([status.value for status in FINAL]))
+    .group_by(runs.c.project)
+)
+OWN = select(runs.c.project, refs.c.listing).join(refs, refs.c.run == runs.c.id).where(SOME).distinct()
+REFERRED = select(listings.c.id, listings.c.files).where(
+    listings.c.id.in_(select(refs.c.listing).join(runs, runs.c.id == refs.c.run).where(SOME))
 )
 UPLOADED = (
     select(pushed.c.digest)
@@ -45,6 +53,8 @@ def project_of(row: Row[Any]) -> Project:
         runs=row.most_runs,
         members=row.most_members,
         bytes=row.most_bytes,
+        gpu_hours=row.most_gpu_hours,
+        cpu_hours=row.most_cpu_hours,
         retain_runs_days=row.retain_runs_days,
         retain_events_days=row.retain_events_days,
     )
@@ -57,7 +67,8 @@ def columns_of(project: Project) -> dict[str, Any]:
 
 def limits_of(quota: Quota) -> dict[str, Any]:
     most = {"most_runs": quota.runs, "most_members": quota.members, "most_bytes": quota.bytes}
-    return most | {"retain_runs_days": quota.retain_runs_days, "retain_events_days": quota.retain_events_days}
+    hours = {"most_gpu_hours": quota.gpu_hours, "most_cpu_hours": quota.cpu_hours}
+    return most | hours | {"retain_runs_days": quota.retain_runs_days, "retain_events_days": quota.retain_events_days}
 
 
 def every(connection: Connection) -> tuple[Project, ...]:
@@ -86,10 +97,17 @@ def end(connection: Connection, name: str, now: float) -> bool:
     return ended
 
 
-def usage(connection: Connection, project: str) -> Usage:
-    listed = connection.scalars(REFERRED, {"of": project})
-    sizes = dict(part for files in listed for part in files_of(files))
-    return Usage(connection.scalar(OPEN_RUNS, {"of": project}) or 0, members(connection, project), sum(sizes.values()))
+def usage(connection: Connection, of: Collection[str]) -> Mapping[str, Usage]:
+    asked = {"of": list(of)}
+    if not of:
+        return {}
+    open_runs = {row.project: int(row.many) for row in connection.execute(OPEN_IN, asked)}
+    serving = Counter(project for serves in connection.scalars(SERVING) for project in set(serves))
+    files = {row.id: files_of(row.files) for row in connection.execute(REFERRED, asked)}
+    sizes: dict[str, dict[Digest, int]] = {project: {} for project in of}
+    for row in connection.execute(OWN, asked):
+        sizes[row.project].update(files.get(row.listing, ()))
+    return {each: Usage(open_runs.get(each, 0), serving[each], sum(sizes[each].values())) for each in of}
 
 
 def uploaded(connection: Connection, project: str) -> tuple[Digest, ...]:
@@ -109,10 +127,15 @@ def admit_members(connection: Connection, names: Iterable[str]) -> None:
 
 
 def admit_runs(connection: Connection, new: Sequence[RunRow]) -> None:
-    """Raises Refused where the project of a new run has as many open ones as it may."""
-    for name in sorted({row.project for row in new if row.parent is None}):
-        if (known := locked(connection, name)) is not None and known.quota.runs is not None:
+    """Raises Refused where the project of a new run has as many open ones as it may, or has used the hours of its month."""
+    for name, now in sorted({row.project: row.created for row in new if row.parent is None}.items()):
+        if (known := locked(connection, name)) is None:
+            continue
+        if known.quota.runs is not None:
             check_runs(known, connection.scalar(OPEN_RUNS, {"of": name}) or 0)
+        if known.quota.gpu_hours is not None or known.quota.cpu_hours is not None:
+            month = month_of(now)
+            check_hours(known, spending.in_month(connection, [name], month)[name], month)
 
 
 def locked(connection: Connection, name: str) -> Project | None:

@@ -88,6 +88,18 @@ def added(connection: Connection, table: Table, row: Mapping[str, Plain]) -> boo
     return connection.execute(statement.returning(*table.primary_key.columns), row).one_or_none() is not None
 
 
+def add_up(connection: Connection, table: Table, row: Mapping[str, Plain], sums: tuple[str, ...]) -> None:
+    """Insert a row, or add these columns of it to those of the row with its primary key."""
+    connection.execute(adding(connection.dialect.name, table, sums), row)
+
+
+@cache
+def adding(dialect: str, table: Table, sums: tuple[str, ...]) -> Insert:
+    statement = INSERTS[dialect](table).values({column.name: bindparam(column.name) for column in table.columns})
+    changes = {name: table.c[name] + statement.excluded[name] for name in sums}
+    return prepared(statement.on_conflict_do_update(index_elements=list(table.primary_key.columns), set_=changes))
+
+
 @cache
 def upserting(dialect: str, table: Table, renew: tuple[str, ...], unless: Column[str] | None) -> Insert:
     counted = table.autoincrement_column

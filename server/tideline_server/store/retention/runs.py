@@ -34,12 +34,14 @@ from tideline_server.store.schema import (
     runs,
     sealed,
     site_totals,
+    spent_by_run,
     tombstones,
 )
 
 OWN: tuple[Table, ...] = (
     sealed,
     site_totals,
+    spent_by_run,
     round_totals,
     rounds,
     orders,

@@ -10,7 +10,7 @@ import typer
 
 from tideline.cli.guard import group_of, output, print_json
 from tideline.cli.options import Connect, Json, remote
-from tideline.client.answers import ProjectLine
+from tideline.client.answers import ProjectHours, ProjectLine, SpentData
 from tideline.client.output import clean, day
 from tideline.core.errors import ConfigRefused
 
@@ -21,6 +21,11 @@ MostMembers = Annotated[int | None, typer.Option(help="Sites that may serve it. 
 MostBytes = Annotated[
     str | None, typer.Option(help="Bytes of its runs and uploads, such as 500GB. [default: any number]", metavar="SIZE")
 ]
+MostGpuHours = Annotated[
+    float | None, typer.Option(help="Hours of GPUs that its steps may take in a calendar month. [default: any number]")
+]
+MostCpuHours = Annotated[float | None, typer.Option(help="The same of processors' cores. [default: any number]")]
+MonthAsked = Annotated[str, typer.Option(help="Such as 2026-11, in UTC. [default: this month]", metavar="YYYY-MM")]
 RunsDays = Annotated[
     float | None,
     typer.Option("--retain-runs-days", help="Days after its end that a run is kept; 0: for ever. [default: the coordinator's]"),
@@ -40,12 +45,15 @@ def add(
     most_runs: MostRuns = None,
     most_members: MostMembers = None,
     most_bytes: MostBytes = None,
+    most_gpu_hours: MostGpuHours = None,
+    most_cpu_hours: MostCpuHours = None,
     retain_runs: RunsDays = None,
     retain_events: EventsDays = None,
     as_json: Json = False,
 ) -> None:
     """Make a project. Its users get keys with `tideline keys add --project NAME`, its sites invitations in the same way."""
-    body = {"name": name, **quota(most_runs, most_members, most_bytes), **ages(retain_runs, retain_events)}
+    limits = quota(most_runs, most_members, most_bytes) | hours(most_gpu_hours, most_cpu_hours)
+    body = {"name": name, **limits, **ages(retain_runs, retain_events)}
     with connect() as client:
         row: ProjectLine = client.post("/projects", body)
     output(row, as_json, f"The project {row['name']} is there; keys for it: tideline keys add --project {row['name']}")
@@ -59,15 +67,18 @@ def limit(
     most_runs: MostRuns = None,
     most_members: MostMembers = None,
     most_bytes: MostBytes = None,
+    most_gpu_hours: MostGpuHours = None,
+    most_cpu_hours: MostCpuHours = None,
     retain_runs: RunsDays = None,
     retain_events: EventsDays = None,
     as_json: Json = False,
 ) -> None:
     """Give a project another quota and other rules of age. What you leave out is unlimited from then on, or the coordinator's."""
-    body = quota(most_runs, most_members, most_bytes) | ages(retain_runs, retain_events)
+    limits = quota(most_runs, most_members, most_bytes) | hours(most_gpu_hours, most_cpu_hours)
+    body = limits | ages(retain_runs, retain_events)
     with connect() as client:
         row: ProjectLine = client.post(f"/projects/{quote(name, safe='')}/limit", body)
-    output(row, as_json, f"{row['name']}: {', '.join(cells(row)[1:4])}; runs kept: {cells(row)[4]}")
+    output(row, as_json, f"{row['name']}: {', '.join(cells(row)[1:6])}; runs kept: {cells(row)[6]}")
 
 
 @app.command("list")
@@ -81,7 +92,30 @@ def list_projects(connect: Connect, as_json: Json = False) -> None:
         return
     from tideline.cli.tables import show, table
 
-    show(table("", ["name", "open runs", "sites", "bytes", "runs kept", "made", "by", "state"], map(cells, rows)))
+    show(
+        table("", ["name", "open runs", "sites", "bytes", "GPU h", "CPU h", "runs kept", "made", "by", "state"], map(cells, rows))
+    )
+
+
+@app.command("show")
+@remote
+def show_project(connect: Connect, name: ProjectName, month: MonthAsked = "", as_json: Json = False) -> None:
+    """Show what a project's steps took in a month, by site and by day, as its sites report it."""
+    with connect() as client:
+        asked = f"?month={quote(month, safe='')}" if month else ""
+        used: ProjectHours = client.get(f"/projects/{quote(name, safe='')}/hours{asked}")
+    if as_json:
+        print_json(used)
+        return
+    from tideline.cli.tables import show, table
+
+    head, sites, days = ["GPU h", "CPU h", "replies", "that do not say"], used["clients"], used["days"]
+    heading = f"{used['project']} in {used['month']}; a quota begins anew on {day(used['frees'])}"
+    whole = spent(used, used["most_gpu_hours"], used["most_cpu_hours"])
+    rows = [["in all", *whole], *([each["name"], *spent(each)] for each in sites)]
+    show(table(heading, ["site", *head], rows, right=range(1, 5)))
+    if days:
+        show(table("By day, in UTC", ["day", *head], [[each["day"], *spent(each)] for each in days], right=range(1, 5)))
 
 
 @app.command("remove")
@@ -96,6 +130,17 @@ def remove(connect: Connect, name: ProjectName, as_json: Json = False) -> None:
 def ages(runs: float | None, events: float | None) -> dict[str, float | None]:
     """Rules of age as the API takes them."""
     return {"retain_runs_days": runs, "retain_events_days": events}
+
+
+def hours(gpu: float | None, cpu: float | None) -> dict[str, float | None]:
+    """Quotas of a month's hours as the API takes them."""
+    return {"gpu_hours": gpu, "cpu_hours": cpu}
+
+
+def spent(of: SpentData, most_gpu: float | None = None, most_cpu: float | None = None) -> list[str]:
+    """What steps took, with the quota of it, and how many replies say so."""
+    used = [f"{of['gpu_hours']:.2f}{most(most_gpu)}", f"{of['cpu_hours']:.2f}{most(most_cpu)}"]
+    return [*used, f"{of['reported'] + of['unreported']:,}", f"{of['unreported']:,}"]
 
 
 def quota(runs: int | None, members: int | None, size: str | None) -> dict[str, float | None]:
@@ -117,6 +162,8 @@ def cells(row: ProjectLine) -> list[str]:
         f"{row['runs']:,}{most(row['most_runs'])}",
         f"{row['members']:,}{most(row['most_members'])}",
         f"{row['bytes']:,}{most(row['most_bytes'])}",
+        f"{row.get('gpu_hours', 0.0):.2f}{most(row.get('most_gpu_hours'))}",
+        f"{row.get('cpu_hours', 0.0):.2f}{most(row.get('most_cpu_hours'))}",
     ]
     made = day(row["created"]) if row["created"] else "-"
     state = f"removed {day(row['ended'])}" if row["ended"] else "there"
@@ -132,5 +179,5 @@ def kept(row: ProjectLine) -> str:
     return runs if row["retain_events_days"] is None else f"{runs}, events {events}"
 
 
-def most(limit: int | None) -> str:
-    return "" if limit is None else f" of {limit:,}"
+def most(limit: float | None) -> str:
+    return "" if limit is None else f" of {limit:,}" if isinstance(limit, int) else f" of {limit:,g}"

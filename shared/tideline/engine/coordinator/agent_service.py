@@ -19,6 +19,7 @@ from tideline.core.notes import Level, Note
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
 from tideline.engine.audit.log import Tip
+from tideline.engine.coordinator.access.hours import accounted
 from tideline.engine.coordinator.integrity.mending import MendedParts, Mender, mended_or_stalled
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.unreported import Allowance, Unreported
@@ -212,7 +213,7 @@ class AgentService:
         if row.status in (OrderStatus.ANSWERED, OrderStatus.FAILED, OrderStatus.CANCELLED):
             return Receipt("stale")
         if reply.failure is not None:
-            return self.close(row, Reply(reply.order, failure=reply.failure), OrderStatus.FAILED)
+            return self.close(row, Reply(reply.order, failure=reply.failure, spent=reply.spent), OrderStatus.FAILED)
         if row.status is OrderStatus.EXPIRED:
             return self.late(row, reply)
         missing = self.missing(row, reply)
@@ -248,7 +249,7 @@ class AgentService:
             self.check_metrics(row, reply)
         except Malformed as error:
             return self.refuse(row, reply, error)
-        return self.close(row, Reply(reply.order, metrics=reply.metrics), OrderStatus.ANSWERED)
+        return self.close(row, Reply(reply.order, metrics=reply.metrics, spent=reply.spent), OrderStatus.ANSWERED)
 
     def check(self, row: OrderRow, reply: Reply) -> None:
         """The reply names exactly the files of its root, its root keeps the contract, and nothing else comes with it."""
@@ -287,15 +288,19 @@ class AgentService:
 
     def refuse(self, row: OrderRow, reply: Reply, error: FederationError) -> Receipt:
         failure = Failure(error.kind, str(error))
-        self.close(row, Reply(reply.order, failure=failure, refused=True), OrderStatus.FAILED)
+        self.close(row, Reply(reply.order, failure=failure, refused=True, spent=reply.spent), OrderStatus.FAILED)
         return Receipt("refused", error=failure)
 
     def close(self, row: OrderRow, reply: Reply, status: OrderStatus) -> Receipt:
         with self._lock:
             down, up = self._down[row.id], self._up[row.id]
-        after = self.journal.answer(row.id, reply, status, self.clock.now(), down, up, self.part_store.parts.has)
+        now = self.clock.now()
+        reply, note = accounted(self.journal, row, reply, now)
+        after = self.journal.answer(row.id, reply, status, now, down, up, self.part_store.parts.has)
         if after is None:
             return Receipt("missing", self.missing(row, reply))
+        if note is not None and after is not OrderStatus.CANCELLED:
+            self.journal.event(row.run, NOTE, written_of(row) | note.data, now)
         with self._lock:
             del self._down[row.id], self._up[row.id]
         self.forget(row.id)
@@ -453,7 +458,7 @@ class Notebook:
             if client not in run.roster:
                 raise IdentityRefused(f"{client} takes no part in run {row.run}")
             if not self._over(run) and self._admitted(row, note):
-                self._write(row.run, note, {"client": row.client, "order": row.id, "cursor": row.cursor})
+                self._write(row.run, note, written_of(row))
 
     def overdue(self) -> bool:
         """Whether a minute is over in which something was left out. Asks nobody."""
@@ -480,10 +485,12 @@ class Notebook:
             return minute.admits(row.client, note.level)
 
     def _write(self, run: RunId, note: Note, whose: dict[str, Plain]) -> None:
-        words: dict[str, Plain] = {"note": note.kind, "level": note.level.value, "what": note.sentence}
-        data = whose | words | {"numbers": dict(note.numbers), "words": dict(note.words)}
-        self.agent_service.journal.event(run, NOTE, data, self.agent_service.clock.now())
+        self.agent_service.journal.event(run, NOTE, whose | note.data, self.agent_service.clock.now())
         self.agent_service.bell.ring(f"run:{run}")
+
+
+def written_of(row: OrderRow) -> dict[str, Plain]:
+    return {"client": row.client, "order": row.id, "cursor": row.cursor}
 
 
 def only(left_out: Counter[ClientId]) -> dict[str, Plain]:

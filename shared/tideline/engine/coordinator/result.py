@@ -16,6 +16,7 @@ from tideline.engine.audit.log import About
 from tideline.engine.coordinator.scheduler import floor_of, progress_of, waiting_of, waits_for
 from tideline.engine.coordinator.scores import chance_notes, recalls_in, scores_in, selection_in, selection_notes
 from tideline.engine.coordinator.verdicts import verdict_notes, verdict_of
+from tideline.engine.model.access.spending import Spending, shown, summed
 from tideline.engine.model.joins import computed_in
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import JOIN, OPEN, RoundRow, RunRow, Status
@@ -58,7 +59,10 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
     failures = by_client(journal.missed(run.id))
     clients = [client(run, c, own.get(c, UNASKED), theirs.get(c, UNASKED), failures.get(c, ())) for c in run.roster]
     computed = computed_by(journal, run)
-    clients = [each | {"computing": computed.get(each["name"])} for each in clients]
+    spent = journal.spent_by_run(run.id)
+    clients = [
+        each | {"computing": computed.get(each["name"]), "spent": reported_hours(spent.get(each["name"]))} for each in clients
+    ]
     totals = journal.round_totals(run.id)
     closed = phases(rounds, totals, admins)
     selected = selection_in(rounds, run.spec.scoring.selection, run.roster)
@@ -94,6 +98,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         or waits(run, now_open, now)
         or (sibling_waits(journal, sibling, now) if sibling else ""),
         "awaited": awaited(journal, run, now_open, now),
+        "spent": reported_hours(summed(spent.values())),
         "seconds": None if run.started is None else (now if run.ended is None else run.ended) - run.created,
         "state_digest": run.state_digest,
         "fingerprint": run.fingerprint,
@@ -136,6 +141,11 @@ def computed_by(journal: Journal, run: RunRow) -> dict[ClientId, Mapping[str, Pl
     if run.spec.computing is None:
         return {}
     return {o.client: computed_in(o.facts) for o in journal.orders(run.id, JOIN) if o.status is OrderStatus.ANSWERED}
+
+
+def reported_hours(spending: Spending | None) -> dict[str, Any] | None:
+    """What steps took, where a reply says so."""
+    return shown(spending) if spending is not None and spending.reported else None
 
 
 def compared(journal: Journal, sibling: RunRow) -> Sites:

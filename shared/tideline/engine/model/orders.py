@@ -12,6 +12,7 @@ from tideline.core.handle import AnyHandle
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import EMPTY, Plain
 from tideline.engine.audit.log import Tip
+from tideline.engine.model.access.spending import Spent
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,7 @@ class Reply:
     """What an agent answers: files of the message, or a failure. refused: the agent service found the failure, in what was sent.
 
     sealed: the values for peers whose handles the message names. ledger: the last entry of the site's ledger as it is sent.
+    spent: on the step; None: an agent that does not say.
     """
 
     order: OrderId
@@ -127,6 +129,7 @@ class Reply:
     refused: bool = False
     sealed: tuple[Envelope, ...] = ()
     ledger: Tip = field(default_factory=Tip)
+    spent: Spent | None = None
 
 
 @dataclass(frozen=True)

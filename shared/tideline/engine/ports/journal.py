@@ -12,6 +12,7 @@ from tideline.core.settings import EMPTY, Plain
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Mention, Tip
 from tideline.engine.audit.witness import Mark
 from tideline.engine.model.access.projects import EVERY, Project, Quota, Usage
+from tideline.engine.model.access.spending import Month, Spending
 from tideline.engine.model.access.user_sessions import UserSession
 from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
 from tideline.engine.model.deletion import Cutoffs, Tombstone
@@ -232,6 +233,22 @@ class Runs(Protocol):
         """A run's events with a higher number, in order, at most so many."""
 
 
+class Spendings(Protocol):
+    """What steps spend on computing, counted with each reply (`answer`), once. A deleted run's stays with its project."""
+
+    def spent_by_run(self, run: RunId) -> Mapping[ClientId, Spending]:
+        """Of a run, by the sites that have replied."""
+
+    def spent_in(self, projects: Collection[str], month: Month) -> Mapping[str, Spending]:
+        """Of each of these projects in a month. A reply counts on the day on which it came."""
+
+    def spent_by_site(self, project: str, month: Month) -> Mapping[ClientId, Spending]:
+        """Of a project by its sites."""
+
+    def spent_by_day(self, project: str, month: Month) -> Mapping[int, Spending]:
+        """The same by days, counted from 1970 on."""
+
+
 class Deletions(Protocol):
     """Runs that are deleted, and what remains of them."""
 
@@ -323,8 +340,8 @@ class Accounts(Protocol):
     def assign(self, name: ClientId, projects: tuple[str, ...], now: float, by: str = "") -> bool:
         """Have a client serve these projects; False where there is none. Raises Refused where a quota is reached."""
 
-    def usage(self, project: str) -> Usage:
-        """What a project has. Its bytes: of the parts to which its runs refer, each once."""
+    def usage(self, projects: Collection[str]) -> Mapping[str, Usage]:
+        """What each of these projects has. Its bytes: of the parts to which its runs refer, each once."""
 
     def uploaded(self, project: str) -> tuple[Digest, ...]:
         """Parts that its users have uploaded and that are still here, sorted."""
@@ -464,7 +481,7 @@ class Witnessed(Protocol):
         """Note that an admin has seen the restore. False if none waits for that."""
 
 
-class Journal(Runs, Deletions, Accounts, UserSessions, PartRecords, Idempotency, AuditLog, Witnessed, Protocol):
+class Journal(Runs, Spendings, Deletions, Accounts, UserSessions, PartRecords, Idempotency, AuditLog, Witnessed, Protocol):
     """The truth. Each method is one transaction; a value that it returns is a snapshot.
 
     What is done by a method stands in the audit log, written in the same transaction. `by` and `now` are for the log: the name

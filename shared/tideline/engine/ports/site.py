@@ -14,6 +14,7 @@ from tideline.core.privacy import Contract
 from tideline.core.run import ClientId, Digest, NetworkPrint, OrderId, Role, RunId
 from tideline.core.settings import EMPTY, Plain
 from tideline.core.step import Data, Transfers, View
+from tideline.engine.model.access.spending import Spent
 from tideline.engine.model.brief import Brief
 from tideline.engine.model.orders import Arrivals, Envelope, Files, Order, Receipt, Reply
 
@@ -71,7 +72,7 @@ class Done:
     ends: whether no exchange comes after this one. uncached: of the join, rows that there was no room to write down decoded.
     computed: of the join, how this place computes, if the run says how to. events: what the step did otherwise than it was
     asked, as kinds of notes (core.notes). unsent: the file of what rounding left out of this message and those before, where one
-    was rounded.
+    was rounded. spent: on it, where that is measured.
     """
 
     message: Files
@@ -89,6 +90,7 @@ class Done:
     computed: Computed | None = None
     events: tuple[str, ...] = ()
     unsent: Files = ()
+    spent: Spent | None = None
 
 
 class Pool(Protocol):
@@ -130,7 +132,7 @@ class Head:
     the values that it sealed last, which later orders may hand back to it. best: its memory at the run's
     best scoring, if the run selects. outputs: the file of what the run's last scoring predicted here, if that is kept. rowless:
     whether the memories were rid of the site's rows; files that an earlier memory had are to go. unsent: the file of what
-    rounding left out of its messages so far.
+    rounding left out of its messages so far. spent: on the step, where that was measured.
     """
 
     order: OrderId
@@ -147,6 +149,7 @@ class Head:
     outputs: Files = ()
     rowless: bool = False
     unsent: Files = ()
+    spent: Spent | None = None
 
     @property
     def stays(self) -> Files:

@@ -56,7 +56,7 @@ class MemoryDeletions(MemoryWitness):
         for names in self._asked.get(row.id, {}).values():
             for name in names:
                 known["_orders"].pop(name, None)
-        for of_run in ("_runs", "_asked", "_missed", "_leases", "_rounds", "_events", "_refs", "_sealed"):
+        for of_run in ("_runs", "_asked", "_missed", "_leases", "_rounds", "_events", "_refs", "_sealed", "_spent_by_run"):
             known[of_run].pop(row.id, None)
         for totals in (self._totals.rounds, self._totals.sites, self._totals.scores):
             totals.pop(row.id, None)

@@ -235,6 +235,15 @@ class MemoryJournal(MemoryProjects, MemoryDeletions):
         self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int, here: Present = all_present
     ) -> OrderStatus | None:
         with self._lock:
+            after = self._answer(order, reply, status, now, down, up, here)
+            if after not in (None, OrderStatus.CANCELLED):
+                self._spend(self._orders[order], reply, now)
+            return after
+
+    def _answer(
+        self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int, here: Present = all_present
+    ) -> OrderStatus | None:
+        with self._lock:
             row = self._orders[order]
             if row.answered is not None or row.status is OrderStatus.CANCELLED:
                 return OrderStatus.CANCELLED
@@ -266,7 +275,7 @@ class MemoryJournal(MemoryProjects, MemoryDeletions):
             mine = () if known is None else self._reaching(name)
             for order in mine:
                 assert known is not None
-                self.answer(order.id, transitions.revoked_reply(order, known), OrderStatus.FAILED, now, 0, 0)
+                self._answer(order.id, transitions.revoked_reply(order, known), OrderStatus.FAILED, now, 0, 0)
             return tuple(self._orders[order.id] for order in mine)
 
     def reissue(self, orders: Iterable[OrderRow]) -> None:

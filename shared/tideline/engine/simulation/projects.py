@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from tideline.archive.disk.spill import Spill
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.engine.audit import entries
 from tideline.engine.model.access.projects import DEFAULT, EVERY, Project, Quota, Usage, shares, with_default, within
-from tideline.engine.model.access.quotas import check_members, check_runs
+from tideline.engine.model.access.quotas import check_hours, check_members, check_runs
+from tideline.engine.model.access.spending import Month, Spending, day_of, month_of, spending_of, summed
 from tideline.engine.model.accounts import Client, Invite, Standing
 from tideline.engine.model.experiment import uploader
-from tideline.engine.model.orders import Files
+from tideline.engine.model.orders import Files, OrderRow, Reply
 from tideline.engine.model.runs import FINAL, Headline, RunRow, Status, Tally, headline
 from tideline.engine.simulation.witnessed import MemoryWitness
 
@@ -30,6 +31,8 @@ class MemoryProjects(MemoryWitness):
         self._pushed: dict[tuple[RunId, ClientId], set[Digest]] = {}
         # What of a run refers to parts, by the client whose they are (nobody's: the run's own), what it is, and its cursor.
         self._refs: dict[RunId, dict[ClientId, dict[tuple[str, int], Files]]] = {}
+        self._spent_on: dict[tuple[str, int, ClientId], Spending] = {}  # by project, day and site
+        self._spent_by_run: dict[RunId, dict[ClientId, Spending]] = {}
 
     def projects(self) -> tuple[Project, ...]:
         with self._lock:
@@ -73,7 +76,10 @@ class MemoryProjects(MemoryWitness):
                 self.record([entries.assigned(name, known.projects, projects, now, by)])
             return True
 
-    def usage(self, project: str) -> Usage:
+    def usage(self, projects: Collection[str]) -> Mapping[str, Usage]:
+        return {project: self._usage(project) for project in projects}
+
+    def _usage(self, project: str) -> Usage:
         with self._lock:
             mine = [row for row in self._runs.values() if row.project == project]
             files = {
@@ -85,6 +91,37 @@ class MemoryProjects(MemoryWitness):
             }
             open_runs = sum(row.status not in FINAL and row.parent is None for row in mine)
             return Usage(open_runs, self._members(project), sum(files.values()))
+
+    def spent_by_run(self, run: RunId) -> Mapping[ClientId, Spending]:
+        with self._lock:
+            return dict(sorted(self._spent_by_run.get(run, {}).items()))
+
+    def spent_in(self, projects: Collection[str], month: Month) -> Mapping[str, Spending]:
+        return {project: summed(self.spent_by_day(project, month).values()) for project in projects}
+
+    def spent_by_site(self, project: str, month: Month) -> Mapping[ClientId, Spending]:
+        found = defaultdict[ClientId, Spending](Spending)
+        for _, client, spending in self._spent(project, month):
+            found[client] += spending
+        return dict(sorted(found.items()))
+
+    def spent_by_day(self, project: str, month: Month) -> Mapping[int, Spending]:
+        found = defaultdict[int, Spending](Spending)
+        for day, _, spending in self._spent(project, month):
+            found[day] += spending
+        return dict(sorted(found.items()))
+
+    def _spent(self, project: str, month: Month) -> list[tuple[int, ClientId, Spending]]:
+        with self._lock:
+            own = [(day, client, each) for (of, day, client), each in self._spent_on.items() if of == project]
+        return [each for each in own if month.first <= each[0] < month.end]
+
+    def _spend(self, order: OrderRow, reply: Reply, now: float) -> None:
+        """Count what a reply says of its step."""
+        spending, day = spending_of(reply.spent), (self._runs[order.run].project, day_of(now), order.client)
+        own = self._spent_by_run.setdefault(order.run, {})
+        own[order.client] = own.get(order.client, Spending()) + spending
+        self._spent_on[day] = self._spent_on.get(day, Spending()) + spending
 
     def uploaded(self, project: str) -> tuple[Digest, ...]:
         with self._lock:
@@ -111,7 +148,9 @@ class MemoryProjects(MemoryWitness):
     def _check_runs(self, new: Iterable[RunRow]) -> None:
         for row in new:
             if row.parent is None and (limited := self._projects.get(row.project)) is not None:
-                check_runs(limited, self.usage(row.project).runs)
+                check_runs(limited, self._usage(row.project).runs)
+                month = month_of(row.created)
+                check_hours(limited, self.spent_in([row.project], month)[row.project], month)
 
     def run(self, run: RunId) -> RunRow | None:
         return self._runs.get(run)

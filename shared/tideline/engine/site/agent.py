@@ -16,6 +16,7 @@ from tideline.core import errors
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.core.settings import EMPTY, Plain, plain
 from tideline.core.step import Moved, Transfers, no_tick
+from tideline.engine.model.access.spending import Spent
 from tideline.engine.model.brief import DISTRUST, Brief, brief_in
 from tideline.engine.model.joins import COMPUTED, LABELLED, NETWORK, own_abilities
 from tideline.engine.model.orders import Failure, Files, Hold, Order, Receipt, Reply
@@ -24,6 +25,7 @@ from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, fresh
 from tideline.engine.peers.relay import seals
 from tideline.engine.peers.sealing import ciphers, complete, plaintexts, seal, signed_since, unseal, vouched
 from tideline.engine.ports.site import Best, Done, Head, Job, Link, Pool, Vault
+from tideline.engine.process.measuring import spent_in
 from tideline.engine.site.admission import check_run
 from tideline.engine.site.owner import Owner
 
@@ -40,7 +42,8 @@ class Agent:
     """One site. `handle` may be called again for the same order at any time: the work is done once.
 
     peer_keys: its keys, and what it knows of its peers'; without them it makes new ones. watch: a clock that never goes back, by
-    which transfers are measured. owner: who says what may run here, and keeps the ledger.
+    which transfers are measured. owner: who says what may run here, and keeps the ledger. hours: whether the coordinator is told
+    what steps took, where the pool measures it.
     """
 
     def __init__(
@@ -53,11 +56,12 @@ class Agent:
         log: Log | None = None,
         peer_keys: PeerKeys | None = None,
         watch: Callable[[], float] = time.monotonic,
+        hours: bool = False,
     ) -> None:
         self.name, self.link, self.vault, self.pool = name, link, vault, pool
         self.peer_keys, self.watch = peer_keys or new_peer_keys(), watch
         self._sent: dict[RunId, Moved] = {}
-        self.owner, self.log = owner or Owner(), log or silent
+        self.owner, self.log, self.hours = owner or Owner(), log or silent, hours
 
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
         """Answer an order. None if it was withdrawn or has ended. Raises Unreachable only if the link gives up."""
@@ -96,7 +100,8 @@ class Agent:
         """Send the reply of a head. Raises PartDamaged for one that did not stay whole here."""
         if head.rowless:  # before anybody knows of the reply: an order that was not answered is given again
             self.vault.collect(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
-        reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed)
+        spent = None if head.spent is None or not self.hours else replace(head.spent, order=head.order)
+        reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed, spent=spent)
         self.owner.replies(order, (*reply.files, *ciphers(reply.sealed)))
         return self.deliver(order, replace(reply, ledger=self.owner.ledger.tip()))
 
@@ -142,6 +147,7 @@ class Agent:
             outputs=done.outputs or (head.outputs if head else ()),
             rowless=done.rowless,
             unsent=() if done.ends else done.unsent or (head.unsent if head else ()),
+            spent=done.spent,
         )
         self.vault.commit(order.run, made)
         return made
@@ -308,7 +314,8 @@ class Agent:
         self.log("failed", order, error)
         self.owner.refuses(order, error)
         failure = Failure(error.kind, str(error))
-        return self.link.report(order, Reply(order.id, failure=failure, ledger=self.owner.ledger.tip()))
+        spent = spent_in(error) or Spent() if self.hours else None  # before a step ran, nothing
+        return self.link.report(order, Reply(order.id, failure=failure, ledger=self.owner.ledger.tip(), spent=spent))
 
 
 def driven(work: Work[T], run: Callable[[Job], Done]) -> T:

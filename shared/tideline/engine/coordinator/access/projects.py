@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from tideline.core.errors import ConfigRefused, NotFound, PermissionRefused, Refused, Unreachable
 from tideline.core.run import ClientId
@@ -26,12 +26,24 @@ from tideline.engine.model.access.projects import (
     within,
 )
 from tideline.engine.model.access.quotas import check_bytes
+from tideline.engine.model.access.spending import Month, Spending, month_in, month_of, summed
 from tideline.engine.model.accounts import Client, Standing
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
 
 KNOWN_SECONDS = 5.0  # for so long what was read of projects is good
 MOST_SERVED = 64  # projects of one site
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hours:
+    """What a project's steps took in a month: in all, by site, and by day."""
+
+    project: Project
+    month: Month
+    whole: Spending
+    sites: Mapping[ClientId, Spending]
+    days: Mapping[int, Spending]
 
 
 class Projects:
@@ -51,9 +63,32 @@ class Projects:
         return tuple(each for each in known if within(caller.scope, each.name))
 
     def usage(self, project: str) -> Usage:
-        """What a project has; uploads that no run has named yet count as well."""
-        found = self._journal.usage(project)
-        return Usage(found.runs, found.members, found.bytes + self._waiting(project))
+        return self.usages([project])[project]
+
+    def usages(self, projects: Sequence[str]) -> Mapping[str, Usage]:
+        """What each of these projects has; uploads that no run has named yet count as well."""
+        found = self._journal.usage(projects)
+        spent = self._journal.spent_in(projects, month_of(self._clock.now()))
+        return {
+            each: replace(
+                found[each],
+                bytes=found[each].bytes + self._waiting(each),
+                gpu_hours=spent[each].gpu_hours,
+                cpu_hours=spent[each].cpu_hours,
+                unreported=spent[each].unreported,
+            )
+            for each in projects
+        }
+
+    def hours(self, caller: Caller, name: str, asked: str = "") -> Hours:
+        """What a project's steps took in a month such as 2026-11; without one, in this. Raises NotFound, ConfigRefused."""
+        seen = {each.name: each for each in self.every(caller)}
+        if name not in seen:
+            raise missing(name, caller.scope if caller.scope != SEVERAL else EVERY, list(seen))
+        month = month_in(asked) if asked else month_of(self._clock.now())
+        sites = self._journal.spent_by_site(name, month)
+        days = self._journal.spent_by_day(name, month)
+        return Hours(project=seen[name], month=month, whole=summed(sites.values()), sites=sites, days=days)
 
     def add(self, name: str, quota: Quota = UNLIMITED, identity: Identity | None = None) -> Project:
         """A new project. Raises ConfigRefused; Refused where the name was given before."""
@@ -103,7 +138,7 @@ class Projects:
     def _in_the_way(self, name: str) -> list[tuple[str, str]]:
         """What uses a project, each with the way to end that."""
         now, found = self._clock.now(), list[tuple[str, str]]()
-        if runs := self._journal.usage(name).runs:
+        if runs := self._journal.usage([name])[name].runs:
             found.append((f"{runs} open runs", f"cancel them: tideline run list --project {name}"))
         good = [k for k in self._journal.api_keys() if k.project == name and k.revoked is None]
         if keys := [k.name for k in good if k.expires is None or k.expires > now]:

@@ -23,12 +23,15 @@ class Quota:
     runs     runs that are not over; references and rehearsals count with their run
     members  sites that are not revoked
     bytes    of all that its runs and its uploads have in the store of parts
+    gpu_hours, cpu_hours  that its steps take in a calendar month (UTC), as its sites report them
     retain_runs_days, retain_events_days  in place of the coordinator's rules of age; 0: for ever
     """
 
     runs: int | None = None
     members: int | None = None
     bytes: int | None = None
+    gpu_hours: float | None = None
+    cpu_hours: float | None = None
     retain_runs_days: float | None = None
     retain_events_days: float | None = None
 
@@ -49,11 +52,14 @@ class Project:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a project has, as its quota counts."""
+    """What a project has, as its quota counts. unreported: replies of this month that do not say what their steps took."""
 
     runs: int = 0
     members: int = 0
     bytes: int = 0
+    gpu_hours: float = 0.0
+    cpu_hours: float = 0.0
+    unreported: int = 0
 
 
 def within(scope: str, project: str) -> bool:
