@@ -37,7 +37,7 @@ KillMode=mixed
 TimeoutStopSec=30
 UMask=0077
 
-ReadWritePaths={home}
+ReadWritePaths={writable}
 ProtectSystem=strict
 ProtectHome=read-only
 PrivateTmp=yes
@@ -75,6 +75,7 @@ def unit_of(settings: AgentSettings) -> str:
         name=settings.name,
         command=" ".join(quoted(each) for each in command_of(settings)),
         home=escaped(str(settings.folder.absolute())),
+        writable=one_word(escaped(str(settings.folder.absolute()))),
         variables=VARIABLES,
         user=getpass.getuser(),
         refused=REFUSED,
@@ -116,7 +117,11 @@ def written(value: Any) -> str:
 
 def quoted(word: str) -> str:
     """A word of a command as systemd reads it."""
-    plain = escaped(word).replace("$", "$$")
+    return one_word(escaped(word).replace("$", "$$"))
+
+
+def one_word(plain: str) -> str:
+    """As one word where words are split at spaces."""
     return plain if plain and not set(plain) & set(" \t\"';\\") else '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

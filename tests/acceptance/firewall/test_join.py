@@ -5,6 +5,8 @@ from __future__ import annotations
 import configparser
 import json
 import shlex
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +27,8 @@ from tideline_agent.doctor import Finding, State, checkup
 from tideline_agent.home.identity import recall
 from tideline_agent.settings import AgentSettings
 from tideline_agent.unit import quoted, unit_of
+
+ANALYZE = shutil.which("systemd-analyze")
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +72,17 @@ def test_a_service(site: AgentSettings, tmp_path: Path) -> None:
     assert command[command.index("--data") + 1] == str(site.data)
     memo = recall(site.folder)
     assert memo is not None and memo.addresses == (site.coordinator,)
+
+
+@pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed: nobody has checked the unit as systemd reads it")
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_systemd_takes_the_unit(tmp_path: Path, device: str) -> None:
+    """Without a word about it."""
+    site = AgentSettings("127.0.0.1:9", tmp_path, (Role.SOURCE,), "hospital-a", home=tmp_path / "its home", device=device)
+    file = tmp_path / "tideline-agent.service"
+    file.write_text(unit_of(site))
+    found = subprocess.run([str(ANALYZE), "verify", str(file)], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
 def test_a_unit_that_is_printed(site: AgentSettings) -> None:
