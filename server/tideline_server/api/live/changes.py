@@ -16,15 +16,22 @@ from starlette.types import Receive, Scope, Send
 from tideline_server.api.models import RunLine
 from tideline_server.api.requests.access import Asking
 from tideline_server.api.requests.admission import Staying
-from tideline_server.api.routes.runs import HEADERS, KEEP_ALIVE, STREAM, InAddress
+from tideline_server.api.routes.runs import HEADERS, KEEP_ALIVE, WORD, InAddress
 from tideline_server.api.routes.sessions import Admitting
-from tideline_server.api.services import ApiSettings, Given, Services
+from tideline_server.api.services import ApiSettings, Given, Responses, Services
 from tideline_server.feed.changes import Change, ChangedRun, ChangedSites, GoneRun, Poller, concerns
 from tideline_server.feed.watching import Feed, Listener
 
 router = APIRouter(tags=["runs"])
 AGAIN_MILLISECONDS = 3000  # after which a browser that was cut off comes again
 WAKE_SECONDS = 1.0  # how often a stream looks whether the coordinator closes
+ONE = {"type": "object", "properties": {"event": WORD, "data": WORD, "retry": {"type": "integer"}}, "required": ["event", "data"]}
+STREAM: Responses = {
+    200: {
+        "description": "Server-sent events without numbers; the schema is that of one",
+        "content": {"text/event-stream": {"schema": ONE}},
+    }
+}
 Follow = Annotated[bool, Query(description="false: greet, and end")]
 
 

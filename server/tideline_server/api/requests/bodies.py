@@ -93,10 +93,8 @@ class Intake:
         if scope["type"] != "http" or streams(scope["method"], scope["path"]):
             await self.app(scope, receive, send)
             return
-        headers, limit = (
-            Headers(scope=scope),
-            self.max_bytes if needs_key(scope["path"]) else min(self.max_bytes, STRANGERS_BYTES),
-        )
+        headers = Headers(scope=scope)
+        limit = self.max_bytes if needs_key(scope["path"]) else min(self.max_bytes, STRANGERS_BYTES)
         try:
             body = await self.in_time(headers, receive, limit)
             check_body(headers, body)
