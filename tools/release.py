@@ -108,7 +108,7 @@ def check(asked: Asked) -> str:
     check_newer(asked.version, before, read_records(asked.text(PAGE)))
     if git(asked.root, "tag", "--list", f"v{asked.version}"):
         raise Failed(f"There is a tag v{asked.version}", "Choose a newer version: what was tagged may be in use")
-    if (asked.root / FORMATS / asked.version).exists():
+    if any(path.is_file() for path in (asked.root / FORMATS / asked.version).rglob("*")):  # git leaves empty folders behind
         raise Failed(f"{FORMATS}/{asked.version} is there", f"Choose a newer version, or delete what no release has: {PAGE}")
     unreleased(asked.text(CHANGELOG))
     git(asked.root, "var", "GIT_COMMITTER_IDENT")

