@@ -35,8 +35,8 @@ from tideline.bench.scores import RESULT, Score, Status, json_of, scored
 from tideline.bench.tables import RESULTS, estimated, picked, piped, targets
 from tideline.client.answers import RunResult
 from tideline.core.settings import Plain, parse, setting
-from tideline.experiments.files import read_file
 from tideline.learning.partition.deals import Deal
+from tideline.written.files import read_file
 
 ROOT = Path(__file__).resolve().parents[1]
 CORES = 2  # that hours are said of

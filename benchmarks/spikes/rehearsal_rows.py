@@ -27,9 +27,9 @@ from benchmarks.spikes.rehearsal_outcomes import SETS, distance
 from tideline.algorithms import METHODS
 from tideline.core.run import Role
 from tideline.core.step import View
-from tideline.experiments.files import read_file
 from tideline.experiments.simulation import simulate_text
 from tideline.learning.rehearsal import client
+from tideline.written.files import read_file
 
 CELLS = "linear/cells/chosen-by-rehearsal-*/experiment.yaml"  # of a set
 

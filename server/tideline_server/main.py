@@ -487,9 +487,8 @@ def meeting_of(settings: CoordinatorSettings, grpc_port: int, tls: Tls | None) -
 
 def announce(settings: CoordinatorSettings, grpc_port: int, http_socket: socket.socket) -> dict[str, str | int]:
     """Write where the coordinator listens to its home, for the commands on this machine."""
-    scheme = "http" if settings.tls_cert is None else "https"
     host = bracketed(settings.host)
-    http = f"{scheme}://{host}:{http_socket.getsockname()[1]}"
+    http = f"{'http' if settings.tls_cert is None else 'https'}://{host}:{http_socket.getsockname()[1]}"
     addresses: dict[str, str | int] = {"grpc": f"{host}:{grpc_port}", "http": http, "pid": os.getpid()}
     temporary = settings.folder / "coordinator.json.tmp"
     temporary.write_text(json.dumps(addresses))

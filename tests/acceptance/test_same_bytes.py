@@ -29,9 +29,9 @@ from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.settings import parse
 from tideline.engine.simulation.federation import Federation, SimSite
-from tideline.experiments.files import read_file
 from tideline.experiments.initial_weights import packed
 from tideline.learning.formats.folder import read_folder
+from tideline.written.files import read_file
 
 pytestmark = pytest.mark.processes
 # What some methods ask of owners beyond the default policy.

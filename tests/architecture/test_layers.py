@@ -30,24 +30,25 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "tideline.oidc": ("tideline.core",),
     "tideline.client": ("tideline.core", "tideline.archive", "tideline.engine", "tideline.oidc"),
     "tideline.report": ("tideline.core", "tideline.engine", "tideline.client"),
+    "tideline.written": ("tideline.core", "tideline.engine", "tideline.learning"),
     "tideline.experiments": (
         *("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.simulation", "tideline.learning"),
-        *("tideline.nets", "tideline.client", "tideline.report"),
+        *("tideline.nets", "tideline.client", "tideline.report", "tideline.written"),
     ),
     "tideline.bench": (
         *("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute", "tideline.learning"),
-        *("tideline.client", "tideline.report", "tideline.experiments"),
+        *("tideline.client", "tideline.report", "tideline.written", "tideline.experiments"),
     ),
     # What programs use, beside the commands.
     "tideline.python": (
         *("tideline.core", "tideline.engine", "tideline.learning", "tideline.nets", "tideline.client", "tideline.report"),
-        "tideline.experiments",
+        *("tideline.written", "tideline.experiments"),
     ),
     "tideline_protos": (),
     "tideline_server": (
         *("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute", "tideline.learning"),
         *("tideline.nets", "tideline.algorithms", "tideline.numerics", "tideline.planning", "tideline_protos"),
-        "tideline.oidc",
+        *("tideline.oidc", "tideline.written"),
     ),
     "tideline_agent": (
         *("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute", "tideline.learning"),
@@ -90,7 +91,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "cryptography": ("tideline_server.rpc", "tideline_agent.home.identity", "tideline_agent.link", "tideline.client"),
     "OpenSSL": ("tideline_agent.link",),
     "nacl": ("tideline.archive.sealing",),
-    "yaml": ("tideline.experiments",),
+    "yaml": ("tideline.written",),
     "typer": ("tideline.__main__", "tideline.cli", "tideline.client.output"),
     "rich": ("tideline.cli", "tideline.client.watching"),
     "matplotlib": ("tideline.report", "tideline.bench.figures"),

@@ -17,7 +17,7 @@ from tideline.algorithms import METHODS
 from tideline.bench.grid import config_of, read_grid
 from tideline.core.algorithm import resolve
 from tideline.core.settings import parse
-from tideline.experiments.files import ExperimentText
+from tideline.written.files import ExperimentText
 
 FEDAVG = {"method": "fedavg", "config": {"rounds": 1}}
 CHOSEN = {"label": "chosen", "method": "gaussian_heads", "rehearse": {"candidates": [FEDAVG]}}

@@ -21,8 +21,8 @@ from tideline.bench.grid import Cell, Grid, GridMethod, cells, read_grid, world_
 from tideline.cli.guard import DONE, REFUSED
 from tideline.core.errors import ConfigRefused
 from tideline.engine.model.experiment import read_experiment
-from tideline.experiments.files import read_file
-from tideline.experiments.yaml_lines import read_yaml, write_yaml
+from tideline.written.files import read_file
+from tideline.written.yaml_lines import read_yaml, write_yaml
 
 GRID: dict[str, Any] = {
     "folder": "data",

@@ -17,7 +17,7 @@ from tideline.bench.grid import Cell
 from tideline.bench.scores import read_cell
 from tideline.cli.guard import DONE, REFUSED
 from tideline.engine.model.experiment import read_experiment
-from tideline.experiments.yaml_lines import read_yaml
+from tideline.written.yaml_lines import read_yaml
 
 SITE = {"label": "site", "method": "fedavg", "world": {"normalise": "site"}}
 ROW: dict[str, Any] = {

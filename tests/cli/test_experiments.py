@@ -8,8 +8,8 @@ import pytest
 
 from tideline.core.errors import ConfigRefused, DataRefused, NotFound, RosterRefused
 from tideline.engine.model.experiment import read_experiment
-from tideline.experiments.files import read_file
-from tideline.experiments.yaml_lines import MAX_ALIASES, MAX_DEPTH, MAX_VALUES, read_yaml
+from tideline.written.files import read_file
+from tideline.written.yaml_lines import MAX_ALIASES, MAX_DEPTH, MAX_VALUES, read_yaml
 
 BOMB = "a: &a [1, 2, 3, 4, 5, 6, 7, 8, 9]\n" + "".join(
     f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefg", "bcdefgh", strict=True)

@@ -19,9 +19,9 @@ from tideline.archive.digests import digest_of
 from tideline.archive.reader import decode, tensors_in
 from tideline.core.asked.world import World
 from tideline.core.settings import parse
-from tideline.experiments.files import read_file
 from tideline.experiments.initial_weights import packed
 from tideline.learning.backbones import start
+from tideline.written.files import read_file
 
 WORLD: dict[str, Any] = {"inputs": [1, 16, 16], "classes": 10, "model": "mlp"}
 PHOTOS: dict[str, Any] = {"inputs": [3, 32, 32], "classes": 10, "model": "resnet18"}

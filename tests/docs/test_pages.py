@@ -15,8 +15,8 @@ from tideline.algorithms import METHODS
 from tideline.bench.grid import config_of, read_grid
 from tideline.core.algorithm import resolve
 from tideline.engine.model.experiment import Experiment, read_experiment
-from tideline.experiments.files import ExperimentText
-from tideline.experiments.yaml_lines import read_yaml
+from tideline.written.files import ExperimentText
+from tideline.written.yaml_lines import read_yaml
 
 README = ROOT / "README.md"
 

@@ -17,12 +17,12 @@ from tests.cli.world import tide
 from tideline import nets
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.experiments.files import ExperimentText
 from tideline.experiments.initial_weights import packed
 from tideline.learning.frozen import base_in
 from tideline.learning.packages import CARRIED, file_in_package
 from tideline.learning.weights import fitted, read_weights
 from tideline.nets.efficientnet import EPSILON, SameConv, lacking
+from tideline.written.files import ExperimentText
 
 NAME = "efficientnet_lite0"
 SMALL = World(inputs=(3, 32, 32), classes=5, model=NAME)

@@ -18,12 +18,12 @@ from tideline.algorithms import METHODS
 from tideline.core.asked.normalise import Normalise, Scaling
 from tideline.core.asked.world import World, world_in
 from tideline.core.errors import ConfigRefused, DataRefused, Refused
-from tideline.experiments.files import read_file
 from tideline.experiments.simulation import simulate_text
 from tideline.learning.exporting import export_model
 from tideline.learning.model_file import Model, Origin, packed, read_model, vote_of
 from tideline.learning.normalising import own_statistics
 from tideline.learning.prediction import Classifier
+from tideline.written.files import read_file
 
 LINEAR = world_in({**WORLD, "normalise": "none"})
 X = torch.randn(30, 6, generator=torch.Generator().manual_seed(0)) * 3 + 1

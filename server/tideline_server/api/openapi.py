@@ -160,6 +160,7 @@ def finish(operation: str, status: str, response: dict[str, Any]) -> None:
         response["links"] = {to: {"operationId": to, "parameters": dict(given)} for to, given in links.items()}
 
 
+WRITTEN = {"yaml": {"summary": "Three lines", "value": {"text": "method: fedavg\nroster:\n  hospital-a: source\n"}}}
 EXPERIMENTS: dict[str, Any] = {
     "roster": {
         "summary": "Federated averaging among named sites",

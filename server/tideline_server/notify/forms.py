@@ -46,7 +46,7 @@ def title_of(outgoing: Outgoing) -> str:
 def link_of(outgoing: Outgoing, public_url: str) -> str | None:
     """Where the API shows the run, if there is one and the coordinator knows its own address."""
     run = outgoing.notice.run
-    return f"{public_url.rstrip('/')}/runs/{run}" if run and public_url else None
+    return f"{public_url.rstrip('/')}/#/runs/{run}" if run and public_url else None
 
 
 def as_json(outgoing: Outgoing, public_url: str = "") -> dict[str, Any]:

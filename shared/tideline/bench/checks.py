@@ -21,12 +21,12 @@ from tideline.engine.compute.inline import InlineCompute
 from tideline.engine.coordinator.rehearsals import Roles, laid_out, placed, request_of
 from tideline.engine.model.experiment import Experiment, read_experiment
 from tideline.engine.ports.compute import Compute
-from tideline.experiments.files import ExperimentText
 from tideline.learning.formats import images
 from tideline.learning.formats.classes import CLASSES
 from tideline.learning.formats.folder import TRANSFORMS, find
 from tideline.learning.partition.deals import UNSEEN, Deal, deal
 from tideline.learning.partition.folders import role_of, sizes_of
+from tideline.written.files import ExperimentText
 
 
 def check_grid(text: ExperimentText, grid: Grid, folder: Path, methods: Methods) -> dict[str, int]:

@@ -21,8 +21,8 @@ from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import EMPTY, Plain, nearest, parse, plain, setting
 from tideline.engine.model.experiment import Rehearse
-from tideline.experiments.files import ExperimentText
-from tideline.experiments.yaml_lines import write_yaml
+from tideline.written.files import ExperimentText
+from tideline.written.yaml_lines import write_yaml
 
 # What `base` may say of every cell's experiment; the rest of an experiment is the grid's own.
 BASE = ("config", "waiting", "sample", "reference", "checkpoint_every", "threads", "augment", "wire")

@@ -24,8 +24,8 @@ from tideline.core.errors import DataRefused, FederationError
 from tideline.core.privacy import Policy
 from tideline.engine.compute.workers import check_worker, know_networks, versions
 from tideline.engine.process.ray_tasks import Cluster, RayTasks
-from tideline.experiments.files import read_file
 from tideline.experiments.simulation import Place, simulate_text
+from tideline.written.files import read_file
 
 COMPLETED, ENDED_BADLY = 0, 1  # as `tideline simulate` exits
 

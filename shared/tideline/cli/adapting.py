@@ -24,7 +24,7 @@ from tideline.cli.options import (
 from tideline.core.errors import ConfigRefused
 
 if TYPE_CHECKING:
-    from tideline.experiments.files import ExperimentText
+    from tideline.written.files import ExperimentText
 
 OF_SIMULATIONS = ("data", "deal")
 
@@ -49,7 +49,7 @@ def adapt(
     """
     from tideline.cli.coordinator.runs import start_text
     from tideline.cli.local.research import simulate_here
-    from tideline.experiments.files import read_file
+    from tideline.written.files import read_file
 
     experiment = to_adapt(read_file(file).changed(settings or ()))
     if any(name in experiment.value for name in OF_SIMULATIONS):

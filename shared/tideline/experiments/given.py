@@ -18,12 +18,12 @@ from tideline.core.run import Role, RunId
 from tideline.engine.model.experiment import read_experiment
 from tideline.engine.model.runs import Status
 from tideline.engine.simulation.federation import Federation, SimSite
-from tideline.experiments.files import ExperimentText
 from tideline.experiments.simulation import HERE, all_models, check_best_names, home_in, play
 from tideline.learning.formats.holdings import Holdings
 from tideline.learning.model_file import Model
 from tideline.learning.sites.site import Site, holdings_of
 from tideline.nets.computing.devices import AUTO, chosen
+from tideline.written.files import ExperimentText
 
 
 @dataclass

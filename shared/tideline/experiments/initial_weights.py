@@ -17,13 +17,13 @@ from tideline.core.asked.world import World, world_in
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.run import Role
 from tideline.engine.model.experiment import Experiment, read_experiment
-from tideline.experiments.files import ExperimentText
 from tideline.learning import model_file
 from tideline.learning.backbones import fresh, sentence, start
 from tideline.learning.frozen import base_in
 from tideline.learning.packages import PACKAGE, file_in_package
 from tideline.learning.weights import fitted, read_weights
 from tideline.nets.layers import classifier_of
+from tideline.written.files import ExperimentText
 
 PIECE = 1 << 20  # bytes that are passed on at once
 

@@ -38,7 +38,6 @@ from tideline.engine.simulation.pools import InlinePool, ProcessPool, check_jobs
 from tideline.engine.simulation.ray_pool import RayPool
 from tideline.engine.site.rules import FREE, SiteRules
 from tideline.experiments.chosen import chosen_for, chosen_model
-from tideline.experiments.files import ExperimentText
 from tideline.experiments.initial_weights import packed
 from tideline.experiments.results import Ended, from_state
 from tideline.learning.datasets import digits
@@ -49,6 +48,7 @@ from tideline.learning.model_file import packed as packed_model
 from tideline.learning.partition.folders import Sites, read_dealt, rule_in, sites_of
 from tideline.nets import registry
 from tideline.report.maps import last_groups
+from tideline.written.files import ExperimentText
 
 JOURNAL = "journal"  # the folder of a simulation's journal, in that of --out
 POOLS = ("inline", "processes", RAY)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from tideline.core.algorithm import REGISTRY, Methods, load_methods
 from tideline.core.errors import ConfigRefused, kind_of
 from tideline.core.settings import Plain, plain
-from tideline.experiments.files import ExperimentText, read_file
+from tideline.written.files import ExperimentText, read_file
 
 Asked: TypeAlias = Mapping[str, Plain] | str | Path | None
 NAME = "experiment"

@@ -10,13 +10,13 @@ from tideline.client.output import warn
 from tideline.core.algorithm import Methods
 from tideline.core.errors import ConfigRefused, kind_of
 from tideline.core.settings import Plain
-from tideline.experiments.files import ExperimentText
 from tideline.experiments.given import check_given, simulate_given
 from tideline.learning.sites.inferring import inferred
 from tideline.learning.sites.site import Site
 from tideline.nets import registry
 from tideline.python.asked import Asked, methods_of, text_of
 from tideline.python.run import Networks, Run, SimulatedRun
+from tideline.written.files import ExperimentText
 
 
 def simulate(

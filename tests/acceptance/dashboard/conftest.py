@@ -51,7 +51,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) 
 
 @pytest.fixture
 def looking(chromium: Browser, federation: Net, request: pytest.FixtureRequest) -> Iterator[Looking]:
-    """A browser of its own for a test, not signed in. What it shows at the end is kept in TIDELINE_TEST_PICTURES, if that is set."""
+    """A browser of its own for a test, not signed in. A picture of what it shows at the end goes to TIDELINE_TEST_PICTURES."""
     context = chromium.new_context(viewport={"width": 1200, "height": 1000})
     made = Looking(context.new_page(), f"http://127.0.0.1:{federation.http}")
     yield made

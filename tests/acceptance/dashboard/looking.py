@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, Request, expect
+from playwright.sync_api import Page, Request, Response, expect
 
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}
 PATIENCE = 60_000.0  # milliseconds: other tests run beside this one
@@ -25,12 +25,16 @@ class Looking:
     def __post_init__(self) -> None:
         self.page.set_default_timeout(PATIENCE)
         self.page.on("request", self._note)
-        self.page.on("response", lambda answer: self.complaints.append(f"{answer.status} {answer.url}") if answer.status >= 500 else None)
+        self.page.on("response", self._failed)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
 
     def _note(self, request: Request) -> None:
         self.asked.append(request.url)
+
+    def _failed(self, answer: Response) -> None:
+        if answer.status >= 500:
+            self.complaints.append(f"{answer.status} {answer.url}")
 
     def sign_in(self, key: str, at: str = "#/runs") -> None:
         """As a user does: open the page, type the key."""

@@ -54,7 +54,7 @@ def test_the_generic_form() -> None:
     fixed = {"version": 1, "id": "msg_1", "kind": "failed", "at": 1_700_000_000.5, "project": "cardio", "more": 4}
     assert {name: told[name] for name in fixed} == fixed and told["site"] is None and told["subject"] is None
     assert told["run"]["id"] == "5f0c1a9be2d4" and told["run"]["name"].startswith("<script>alert(1)</script> Bcc:")
-    assert told["words"].endswith("(and 4 more since)") and told["link"] == "https://tideline.example.org/runs/5f0c1a9be2d4"
+    assert told["words"].endswith("(and 4 more since)") and told["link"] == "https://tideline.example.org/#/runs/5f0c1a9be2d4"
     assert as_json(ONE)["link"] is None
 
 
@@ -62,7 +62,7 @@ def test_slack_finds_no_mention_and_no_link() -> None:
     """Plain texts have no markup; where there is some, its three characters are entities, and the only link is ours."""
     told = json.loads(body_of(Form.SLACK, ONE, PUBLIC))
     marked = [told["text"], *(e["text"] for b in told["blocks"] for e in b.get("elements", ()) if e["type"] == "mrkdwn")]
-    assert marked[1:] == ["<https://tideline.example.org/runs/5f0c1a9be2d4|Show the run>"]
+    assert marked[1:] == ["<https://tideline.example.org/#/runs/5f0c1a9be2d4|Show the run>"]
     assert not set(told["text"]) & set("<>") and "&lt;!channel&gt;" in told["text"] and told["link_names"] == 0
     assert {b["text"]["type"] for b in told["blocks"] if "text" in b} == {"plain_text"}
     assert max(len(b["text"]["text"]) for b in told["blocks"] if b["type"] == "header") <= 150
@@ -75,7 +75,7 @@ def test_teams_finds_no_tag_and_no_function() -> None:
     assert {block["type"] for block in card["body"]} == {"RichTextBlock"}
     for text in texts(card["body"]):
         assert not set(text) & set("<>") and "{{" not in text
-    assert [each["url"] for each in card["actions"]] == ["https://tideline.example.org/runs/5f0c1a9be2d4"]
+    assert [each["url"] for each in card["actions"]] == ["https://tideline.example.org/#/runs/5f0c1a9be2d4"]
     assert "msteams" not in card
 
 

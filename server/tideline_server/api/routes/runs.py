@@ -21,10 +21,10 @@ from tideline.engine.model.access.projects import DEFAULT
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import Experiment
 from tideline.engine.model.runs import FINAL, Event, Headline, RunRow, headline
-from tideline.experiments.files import read_written
+from tideline.written.files import read_written
 from tideline_server.api.answers import PlainJson, jsonable
 from tideline_server.api.models import CheckedRun, DeletedRun, RunLine, RunResult, Started
-from tideline_server.api.openapi import EXPERIMENTS, body_of
+from tideline_server.api.openapi import EXPERIMENTS, WRITTEN, body_of
 from tideline_server.api.requests.access import Asking, Known
 from tideline_server.api.requests.admission import Staying
 from tideline_server.api.routes.sessions import Admitting
@@ -53,7 +53,6 @@ class ExperimentFile:
     text: str = setting(doc="YAML or JSON")
 
 
-WRITTEN = {"yaml": {"summary": "Three lines", "value": {"text": "method: fedavg\nroster:\n  hospital-a: source\n"}}}
 History = Annotated[bool, Query(description="with the metrics of every reply; long, so not for polling")]
 NEW: Responses = {201: {"headers": {"Location": {"description": "where the run is", "schema": {"type": "string"}}}}}
 
@@ -90,7 +89,7 @@ def check_run(services: Given, identity: Named, body: Annotated[dict[str, Any], 
         exchanges=sum(len(row.plan) for row in rows),
         sites=list(rows[0].roster),
         notes=list(rows[0].spec.notes),
-        contract=[plain(clause) for clause in rows[0].contract],
+        contract=[dict(jsonable(plain(clause))) for clause in rows[0].contract],
     )
 
 

@@ -15,7 +15,7 @@ from tideline.client.output import clean
 from tideline.core.errors import ConfigRefused
 
 if TYPE_CHECKING:
-    from tideline.experiments.files import ExperimentText
+    from tideline.written.files import ExperimentText
 
 app = group_of("Plan which device should send its model to which, without a run.")
 NO_GAP = 1e-9
@@ -51,7 +51,7 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Plan who is a source, who a target, and which source sends its model to which target."""
-    from tideline.experiments.files import read_file
+    from tideline.written.files import read_file
 
     what, todo = "a request for a plan", "Write keys and values, such as `devices: [...]`"
     devices = overridden(read_file(file, what, todo, large=True), solver, phi_energy)
@@ -67,7 +67,7 @@ def plan(
 
 def overridden(devices: ExperimentText, solver: str | None, phi_energy: float | None) -> ExperimentText:
     """The file with options in place of what it says. Raises ConfigRefused."""
-    from tideline.experiments.files import put
+    from tideline.written.files import put
 
     for option, steps, value in (("--solver", ["solver"], solver), ("--phi-energy", ["phi", "energy"], phi_energy)):
         if value is not None:

@@ -29,7 +29,7 @@ from tideline.core.errors import ConfigRefused, Refused
 
 if TYPE_CHECKING:
     from tideline.client.http import Client
-    from tideline.experiments.files import ExperimentText
+    from tideline.written.files import ExperimentText
 
 app = group_of("Start runs, watch them, and fetch their results.")
 WITH_HISTORY = "?history=true"
@@ -46,7 +46,7 @@ def start(
     as_json: Json = False,
 ) -> None:
     """Start an experiment. Mistakes in the file are reported with their line."""
-    from tideline.experiments.files import read_file
+    from tideline.written.files import read_file
 
     start_text(connect, read_file(file).changed(settings or ()), watch, networks, as_json)
 

@@ -49,7 +49,7 @@ def bench(
     if dry_run and table:
         raise ConfigRefused("--dry-run and --table exclude each other", "Give one of the two", path="table")
     from tideline.bench.grid import cells, read_grid
-    from tideline.experiments.files import read_file
+    from tideline.written.files import read_file
 
     text = read_file(file)
     grid = read_grid(text)  # before torch is loaded: you see a typing error at once

@@ -27,7 +27,7 @@ from tideline.cli.options import (
 from tideline.client.output import clean
 
 if TYPE_CHECKING:
-    from tideline.experiments.files import ExperimentText
+    from tideline.written.files import ExperimentText
 
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Write the results to this folder.")]
 
@@ -95,7 +95,7 @@ def simulate(
     as_json: Json = False,
 ) -> None:
     """Run an experiment on this machine, with the sites of its `data:` or `deal:` section."""
-    from tideline.experiments.files import read_file
+    from tideline.written.files import read_file
 
     text = read_file(file).changed(settings or ())  # before torch is loaded: you see a typing error at once
 

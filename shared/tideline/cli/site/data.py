@@ -168,7 +168,7 @@ def role_of(role: str | None) -> Role | None:
 def world_of(path: Path) -> World:
     """The world of an experiment, or of a file that is only a world. Raises ConfigRefused with the line."""
     from tideline.core.asked.world import world_in
-    from tideline.experiments.files import ExperimentText, read_file
+    from tideline.written.files import ExperimentText, read_file
 
     text = read_file(path)
     if not {"world", "method"} & set(text.value):

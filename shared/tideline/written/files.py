@@ -13,8 +13,8 @@ from typing import Any
 from tideline.core.errors import ConfigRefused, DataRefused, Refused
 from tideline.core.settings import Plain
 from tideline.engine.model.experiment import DIGEST
-from tideline.experiments.yaml_lines import MAX_VALUES, Document, read_yaml, refuse
 from tideline.learning.packages import PACKAGE
+from tideline.written.yaml_lines import MAX_VALUES, Document, read_yaml, refuse
 
 MAX_BYTES = 1 << 20
 
