@@ -35,7 +35,6 @@ def test_what_it_would_be(door: Coordinator) -> None:
     ("before", "after", "line", "path"),
     [
         ("rounds: 3", "rounds: -3", 3, "config.rounds"),
-        ("method: fedavg", "method: fedavgg", 1, "method"),
         ("  anna: source", "  anna: sourc", 6, "roster.anna"),
         ("roster:", "roster: [", 7, None),
     ],
@@ -45,6 +44,12 @@ def test_mistakes_have_their_line(door: Coordinator, before: str, after: str, li
     answer = door.post("/runs/check", json={"text": TEXT.replace(before, after)})
     found = refused(answer, 422, "ConfigRefused", path)
     assert found["context"]["line"] == line and found["detail"].startswith(f"experiment:{line}: ")
+
+
+def test_a_method_that_is_not_there(door: Coordinator) -> None:
+    """With the line, too."""
+    answer = door.post("/runs/check", json={"text": TEXT.replace("fedavg", "fedavgg")})
+    assert refused(answer, 404, "NotFound", "method")["context"]["line"] == 1
 
 
 @pytest.mark.parametrize("text", ["", "just words", "- a\n- list", "a: !!python/object:os.system x", "x" * 2_000_000])

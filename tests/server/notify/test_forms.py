@@ -91,7 +91,7 @@ def test_mail_has_the_headers_that_we_give_it() -> None:
     assert told["Subject"].startswith("Tideline: Run failed in cardio: <script>") and "\n" not in told["Subject"]
     assert told["Message-ID"] == "<msg_1@tideline.invalid>"
     body = told.get_content()
-    assert "(and 4 more since)" in body and f"{PUBLIC}runs/5f0c1a9be2d4" in body and "\u202e" not in body
+    assert "(and 4 more since)" in body and f"{PUBLIC}#/runs/5f0c1a9be2d4" in body and "\u202e" not in body
 
 
 def test_what_is_about_no_run() -> None:
