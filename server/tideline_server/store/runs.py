@@ -73,7 +73,9 @@ CHECKPOINTS = (
 IDS = select(runs.c.id).order_by(runs.c.created, runs.c.id)
 OF_PROJECT = runs.c.project == bindparam("project")
 LENGTH = func.json_array_length(drafts.c.plan)
-LINE = [LENGTH.label("of") if field.name == "of" else runs.c[field.name] for field in fields(Headline)]
+TRACK = drafts.c.spec["track"].label("track")  # null in rows of versions before
+ELSEWHERE = {"of": LENGTH.label("of"), "track": TRACK}
+LINE = [ELSEWHERE[field.name] if field.name in ELSEWHERE else runs.c[field.name] for field in fields(Headline)]
 LINES = select(*LINE).join(drafts, drafts.c.run == runs.c.id).order_by(runs.c.created, runs.c.id)
 MARK = runs.alias("mark")
 BEFORE = select(MARK.c.created).where(MARK.c.id == bindparam("after")).scalar_subquery()
@@ -233,7 +235,9 @@ def headlines(
     chosen = chosen.where(SEEN) if scope and after is not None else chosen
     values = {"after": after} if after is not None else {}
     rows = connection.execute(chosen.limit(limit), values | ({"project": scope} if scope else {}))
-    return tuple(Headline(run, name, method, Status(status), *more) for run, name, method, status, *more in rows)
+    return tuple(
+        Headline(run, name, method, Status(status), *more, tuple(track or ())) for run, name, method, status, *more, track in rows
+    )
 
 
 def write_round(connection: Connection, closed: RoundRow, known: Listed) -> None:
