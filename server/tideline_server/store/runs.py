@@ -235,9 +235,11 @@ def headlines(
     chosen = chosen.where(SEEN) if scope and after is not None else chosen
     values = {"after": after} if after is not None else {}
     rows = connection.execute(chosen.limit(limit), values | ({"project": scope} if scope else {}))
-    return tuple(
-        Headline(run, name, method, Status(status), *more, tuple(track or ())) for run, name, method, status, *more, track in rows
-    )
+    return tuple(map(headline_of, rows))
+
+
+def headline_of(row: Row[Any]) -> Headline:
+    return Headline(**{**row._mapping, "status": Status(row.status), "track": tuple(row.track or ())})
 
 
 def write_round(connection: Connection, closed: RoundRow, known: Listed) -> None:

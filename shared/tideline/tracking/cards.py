@@ -52,7 +52,7 @@ def flat(path: str, value: Plain) -> Iterator[tuple[str, str]]:
     """Nested settings by their dotted paths; lists as one text."""
     if isinstance(value, Mapping):
         for name, each in sorted(value.items()):
-            yield from flat(f"{path}.{name}", cast(Plain, each))
+            yield from flat(f"{path}.{name}", each)
     elif value is not None:
         yield short(path), text_of(value)
 

@@ -84,7 +84,7 @@ def events_in(result: RunResult) -> Iterator[Event]:
     """The events that a result with its history stands for, where those of the run are gone: replies, and closed rounds."""
     told = defaultdict[int, list[Event]](list)
     for each in result["history"] or ():
-        data = {name: each[name] for name in ("client", "phase", "round", "cursor")}  # type: ignore[literal-required]
+        data = {name: each[name] for name in ("client", "phase", "round", "cursor")}
         metrics = {name: value for name, value in each["metrics"].items() if value is not None}
         told[each["cursor"]].append({"seq": 0, "kind": "answered", "data": {**data, "metrics": metrics}})  # type: ignore[typeddict-item]
     for cursor, replies in sorted(told.items()):

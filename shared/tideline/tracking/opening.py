@@ -41,4 +41,6 @@ def open_tracker(name: str, options: Options) -> Tracker:
         from tideline.tracking import to_tensorboard
 
         return to_tensorboard.opened(options.uri)
-    raise NotImplementedError
+    from tideline.tracking import to_trackio
+
+    return to_trackio.opened(options.uri, options.experiment)

@@ -26,8 +26,8 @@ YES = "yes"
 MANY = 100  # parameters that are written together
 PAGE = 1000  # runs that are listed together
 STATUS = {"completed": "FINISHED", "failed": "FAILED", "cancelled": "KILLED", "deleted": "KILLED"}
-# Its own tries are few: the follower waits between its own, and says so. Seconds of one call.
-OWN = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
+# It tries nothing again by itself: the follower does, and says so. And the seconds of one call.
+OWN = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "60"}
 OWN |= {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
 EXISTS = "RESOURCE_ALREADY_EXISTS"
 LOGIN = "Set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, for somebody who may write there"
@@ -142,7 +142,7 @@ class MlflowPage:
         self.mark = mark_of(run)
         self.over = deleted or run.data.tags.get(WRITTEN) == YES
         self._id = str(run.info.run_id)
-        self._last = {each.key: each.step for each in run.data._metric_objs}
+        self._last = {each.key: int(each.step) for each in run.to_proto().data.metrics}
 
     def describe(self, card: Card) -> None:
         """Write the parameters that are not there."""
@@ -213,14 +213,13 @@ def millis(at: float) -> int:
 @contextmanager
 def answering(place: Place) -> Iterator[None]:
     """Turn MLflow's errors into Unreachable, where waiting may help, and Refused."""
-    import requests
     from mlflow.exceptions import MlflowException
 
     try:
         yield
     except MlflowException as cause:
         raise in_words(place, cause) from None
-    except (requests.RequestException, OSError, ValueError) as cause:
+    except (OSError, ValueError) as cause:
         raise away(place, said(cause)) from None
 
 

@@ -70,8 +70,9 @@ class TensorBoardPage:
 
     def __init__(self, folder: Path, run: str) -> None:
         self.folder, self.mark = folder, 0  # events are read from the first on: the files say what they have
-        self._about = {"run": run, "tags": {}, "over": False} | about_of(folder)
-        self.over = self._about["over"] is True
+        about = about_of(folder)
+        self._tags: dict[str, str] = about.get("tags", {})
+        self.over, self._run = about.get("over") is True, run
         self._last = last_steps(folder)
         self._file = next_file(folder)
 
@@ -87,7 +88,7 @@ class TensorBoardPage:
         self.tell(card.tags)
 
     def tell(self, tags: Mapping[str, str]) -> None:
-        self._note(self._about | {"tags": {**self._about["tags"], **tags}})
+        self._note({**self._tags, **tags}, over=self.over)
 
     def write(self, points: Sequence[Point], mark: int) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
@@ -101,14 +102,13 @@ class TensorBoardPage:
             shutil.copytree(folder, self.folder, dirs_exist_ok=True)
 
     def close(self, ending: Ending) -> None:
-        tags = {**self._about["tags"], **ending.tags, "tideline.status": ending.status}
-        self._note(self._about | {"tags": tags, "over": True})
-        self.over = True
+        self._note({**self._tags, **ending.tags, "tideline.status": ending.status}, over=True)
 
-    def _note(self, about: dict[str, Any]) -> None:
+    def _note(self, tags: dict[str, str], over: bool) -> None:
+        about = {"run": self._run, "over": over, "tags": tags}
         with writing(self.folder):
             replace_file(self.folder / ABOUT, json.dumps(about, indent=1) + "\n")
-        self._about = about
+        self._tags, self.over = tags, over
 
     def _event(self, summary: Any, step: int, at: float) -> bytes:
         from tensorboard.compat.proto.event_pb2 import Event

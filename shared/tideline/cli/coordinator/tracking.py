@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tideline.tracking.pages import Tracker
 
 Run = Annotated[str | None, typer.Argument(metavar="ID", help="The run's id, see `tideline run list`.", show_default=False)]
-To = Annotated[str, typer.Option("--to", metavar="TRACKER", help="mlflow, tensorboard, wandb or trackio.")]
+To = Annotated[str, typer.Option("--to", metavar="TRACKER", help="mlflow, tensorboard or trackio.")]
 Everything = Annotated[bool, typer.Option("--all", help="Follow every run whose experiment names this tracker, without end.")]
 Uri = Annotated[
     str | None,

@@ -24,7 +24,7 @@ from tideline.engine.model.access.projects import DEFAULT
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN, RunRow
 
-TRACKERS = ("mlflow", "tensorboard", "wandb", "trackio")  # that `track` may name
+TRACKERS = ("mlflow", "tensorboard", "trackio")  # that `track` may name
 REFERENCE = "fedavg"  # what a run is compared with unless it says otherwise: no adaptation
 
 
@@ -177,7 +177,7 @@ class Experiment:
     computing: Computing | None = setting(None, doc="how steps compute: precision, compile, accumulate, deterministic")
     wire: Format | Wire = setting(Format.FLOAT32, doc="in which numbers weights travel: float32, bfloat16, int8, or a mapping")
     weights: str = setting("", doc="begin from these weights: the digest (BLAKE3) of a file that was uploaded")
-    track: tuple[str, ...] = setting((), doc="experiment trackers that write it down: mlflow, tensorboard, wandb, trackio")
+    track: tuple[str, ...] = setting((), doc="experiment trackers that write it down: mlflow, tensorboard, trackio")
 
     @property
     def asked(self) -> dict[str, Plain]:
