@@ -117,18 +117,23 @@ class TensorBoardPage:
         return made
 
     def _append(self, events: Sequence[bytes]) -> None:
-        """Write events to this start's file, all of them in one piece."""
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.summary.writer.record_writer import RecordWriter
+        """Write events to this start's file."""
+        if events:
+            with writing(self.folder):
+                append_records(self._file, events)
 
-        if not events:
-            return
-        with writing(self.folder), self._file.open("ab") as file:
-            writer = RecordWriter(file)
-            if file.tell() == 0:
-                writer.write(Event(wall_time=time.time(), file_version=VERSION).SerializeToString())
-            for event in events:
-                writer.write(event)
+
+def append_records(path: Path, events: Sequence[bytes]) -> None:
+    """Write events behind those of a file; the first one of a new file says what it is."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    with path.open("ab") as file:
+        writer = RecordWriter(file)
+        if file.tell() == 0:
+            writer.write(Event(wall_time=time.time(), file_version=VERSION).SerializeToString())
+        for event in events:
+            writer.write(event)
 
 
 def last_steps(folder: Path) -> dict[str, int]:
