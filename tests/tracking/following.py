@@ -44,11 +44,15 @@ class KilledError(BaseException):
     """Nobody catches it: what a follower still had in mind is gone, as after kill -9."""
 
 
+def killed() -> None:
+    raise KilledError
+
+
 class Dying:
     """Passes calls on, and dies before the n-th of those that write."""
 
-    def __init__(self, of: Any, writes: Sequence[str], n: int) -> None:
-        self.of, self.writes, self.left = of, writes, n
+    def __init__(self, of: Any, writes: Sequence[str], n: int, die: Callable[[], None] | None = None) -> None:
+        self.of, self.writes, self.left, self.die = of, writes, n, die or killed
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.of, name)
@@ -58,7 +62,7 @@ class Dying:
         def call(*given: Any, **more: Any) -> Any:
             self.left -= 1
             if self.left <= 0:
-                raise KilledError
+                self.die()
             return found(*given, **more)
 
         return call

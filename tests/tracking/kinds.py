@@ -136,7 +136,7 @@ class TensorBoardKind:
             about, points, texts = about_of(folder), *read_events(folder)
             assert about["run"] not in found, "a run stands there twice"
             files = frozenset(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
-            parameters = {"text": text for text in texts}
+            parameters = {"text": "\n".join(texts)}
             tags = about["tags"]
             found[about["run"]] = Read(folder.name, tags["tideline.status"], points, parameters, tags, files)
         return found
@@ -172,7 +172,6 @@ class TrackioKind:
     """A project."""
 
     name, done = "trackio", "completed"
-    WRITES = ("init", "finish", "Artifact")
 
     def __init__(self, folder: Path, project: str) -> None:
         self.folder, self.project = folder, project
@@ -184,9 +183,8 @@ class TrackioKind:
 
     @contextmanager
     def dying(self, n: int) -> Iterator[Tracker]:
-        made = self.tracker()
-        made._package = Dying(made._package, self.WRITES, n)
-        yield made
+        raise AssertionError("its thread would outlive what only looks like a death: see dies.py")
+        yield
 
     def read(self) -> Mapping[str, Read]:
         import trackio

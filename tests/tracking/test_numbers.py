@@ -35,7 +35,7 @@ def test_a_round_is_its_sites_and_their_mean() -> None:
     cost: Any = {"name": "score", "round": 2, "bytes_up": 3, "bytes_down": 4, "seconds": 0.5, "replies": 2}
     told += numbers.closed(closed("score", 2), {("score", 2): cost})
     assert told[:3] == [("accuracy/a", 2, 0.5), ("accuracy/b", 2, 1.0), ("accuracy", 2, 0.75)]
-    assert dict((key, value) for key, _, value in told[3:]) == {
+    assert {key: value for key, _, value in told[3:]} == {
         "score.bytes_up": 3.0,
         "score.bytes_down": 4.0,
         "score.seconds": 0.5,

@@ -190,7 +190,7 @@ class Follower:
         ended = line.get("ended") or line["created"] + (result["seconds"] or 0.0)
         of.page.write(list(pointed(totals(result, of.numbers.declared), ended)), of.page.mark)
         with outputs(self._client, result, self._wanted) as made:
-            if made.without and result["status"] == "completed":
+            if made.without:
                 self._say(f"Run {line['id']} is written without a model: {made.without}")
             of.page.attach(made.folder, made.models)
         of.page.close(Ending(result["status"], ended, tags_of(result, line)))

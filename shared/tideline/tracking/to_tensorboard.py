@@ -59,7 +59,7 @@ class TensorBoard:
         name = STRANGE.sub("-", card.name).strip("-.")[:60]
         with writing(self.folder):
             folder = self.folder / f"{name or 'run'}-{STRANGE.sub('-', card.run)}"
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             page = TensorBoardPage(folder, card.run)
             page.describe(card)
         return page

@@ -61,12 +61,13 @@ def track(
     networks: Networks = None,
 ) -> None:
     """Write a run, and those that belong to it, into an experiment tracker. Started again, it goes on where it was."""
-    from tideline.tracking.opening import Options, open_tracker
+    from tideline.tracking.opening import Options, check_tracker, open_tracker
 
     if (run is None) != everything:
         raise ConfigRefused("Either one run is followed or all", "Give a run's id, or --all", path="run")
-    tracker = open_tracker(to, Options(uri, experiment, register))
+    check_tracker(to)
     wanted = wanted_of(model, kind, methods, networks)
+    tracker = open_tracker(to, Options(uri, experiment, register))
     with connect() as client:
         if run is None:
             follow_all(client, tracker, wanted, follow)
