@@ -4,7 +4,7 @@ make nightly                                     some hours on two cores
 make nightly ARGS="soak chaos --jobs 4"          some parts
 
 Parts: the long tests, the property tests in depth, chaos, failpoints on SQLite and on Postgres, a soak, a siege, planted faults
-at the places where each is expected, the oldest packages, containers. They need what .ci/run installs; `.ci/run nightly` installs
+at the places where each is expected, the oldest packages, experiment trackers, containers. They need what .ci/run installs; `.ci/run nightly` installs
 it and starts this.
 """
 
@@ -49,6 +49,7 @@ def parts(jobs: int) -> Mapping[str, tuple[str, ...]]:
         "siege": ("benchmarks/siege.py", "--limit", "rss_mb=300", "--limit", "tls_rss_mb=500", "--limit", "failed=0"),
         "planted": ("-m", "tests.planted", "--to", "expected", "--jobs", str(jobs)),
         "oldest": ("-m", "tests.oldest"),
+        "trackers": ("-m", "tests.trackers"),
         "containers": (*pytest, "-m", "docker", "tests/docker"),
     }
 

@@ -22,7 +22,7 @@ def main(home: str, run: str, project: str, n: str) -> None:
     tracker = to_trackio.opened(None, project)
     tracker._package = Dying(tracker._package, CALLS, int(n), lambda: os._exit(DEAD))
     with Client.of(Endpoint(home=Path(home))) as client:
-        follower(client, tracker).look(one(run))
+        follower(client, tracker).poll(one(run))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def kind(mlflow_server: str, tmp_path: Path) -> MlflowKind:
 def test_a_model_is_a_version_with_its_lineage(there: Coordinator, client: Client, kind: MlflowKind, tmp_path: Path) -> None:
     """One of the run, none of its reference; and it is what `run export` writes."""
     run = there.complete(method="fedprox", reference={"method": "fedavg"})
-    assert not follower(client, kind.tracker(), WITH_MODEL).look(one(run))
+    assert not follower(client, kind.tracker(), WITH_MODEL).poll(one(run))
     (version,) = kind.versions()
     result, row = client.run(run), there.federation.run_service.find(run)
     assert (
@@ -59,8 +59,8 @@ def test_killed_at_the_end(there: Coordinator, client: Client, kind: MlflowKind,
         with kind.dying(1) as tracker:
             tracker._client.writes = (write,)  # type: ignore[attr-defined]
             with pytest.raises(KilledError):
-                follower(client, tracker, WITH_MODEL).look(one(run))
-    assert not follower(client, kind.tracker(), WITH_MODEL).look(one(run))
+                follower(client, tracker, WITH_MODEL).poll(one(run))
+    assert not follower(client, kind.tracker(), WITH_MODEL).poll(one(run))
     assert len(kind.versions()) == 1
     assert_stands(client, run, kind.read(), kind.done)
 
@@ -146,7 +146,7 @@ def test_what_else_a_server_answers(
     """Words that say what and what to do; what may pass is tried again, a refusal is not."""
     run = there.complete()
     with answers(status(code, body)) as address, pytest.raises(kind_of_error, match=words) as raised:
-        follower(client, MlflowKind(address, "x").tracker(), alone=True).look(one(run))
+        follower(client, MlflowKind(address, "x").tracker(), alone=True).poll(one(run))
     assert raised.value.todo and all(c.isprintable() for c in raised.value.what) and len(raised.value.what) < 500
     assert isinstance(raised.value, Refused) == (kind_of_error is Refused)
 
@@ -155,7 +155,7 @@ def test_an_answer_that_never_ends(there: Coordinator, client: Client, monkeypat
     """Its words are as short as any."""
     run = there.complete()
     with answers(status(200, b"{" * 3_000_000)) as address, pytest.raises(Unreachable) as raised:
-        follower(client, MlflowKind(address, "x").tracker()).look(one(run))
+        follower(client, MlflowKind(address, "x").tracker()).poll(one(run))
     assert len(raised.value.what) < 500
 
 
@@ -173,13 +173,13 @@ def test_what_is_refused_of_one_run_holds_up_no_other(there: Coordinator, client
 
     tracker.page = page
     following = follower(client, tracker, pace=pace, said=said)
-    assert following.look(lambda line: True)
+    assert following.poll(lambda line: True)
     assert set(kind.read()) == {second} and said == [f"Run {first} is put aside for 10 minutes: no more of it. Make room"]
-    following.look(lambda line: True)
+    following.poll(lambda line: True)
     assert len(said) == 1
     refuse[0] = False
     pace.at += 601
-    assert not following.look(lambda line: True) and set(kind.read()) == {first, second}
+    assert not following.poll(lambda line: True) and set(kind.read()) == {first, second}
 
 
 def test_a_run_that_was_made_twice_is_one(there: Coordinator, client: Client, kind: MlflowKind) -> None:
@@ -188,27 +188,27 @@ def test_a_run_that_was_made_twice_is_one(there: Coordinator, client: Client, ki
     at = kind.client.create_experiment(kind.experiment)
     for _ in range(2):
         kind.client.create_run(at, tags={"tideline.run": run})
-    assert not follower(client, kind.tracker()).look(one(run))
+    assert not follower(client, kind.tracker()).poll(one(run))
     assert_stands(client, run, kind.read(), kind.done)
 
 
 def test_a_run_that_a_person_deleted_there_stays_so(there: Coordinator, client: Client, kind: MlflowKind) -> None:
     """It is not written again."""
     run = there.complete()
-    follower(client, kind.tracker()).look(one(run))
+    follower(client, kind.tracker()).poll(one(run))
     (found,) = kind.client.search_runs([kind.client.get_experiment_by_name(kind.experiment).experiment_id])
     kind.client.delete_run(found.info.run_id)
-    assert not follower(client, kind.tracker()).look(one(run)) and kind.read() == {}
+    assert not follower(client, kind.tracker()).poll(one(run)) and kind.read() == {}
 
 
 def test_a_deleted_run_is_closed(there: Coordinator, client: Client, kind: MlflowKind) -> None:
     """One that was deleted before all of it was written says so, and does not run on for ever."""
     run = there.start()
     following = follower(client, kind.tracker())
-    assert following.look(one(run))
+    assert following.poll(one(run))
     client.post(f"/runs/{run}/cancel")
     client.delete(f"/runs/{run}")
-    assert not following.look(one(run))
+    assert not following.poll(one(run))
     found = kind.read()[run]
     assert found.status == "KILLED" and found.tags["tideline.status"] == "deleted"
 
@@ -217,7 +217,7 @@ def test_a_password_in_the_address_is_in_no_words(there: Coordinator, client: Cl
     """Nor anywhere else."""
     run, port = there.complete(), free_port()
     with pytest.raises(Unreachable) as raised:
-        follower(client, MlflowKind(f"http://me:secret@127.0.0.1:{port}", "x").tracker()).look(one(run))
+        follower(client, MlflowKind(f"http://me:secret@127.0.0.1:{port}", "x").tracker()).poll(one(run))
     assert "secret" not in raised.value.what and f"http://127.0.0.1:{port}" in raised.value.what
 
 

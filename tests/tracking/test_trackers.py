@@ -61,14 +61,14 @@ def test_a_run_stands_there_as_it_was(there: Coordinator, client: Client, kind: 
     """Its numbers, what was asked for, its files; a second look, and a second follower, write nothing."""
     run = there.complete(**ROUNDS)
     first = follower(client, kind.tracker(), WITH_MODEL)
-    assert not first.look(one(run))
+    assert not first.poll(one(run))
     read = kind.read()
     assert_stands(client, run, read, kind.done)
     if kind.name != "trackio":
         assert {"report.html", "result.json", "contract.md", "model/model.safetensors"} <= read[run].files
     if kind.name != "tensorboard":
         assert read[run].parameters["config.rounds"] == "3" and read[run].parameters["roster.source"] == "anna"
-    assert not first.look(one(run)) and not follower(client, kind.tracker(), WITH_MODEL).look(one(run))
+    assert not first.poll(one(run)) and not follower(client, kind.tracker(), WITH_MODEL).poll(one(run))
     assert kind.read() == read and kind.tracker().written() == {run}
 
 
@@ -87,10 +87,10 @@ def test_killed_before_each_write(there: Coordinator, client: Client, kind: Kind
         for again in (n, 1 + n // 2):
             with place.dying(again) as tracker:
                 try:
-                    follower(client, tracker, NO_MODEL).look(one(run))
+                    follower(client, tracker, NO_MODEL).poll(one(run))
                 except KilledError:
                     died = True
-        assert not follower(client, place.tracker(), NO_MODEL).look(one(run))
+        assert not follower(client, place.tracker(), NO_MODEL).poll(one(run))
         assert_stands(client, run, place.read(), kind.done)
     assert n > 4
 
@@ -107,12 +107,12 @@ def test_each_round_has_another_follower(there: Coordinator, client: Client, kin
     run, looks = there.start(**ROUNDS), [0]
 
     def look(orders: list[Any]) -> list[Any]:
-        assert follower(client, kind.tracker()).look(one(run))
+        assert follower(client, kind.tracker()).poll(one(run))
         looks[0] += 1
         return orders
 
     there.federation.run(run, order_of=look)
-    assert looks[0] > 5 and not follower(client, kind.tracker()).look(one(run))
+    assert looks[0] > 5 and not follower(client, kind.tracker()).poll(one(run))
     assert_stands(client, run, kind.read(), kind.done)
 
 
@@ -121,7 +121,7 @@ def test_a_run_is_seen_while_it_goes_on(there: Coordinator, client: Client, kind
     run, seen, first = there.start(**ROUNDS), [0], follower(client, kind.tracker())
 
     def look(orders: list[Any]) -> list[Any]:
-        first.look(one(run))
+        first.poll(one(run))
         points = kind.read()[run].points if run in kind.read() else {}
         seen.append(max((step for step, _ in points.get("accuracy", ())), default=0))
         return orders
@@ -133,7 +133,7 @@ def test_a_run_is_seen_while_it_goes_on(there: Coordinator, client: Client, kind
 def test_the_reference_stands_beside_its_run(there: Coordinator, client: Client, kind: Kind) -> None:
     """And its accuracy is the run's source_only."""
     run = there.complete(method="fedprox", reference={"method": "fedavg"})
-    assert not follower(client, kind.tracker()).look(one(run))
+    assert not follower(client, kind.tracker()).poll(one(run))
     read = kind.read()
     assert set(read) == {run, f"{run}-ref"}
     assert read[run].points["source_only/bert"][0][1] == pytest.approx(client.run(run)["clients"][1]["source_only"])
@@ -143,7 +143,7 @@ def test_the_reference_stands_beside_its_run(there: Coordinator, client: Client,
 def test_a_name_is_harmless(there: Coordinator, client: Client, kind: Kind) -> None:
     """Nothing of it steers a terminal or turns a line around, no tag of HTML is one where texts are shown as Markdown."""
     run = there.complete(name=HOSTILE)
-    assert not follower(client, kind.tracker()).look(one(run))
+    assert not follower(client, kind.tracker()).poll(one(run))
     found = kind.read()[run]
     texts = [found.name, *found.tags.values(), *map(str, found.parameters.values())]
     assert all(c.isprintable() or c == "\n" for text in texts for c in text)
@@ -155,7 +155,7 @@ def test_only_runs_that_name_it(there: Coordinator, client: Client, kind: Kind) 
     """All of them, those that are over too."""
     asked = there.complete(track=[kind.name])
     there.complete()
-    follower(client, kind.tracker()).look(lambda line: kind.name in line.get("track", ()))
+    follower(client, kind.tracker()).poll(lambda line: kind.name in line.get("track", ()))
     assert set(kind.read()) == {asked}
 
 
@@ -163,7 +163,7 @@ def test_a_failed_run_stands_as_such(there: Coordinator, client: Client, kind: K
     """Without a model, and with why."""
     run = there.start()
     there.federation.run_service.cancel(RunId(run))
-    assert not follower(client, kind.tracker(), WITH_MODEL).look(one(run))
+    assert not follower(client, kind.tracker(), WITH_MODEL).poll(one(run))
     found = kind.read()[run]
     assert found.tags["tideline.status"] == "cancelled" and found.tags["tideline.cause"] == "cancelled by a person"
     assert found.status in ("KILLED", "cancelled")

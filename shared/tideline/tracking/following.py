@@ -67,7 +67,7 @@ class Follower:
         """Look until all that was asked for is over, or without end. Who does not answer is asked again."""
         while True:
             began = self._pace.now()
-            left = self._insisting()(self.look, asked)
+            left = self._insisting()(self.poll, asked)
             if not left and not forever:
                 return
             self._pace.sleep(max(REST_SECONDS, SHARE * (self._pace.now() - began)))
@@ -77,15 +77,15 @@ class Follower:
             retry=tenacity.retry_if_exception(may_pass),
             wait=PAUSES,
             sleep=self._pace.sleep,
-            before_sleep=self._tell_once(),
+            before_sleep=self._warn_once(),
             reraise=True,
         )
 
-    def _tell_once(self) -> Callable[[tenacity.RetryCallState], None]:
+    def _warn_once(self) -> Callable[[tenacity.RetryCallState], None]:
         """Says what is wrong when it begins, and when it changes."""
         last = ""
 
-        def tell(state: tenacity.RetryCallState) -> None:
+        def report(state: tenacity.RetryCallState) -> None:
             nonlocal last
             error = state.outcome.exception() if state.outcome else None
             words = trouble(error) if isinstance(error, FederationError) else str(error)
@@ -93,9 +93,9 @@ class Follower:
                 self._say(f"{words}. Trying again until it does; nothing is lost meanwhile")
             last = words
 
-        return tell
+        return report
 
-    def look(self, asked: Asked) -> bool:
+    def poll(self, asked: Asked) -> bool:
         """Write down what is new of each run. Whether any that was asked for is not over."""
         if self._over is None:
             self._over = set(self._tracker.written())
@@ -149,7 +149,7 @@ class Follower:
             self._end(of, line)
             return True
         if of.tags["tideline.status"] != line["status"]:
-            self._tell(of, self._result(line), line)
+            self._update(of, self._result(line), line)
         return False
 
     def _opened(self, line: RunLine) -> Followed:
@@ -170,18 +170,18 @@ class Follower:
         rounds = rounds_in(self._result(line)) if any(each["kind"] == CLOSED for each in events) else {}
         mark = of.page.mark
         for event in events:
-            told = of.numbers.answered(event) if event["kind"] == ANSWERED else ()
+            found = of.numbers.answered(event) if event["kind"] == ANSWERED else ()
             if event["kind"] == CLOSED:
-                told, mark = of.numbers.closed(event, rounds), event["seq"]
-            points += pointed(told, event.get("at", line["created"]))
+                found, mark = of.numbers.closed(event, rounds), event["seq"]
+            points += pointed(found, event.get("at", line["created"]))
         if points or mark > of.page.mark:
             of.page.write(points, mark)
         of.seen = events[-1]["seq"] if events else of.seen
         return len(events) == AT_ONCE
 
-    def _tell(self, of: Followed, result: RunResult, line: RunLine, **more: str) -> None:
+    def _update(self, of: Followed, result: RunResult, line: RunLine, **more: str) -> None:
         tags = tags_of(result, line) | more
-        of.page.tell({name: value for name, value in tags.items() if of.tags.get(name) != value})
+        of.page.set_tags({name: value for name, value in tags.items() if of.tags.get(name) != value})
         of.tags |= tags
 
     def _end(self, of: Followed, line: RunLine) -> None:
@@ -209,14 +209,14 @@ def family_of(lines: Iterable[RunLine], asked: Asked) -> list[RunLine]:
     return sorted(members, key=lambda line: line["parent"] is not None)
 
 
-def pointed(told: Iterable[tuple[str, int, float]], at: float) -> Iterator[Point]:
-    return (Point(key, step, value, at) for key, step, value in told)
+def pointed(found: Iterable[tuple[str, int, float]], at: float) -> Iterator[Point]:
+    return (Point(key, step, value, at) for key, step, value in found)
 
 
 def points_of_history(result: RunResult, numbers: Numbers, at: float) -> Iterator[Point]:
     """Every point that a result with its history has, in place of events that a rule of age has deleted. It has no times."""
     for event in events_in(result):
-        told = numbers.answered(event) if event["kind"] == ANSWERED else numbers.closed(event, {})
-        yield from pointed(told, at)
+        found = numbers.answered(event) if event["kind"] == ANSWERED else numbers.closed(event, {})
+        yield from pointed(found, at)
     for closed in result["phases"]:
         yield from pointed(costs(closed), at)

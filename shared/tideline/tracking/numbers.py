@@ -44,27 +44,29 @@ class Numbers:
                 phases[clause["field"].removeprefix(METRIC)].add(clause["phase"])
         self.declared = frozenset(phases)
         self._several = frozenset(metric for metric, of in phases.items() if len(of) > 1)
-        self._told: dict[tuple[str, int], dict[str, dict[str, float]]] = {}  # by phase and round: of a metric each site's number
+        self._replies: dict[
+            tuple[str, int], dict[str, dict[str, float]]
+        ] = {}  # by phase and round: of a metric each site's number
 
     def key(self, phase: str, metric: str) -> str:
         name = plain_name(metric)
         return f"{plain_name(phase)}.{name}" if metric in self._several else name
 
     def answered(self, event: Event) -> Iterator[tuple[str, int, float]]:
-        """What a site told: key, round, value. Numbers that are none are left out."""
+        """What a site reported: key, round, value. Numbers that are none are left out."""
         data = event["data"]
         site, phase, number = data["client"], data["phase"], data["round"]
         for metric, value in sorted(data.get("metrics", {}).items()):
             if is_number(value):
                 key = self.key(phase, metric)
-                self._told.setdefault((phase, number), {}).setdefault(key, {})[site] = float(value)
+                self._replies.setdefault((phase, number), {}).setdefault(key, {})[site] = float(value)
                 yield f"{key}/{plain_name(site)}", number, float(value)
 
     def closed(self, event: Event, rounds: Rounds) -> Iterator[tuple[str, int, float]]:
         """The means over a round's sites, and what it cost."""
         data = event["data"]
         phase, number = data["phase"], data["round"]
-        for key, of in sorted(self._told.pop((phase, number), {}).items()):
+        for key, of in sorted(self._replies.pop((phase, number), {}).items()):
             yield key, number, math.fsum(of.values()) / len(of)
         if (phase, number) in rounds:
             yield from costs(rounds[phase, number])
@@ -82,12 +84,12 @@ def is_number(value: object) -> bool:
 
 def events_in(result: RunResult) -> Iterator[Event]:
     """The events that a result with its history stands for, where those of the run are gone: replies, and closed rounds."""
-    told = defaultdict[int, list[Event]](list)
+    found = defaultdict[int, list[Event]](list)
     for each in result["history"] or ():
         data = {name: each[name] for name in ("client", "phase", "round", "cursor")}
         metrics = {name: value for name, value in each["metrics"].items() if value is not None}
-        told[each["cursor"]].append({"seq": 0, "kind": "answered", "data": {**data, "metrics": metrics}})  # type: ignore[typeddict-item]
-    for cursor, replies in sorted(told.items()):
+        found[each["cursor"]].append({"seq": 0, "kind": "answered", "data": {**data, "metrics": metrics}})  # type: ignore[typeddict-item]
+    for cursor, replies in sorted(found.items()):
         yield from replies
         place = replies[0]["data"]
         data = {"phase": place["phase"], "round": place["round"], "cursor": cursor}

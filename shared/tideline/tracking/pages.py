@@ -69,7 +69,7 @@ class Page(Protocol):
     mark: int
     over: bool
 
-    def tell(self, tags: Mapping[str, str]) -> None:
+    def set_tags(self, tags: Mapping[str, str]) -> None:
         """Write tags that changed."""
 
     def write(self, points: Sequence[Point], mark: int) -> None:

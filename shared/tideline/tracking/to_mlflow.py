@@ -152,7 +152,7 @@ class MlflowPage:
         for at in range(0, 0 if self.over else len(new), MANY):
             self._client.log_batch(self._id, params=new[at : at + MANY])
 
-    def tell(self, tags: Mapping[str, str]) -> None:
+    def set_tags(self, tags: Mapping[str, str]) -> None:
         from mlflow.entities import RunTag
 
         with answering(self._place):
@@ -193,7 +193,7 @@ class MlflowPage:
             self._client.create_model_version(name, source, self._id, tags=dict(model.lineage), await_creation_for=0)
 
     def close(self, ending: Ending) -> None:
-        self.tell({**ending.tags, "tideline.status": ending.status})
+        self.set_tags({**ending.tags, "tideline.status": ending.status})
         with answering(self._place):
             self._client.set_terminated(self._id, STATUS.get(ending.status, "KILLED"), millis(ending.ended))
             self._client.set_tag(self._id, WRITTEN, YES)

@@ -70,7 +70,7 @@ class TrackioPage:
             self._last = last_steps(package, project, self._name)
         self.over = OVER in self._last
 
-    def tell(self, tags: Mapping[str, str]) -> None:
+    def set_tags(self, tags: Mapping[str, str]) -> None:
         self._config |= tags  # written with the next numbers
 
     def write(self, points: Sequence[Point], mark: int) -> None:
@@ -94,7 +94,7 @@ class TrackioPage:
             run.log_artifact(made, overwrite=True)
 
     def close(self, ending: Ending) -> None:
-        self.tell({**ending.tags, "tideline.status": ending.status})
+        self.set_tags({**ending.tags, "tideline.status": ending.status})
         self.write([Point(OVER, 0, 1.0, ending.ended)], self.mark)
         self.over = True
 

@@ -96,7 +96,7 @@ def follow_one(client: Client, tracker: Tracker, wanted: Wanted, run: str, follo
     def asked(line: RunLine) -> bool:
         return line["id"] == run
 
-    left = follower.look(asked)
+    left = follower.poll(asked)
     if left and follow:
         warn(f"Run {run} is {status}; following it until it is over. Ctrl-C ends this, and the same command goes on")
         follower.follow(asked, forever=False)
@@ -114,7 +114,7 @@ def follow_all(client: Client, tracker: Tracker, wanted: Wanted, follow: bool) -
 
     chosen: Asked = asked
     if not follow:
-        follower.look(chosen)
+        follower.poll(chosen)
         typer.echo(f"All runs that name {tracker.name} stand there as far as they are")
         return
     warn(f"Following every run that names {tracker.name} in `track`")
