@@ -29,8 +29,8 @@ Experiment = Annotated[
     str | None, typer.Option(metavar="NAME", help="The experiment, or project, that runs are put into. [default: tideline]")
 ]
 Register = Annotated[str, typer.Option(metavar="NAME", help="mlflow: make each model a version of this registered model.")]
-Follow = Annotated[bool, typer.Option("--follow/--no-follow", help="Follow until it is over, or write what is there and end.")]
-WithModel = Annotated[bool, typer.Option("--model/--no-model", help="Write the model of a completed run, too.")]
+NoFollow = Annotated[bool, typer.Option("--no-follow", help="Write what is there and end, without waiting for more.")]
+NoModel = Annotated[bool, typer.Option("--no-model", help="Leave out the model of a completed run.")]
 Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help="Of the model: safetensors, torch or onnx.")]
 
 
@@ -54,8 +54,8 @@ def track(
     uri: Uri = None,
     experiment: Experiment = None,
     register: Register = "",
-    follow: Follow = True,
-    model: WithModel = True,
+    no_follow: NoFollow = False,
+    no_model: NoModel = False,
     kind: Format = "safetensors",
     methods: Methods = REGISTRY,
     networks: Networks = None,
@@ -66,13 +66,13 @@ def track(
     if (run is None) != everything:
         raise ConfigRefused("Either one run is followed or all", "Give a run's id, or --all", path="run")
     check_tracker(to)
-    wanted = wanted_of(model, kind, methods, networks)
+    wanted = wanted_of(not no_model, kind, methods, networks)
     tracker = open_tracker(to, Options(uri, experiment, register))
     with connect() as client:
         if run is None:
-            follow_all(client, tracker, wanted, follow)
+            follow_all(client, tracker, wanted, not no_follow)
         else:
-            follow_one(client, tracker, wanted, run, follow)
+            follow_one(client, tracker, wanted, run, not no_follow)
 
 
 def wanted_of(model: bool, kind: str, methods: str, networks: list[str] | None) -> Wanted:
@@ -91,7 +91,7 @@ def follow_one(client: Client, tracker: Tracker, wanted: Wanted, run: str, follo
     from tideline.tracking.following import Follower
 
     status = client.run(quoted(run))["status"]
-    follower = Follower(client, tracker, wanted, Pace(), warn, alone=True)
+    follower = Follower(client, tracker, wanted, pace=Pace(), say=warn, alone=True)
 
     def asked(line: RunLine) -> bool:
         return line["id"] == run
@@ -107,7 +107,7 @@ def follow_all(client: Client, tracker: Tracker, wanted: Wanted, follow: bool) -
     """Every run that names the tracker, and those that belong to it."""
     from tideline.tracking.following import Follower
 
-    follower = Follower(client, tracker, wanted, Pace(), warn)
+    follower = Follower(client, tracker, wanted, pace=Pace(), say=warn)
 
     def asked(line: RunLine) -> bool:
         return tracker.name in line.get("track", ())
