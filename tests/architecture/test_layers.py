@@ -39,6 +39,10 @@ LAYERS: dict[str, tuple[str, ...]] = {
         *("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute", "tideline.learning"),
         *("tideline.client", "tideline.report", "tideline.written", "tideline.experiments"),
     ),
+    # Followers of runs, which write them into experiment trackers.
+    "tideline.tracking": (
+        *("tideline.core", "tideline.engine", "tideline.learning", "tideline.client", "tideline.report", "tideline.experiments"),
+    ),
     # What programs use, beside the commands.
     "tideline.python": (
         *("tideline.core", "tideline.engine", "tideline.learning", "tideline.nets", "tideline.client", "tideline.report"),
@@ -101,6 +105,9 @@ DOORS: dict[str, tuple[str, ...]] = {
     "joserfc": ("tideline_server.oidc",),
     "pandas": ("tideline.python.result",),
     "ray": ("tideline.engine.process.ray_tasks",),
+    "mlflow": ("tideline.tracking.to_mlflow",),
+    "tensorboard": ("tideline.tracking.to_tensorboard",),
+    "trackio": ("tideline.tracking.to_trackio",),
     "pickle": ("tideline.engine.simulation.pools",),
     "cPickle": (),
     "dill": (),

@@ -42,7 +42,7 @@ def sections() -> dict[str, str]:
 
 def test_all_commands_are_there() -> None:
     """The commands that the project promises exist, and no others."""
-    runs = {f"run {word}" for word in ("start", "list", "show", "watch", "cancel", "resume", "export", "report", "logs")}
+    runs = {f"run {word}" for word in ("start", "list", "show", "watch", "cancel", "resume", "export", "report", "logs", "track")}
     runs |= {"run delete", "retention show", "clients assign"} | {
         f"projects {word}" for word in ("add", "limit", "list", "remove", "show")
     }

@@ -58,6 +58,7 @@ class RunLine(BaseModel):
     ended: float | None
     parent: str | None = Field(description="the run that this one belongs to: its reference, or of its rehearsal")
     project: str = Field(description="whose run it is")
+    track: list[str] = Field(description="experiment trackers that are to write it down")
 
 
 class DeletedRun(BaseModel):
@@ -147,6 +148,7 @@ class RunResult(BaseModel):
     augment: Facts | None = Field(None, description="how images were changed at random to train on; null: not at all")
     computing: Facts | None = Field(None, description="how its steps compute; null: the experiment does not say")
     wire: Facts | None = Field(None, description="in which numbers its weights travel; null: all as float32")
+    track: list[str] = Field(default_factory=list, description="experiment trackers that are to write it down")
     rounds: int | None
     notes: list[str] = Field(description="what it does otherwise than asked, and whom rounds closed without for want of trust")
     status: str

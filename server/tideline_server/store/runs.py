@@ -79,7 +79,9 @@ CHECKPOINTS = (
 IDS = select(runs.c.id).order_by(runs.c.created, runs.c.id)
 OF_PROJECT = runs.c.project == bindparam("project")
 LENGTH = func.json_array_length(drafts.c.plan)
-LINE = [LENGTH.label("of") if field.name == "of" else runs.c[field.name] for field in fields(Headline)]
+TRACK = drafts.c.spec["track"].label("track")  # null in rows of versions before
+ELSEWHERE = {"of": LENGTH.label("of"), "track": TRACK}
+LINE = [ELSEWHERE[field.name] if field.name in ELSEWHERE else runs.c[field.name] for field in fields(Headline)]
 LINES = select(*LINE).join(drafts, drafts.c.run == runs.c.id).order_by(runs.c.created, runs.c.id)
 SHORT = [runs.c[field.name] for field in fields(Headline) if field.name != "of"]
 UNENDED = select(*SHORT).where(runs.c.ended.is_(None))  # by the index of ends
@@ -255,7 +257,11 @@ def headlines(
     chosen = chosen.where(SEEN) if scope and after is not None else chosen
     values = {"after": after} if after is not None else {}
     rows = connection.execute(chosen.limit(limit), values | ({"project": scope} if scope else {}))
-    return tuple(Headline(run, name, method, Status(status), *more) for run, name, method, status, *more in rows)
+    return tuple(map(headline_of, rows))
+
+
+def headline_of(row: Row[Any]) -> Headline:
+    return Headline(**{**row._mapping, "status": Status(row.status), "track": tuple(row.track or ())})
 
 
 def current(connection: Connection, memory: Remembered, also: Collection[RunId] = ()) -> tuple[Headline, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from tideline.cli import adapting, serving
-from tideline.cli.coordinator import access, database, links, maintenance, notify, projects, retention, runs
+from tideline.cli.coordinator import access, database, links, maintenance, notify, projects, retention, runs, tracking
 from tideline.cli.guard import Guarded
 from tideline.cli.local import bench, predict, research, tls
 from tideline.cli.site import approval, cleaning, data, join, site
@@ -40,6 +40,7 @@ groups = {
 }
 groups |= {"projects": projects.app, "retention": retention.app, "notify": notify.app, "database": database.database}
 groups |= {"clients": access.clients, "audit": maintenance.audit, "tls": tls.app, "links": links.app}
+runs.app.command("track")(tracking.track)
 approval.add_to(site.app)
 cleaning.add_to(site.app)
 for name, group in groups.items():

@@ -225,6 +225,7 @@ class RunResult(TypedDict):
     augment: NotRequired[dict[str, Plain] | None]
     computing: NotRequired[dict[str, Plain] | None]
     wire: NotRequired[dict[str, Plain] | None]
+    track: NotRequired[list[str]]
     rounds: int | None
     notes: NotRequired[list[str]]
     status: str
@@ -248,6 +249,7 @@ class RunResult(TypedDict):
     curve: list[Point]
     history: list[Entry] | None
     contract: list[ClauseData]
+    project: NotRequired[str]
     plan_length: NotRequired[int]
     cursor: NotRequired[int]
     demo_seconds: NotRequired[float]
@@ -293,6 +295,9 @@ class RunLine(TypedDict):
     of: int
     created: float
     parent: str | None
+    ended: NotRequired[float | None]
+    project: NotRequired[str]
+    track: NotRequired[list[str]]
 
 
 class ClientLine(TypedDict):

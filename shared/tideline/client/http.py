@@ -194,9 +194,10 @@ class Client:
             self._check(response)
             yield from response.iter_bytes(1 << 20)
 
-    def events(self, run: str, after: int = 0, patience: float = 0.0) -> list[Event]:
-        """A run's events so far."""
-        return patiently(lambda: [event for event in self._stream(run, after, "&follow=false") if event], patience)
+    def events(self, run: str, after: int = 0, patience: float = 0.0, limit: int | None = None) -> list[Event]:
+        """A run's events so far, or the first so many of them."""
+        more = "&follow=false" + ("" if limit is None else f"&limit={limit}")
+        return patiently(lambda: [event for event in self._stream(run, after, more) if event], patience)
 
     def follow(self, run: str, after: int) -> Iterator[Event | None]:
         """A run's events as they come, without end; None: check the run yourself. A broken stream is reopened, for a while."""

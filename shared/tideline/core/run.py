@@ -103,6 +103,7 @@ class RunSpec:
     shares         how much one site may count in a fold
     augment, wire  how images are changed at random where sites train on them; in which numbers weights travel
     computing      how its steps compute; None: as they always did, and sites tell nothing of it
+    track          experiment trackers whose followers write it down; nothing of the run depends on them
     """
 
     id: RunId
@@ -131,3 +132,4 @@ class RunSpec:
     augment: Augment = NO_AUGMENT
     computing: Computing | None = None
     wire: Wire = NO_WIRE
+    track: tuple[str, ...] = ()

@@ -90,6 +90,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "augment": plain(run.spec.augment) if run.spec.augment.on else None,
         "computing": plain(run.spec.computing),
         "wire": plain(run.spec.wire) if run.spec.wire.on else None,
+        "track": list(run.spec.track),
         "rounds": run.spec.config.get("rounds"),
         "notes": [*run.spec.notes, *reports],
         "status": run.status.value,

@@ -12,7 +12,7 @@ from tideline.core.errors import ConfigRefused, NotFound, Refused, RosterRefused
 from tideline.core.privacy import Contract
 from tideline.core.rows import NO_AUGMENT
 from tideline.core.run import ClientId, Digest, Role, RunId, RunSpec, Shares
-from tideline.core.settings import Plain, nearest, plain
+from tideline.core.settings import Plain, nearest
 from tideline.engine.coordinator.enrolment import Enrolment, check_client_name
 from tideline.engine.coordinator.history import next_attempt
 from tideline.engine.coordinator.idempotency import Identity, done_since, last_seen
@@ -100,8 +100,9 @@ class RunService:
         self.check_initial_weights(experiment.weights, project)
         roster = self.roster(experiment, project)
         rows = self.compared(run, experiment, roster) if experiment.rehearse is None else self.rehearsed(run, experiment, roster)
-        asked = Digest(hashed("experiment", plain(experiment)))
+        asked = Digest(hashed("experiment", experiment.asked))
         rows = [replace(row, project=project, spec=replace(row.spec, by=identity.by, experiment=asked)) for row in rows]
+        rows = [row if row.parent else replace(row, spec=replace(row.spec, track=experiment.track)) for row in rows]
         self.check_peers(rows)
         return rows
 

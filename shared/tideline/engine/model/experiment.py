@@ -19,11 +19,12 @@ from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.rows import NO_AUGMENT, Augment
 from tideline.core.run import MOST_THREADS, ClientId, Digest, Role, RunId, RunSpec, Shares, Waiting
-from tideline.core.settings import EMPTY, Plain, parse, setting
+from tideline.core.settings import EMPTY, Plain, nearest, parse, plain, setting
 from tideline.engine.model.access.projects import DEFAULT
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN, RunRow
 
+TRACKERS = ("mlflow", "tensorboard", "trackio")  # that `track` may name
 REFERENCE = "fedavg"  # what a run is compared with unless it says otherwise: no adaptation
 
 
@@ -176,6 +177,14 @@ class Experiment:
     computing: Computing | None = setting(None, doc="how steps compute: precision, compile, accumulate, deterministic")
     wire: Format | Wire = setting(Format.FLOAT32, doc="in which numbers weights travel: float32, bfloat16, int8, or a mapping")
     weights: str = setting("", doc="begin from these weights: the digest (BLAKE3) of a file that was uploaded")
+    track: tuple[str, ...] = setting((), doc="experiment trackers that write it down: mlflow, tensorboard, trackio")
+
+    @property
+    def asked(self) -> dict[str, Plain]:
+        """What its digest is of: who writes a run down makes it no other run."""
+        said = plain(self)
+        assert isinstance(said, dict)
+        return {name: value for name, value in said.items() if name != "track"}
 
     @property
     def scoring(self) -> Scoring:
@@ -211,9 +220,20 @@ def read_experiment(given: Mapping[str, Plain]) -> Experiment:
         what = "reference stands beside rehearse, whose candidates are compared with no adaptation: method at the top"
         raise ConfigRefused(what, "Leave reference out, or name its method at the top", path="reference")
     wire_of(experiment.wire)
+    check_track(experiment.track)
     if experiment.sampling is not None:
         check_size(experiment.sampling.sites, "sample.sites" if isinstance(experiment.sample, Sampling) else "sample")
     return experiment
+
+
+def check_track(track: tuple[str, ...]) -> None:
+    """Raises ConfigRefused for an unknown tracker, and for one that is named twice."""
+    for i, name in enumerate(track):
+        if name not in TRACKERS:
+            todo = f"Use some of: {', '.join(TRACKERS)}{nearest(name, TRACKERS)}"
+            raise ConfigRefused(f"track names {name[:80]!r}, which is no tracker", todo, path=f"track[{i}]")
+        if name in track[:i]:
+            raise ConfigRefused(f"track names {name} twice", "Name each tracker once", path=f"track[{i}]")
 
 
 def check_size(sites: float, path: str) -> None:

@@ -110,11 +110,12 @@ class Headline:
     ended: float | None
     parent: RunId | None
     project: str = DEFAULT
+    track: tuple[str, ...] = ()
 
 
 def headline(row: RunRow) -> Headline:
-    shared = {field.name: getattr(row, field.name) for field in fields(Headline) if field.name != "of"}
-    return Headline(**shared, of=len(row.plan))
+    shared = {field.name: getattr(row, field.name) for field in fields(Headline) if field.name not in ("of", "track")}
+    return Headline(**shared, of=len(row.plan), track=row.spec.track)
 
 
 @dataclass(frozen=True)

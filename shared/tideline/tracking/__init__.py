@@ -1,0 +1,1 @@
+"""Followers of runs that write them into experiment trackers. The coordinator knows nothing of them."""

@@ -1,0 +1,1 @@
+"""Followers that write runs into experiment trackers: real ones, where their packages are installed."""

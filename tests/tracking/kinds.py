@@ -1,0 +1,212 @@
+"""The trackers that there are, each read back by its own reader."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests.tracking.following import Dying
+from tideline.tracking.pages import Tracker
+
+Steps = Mapping[str, list[tuple[int, float]]]
+
+
+@dataclass(frozen=True)
+class Read:
+    """What stands at a tracker of one run. status: in its own words; files: by their paths."""
+
+    name: str
+    status: str
+    points: Steps
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    files: frozenset[str] = frozenset()
+    parent: str = ""
+
+
+class Kind(Protocol):
+    """One tracker, at a place of its own."""
+
+    name: str
+    done: str  # its word for a run that has completed
+
+    def tracker(self) -> Tracker: ...
+
+    @contextmanager
+    def dying(self, n: int) -> Iterator[Tracker]:
+        """A tracker that dies before its n-th write."""
+
+    def read(self) -> Mapping[str, Read]:
+        """Every run that stands there, by the coordinator's id. Raises AssertionError for one that stands there twice."""
+
+
+class MlflowKind:
+    """An experiment of a real server."""
+
+    name, done = "mlflow", "FINISHED"
+    WRITES = (
+        *("create_experiment", "create_run", "log_batch", "set_tag", "log_artifacts", "create_registered_model"),
+        *("create_model_version", "set_terminated", "delete_run"),
+    )
+
+    def __init__(self, address: str, experiment: str) -> None:
+        self.address, self.experiment = address, experiment
+
+    def tracker(self) -> Any:
+        from tideline.tracking import to_mlflow
+
+        return to_mlflow.opened(self.address, self.experiment, f"model of {self.experiment}")
+
+    @contextmanager
+    def dying(self, n: int) -> Iterator[Tracker]:
+        made = self.tracker()
+        made._client = Dying(made._client, self.WRITES, n)
+        yield made
+
+    @property
+    def client(self) -> Any:
+        """MLflow's own."""
+        from mlflow.tracking import MlflowClient
+
+        return MlflowClient(self.address, self.address)
+
+    def read(self) -> Mapping[str, Read]:
+        client, found = self.client, dict[str, Read]()
+        experiment = client.get_experiment_by_name(self.experiment)
+        for run in client.search_runs([experiment.experiment_id]) if experiment else ():
+            tags, at = run.data.tags, run.info.run_id
+            assert tags["tideline.run"] not in found, "a run stands there twice"
+            points = {key: [(m.step, m.value) for m in client.get_metric_history(at, key)] for key in run.data.metrics}
+            files = frozenset(self.files(client, at, None))
+            name = run.info.run_name
+            found[tags["tideline.run"]] = Read(
+                name, run.info.status, points, run.data.params, tags, files, tags.get("mlflow.parentRunId", "")
+            )
+        return found
+
+    def files(self, client: Any, run: str, folder: str | None) -> Iterator[str]:
+        """All paths below a folder."""
+        for each in client.list_artifacts(run, folder):
+            if each.is_dir:
+                yield from self.files(client, run, each.path)
+            else:
+                yield each.path
+
+    def versions(self) -> list[Any]:
+        """The registered model's."""
+        return list(self.client.search_model_versions(f"name = 'model of {self.experiment}'"))
+
+
+class TensorBoardKind:
+    """A folder."""
+
+    name, done = "tensorboard", "completed"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def tracker(self) -> Any:
+        from tideline.tracking import to_tensorboard
+
+        return to_tensorboard.opened(str(self.folder))
+
+    @contextmanager
+    def dying(self, n: int) -> Iterator[Tracker]:
+        from tideline.tracking import to_tensorboard
+
+        with pytest.MonkeyPatch.context() as patch:
+            disk = Dying(to_tensorboard, ("replace_file", "append_records"), n)
+            copies = Dying(to_tensorboard.shutil, ("copytree",), n)
+            for name in ("replace_file", "append_records"):
+                patch.setattr(to_tensorboard, name, shared(disk, copies, name))
+            patch.setattr(to_tensorboard, "shutil", copies)
+            yield self.tracker()
+
+    def read(self) -> Mapping[str, Read]:
+        from tideline.tracking.to_tensorboard import about_of
+
+        found = dict[str, Read]()
+        for folder in sorted(self.folder.iterdir()):
+            about, points, texts = about_of(folder), *read_events(folder)
+            assert about["run"] not in found, "a run stands there twice"
+            files = frozenset(str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_file())
+            parameters = {"text": "\n".join(texts)}
+            tags = about["tags"]
+            found[about["run"]] = Read(folder.name, tags["tideline.status"], points, parameters, tags, files)
+        return found
+
+
+def shared(disk: Dying, copies: Dying, name: str) -> Any:
+    """A function whose calls count together with those of copies."""
+    call = getattr(disk, name)
+
+    def counted(*given: Any, **more: Any) -> Any:
+        disk.left = copies.left = min(disk.left, copies.left)
+        try:
+            return call(*given, **more)
+        finally:
+            copies.left = disk.left
+
+    return counted
+
+
+def read_events(folder: Path) -> tuple[Steps, list[str]]:
+    """A folder's numbers and texts, by the reader that TensorBoard has."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    reader = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
+    reader.Reload()
+    tags = reader.Tags()
+    points = {tag: [(each.step, each.value) for each in reader.Scalars(tag)] for tag in tags["scalars"]}
+    texts = [each.tensor_proto.string_val[0].decode() for tag in tags["tensors"] for each in reader.Tensors(tag)]
+    return points, texts
+
+
+class TrackioKind:
+    """A project."""
+
+    name, done = "trackio", "completed"
+
+    def __init__(self, folder: Path, project: str) -> None:
+        self.folder, self.project = folder, project
+
+    def tracker(self) -> Any:
+        from tideline.tracking import to_trackio
+
+        return to_trackio.opened(None, self.project)
+
+    @contextmanager
+    def dying(self, n: int) -> Iterator[Tracker]:
+        raise AssertionError("its thread would outlive what only looks like a death: see dies.py")
+        yield
+
+    def read(self) -> Mapping[str, Read]:
+        import trackio
+
+        store, found = trackio.SQLiteStorage, dict[str, Read]()
+        for name in store.get_runs(self.project) if self.project in store.get_projects() else ():
+            points = defaultdict[str, list[tuple[int, float]]](list)
+            for row in store.get_logs(self.project, name):
+                for key in row.keys() - {"step", "timestamp"}:
+                    points[key].append((row["step"], row[key]))
+            config = store.get_run_config(self.project, name)
+            assert config["tideline.run"] not in found, "a run stands there twice"
+            found[config["tideline.run"]] = Read(name, config["tideline.status"], dict(points), config, config)
+        return found
+
+
+def kind_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Kind:
+    """A tracker at a place of its own; skips where its package is not installed."""
+    if name == "mlflow":
+        return MlflowKind(request.getfixturevalue("mlflow_server"), folder.name)
+    pytest.importorskip(name)
+    return TensorBoardKind(folder) if name == "tensorboard" else TrackioKind(folder, folder.name)
+
+
+KINDS = ("mlflow", "tensorboard", "trackio")

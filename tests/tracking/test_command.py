@@ -1,0 +1,97 @@
+"""What `run track` and `track:` refuse, and that nobody loads a tracker's package who does not ask for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.world import EXPERIMENT, Coordinator, tide
+from tideline.client.http import Client
+from tideline.core.errors import ConfigRefused
+from tideline.core.run import RunId
+from tideline.engine.model.experiment import TRACKERS, read_experiment
+from tideline.tracking.opening import Options, open_tracker
+
+
+@pytest.mark.parametrize(
+    ("track", "path", "words"),
+    [
+        (["mflow"], "track[0]", "did you mean"),
+        (["mlflow", "wandb"], "track[1]", "mlflow, tensorboard, trackio"),
+        (["mlflow", "mlflow"], "track[1]", "Name each tracker once"),
+        ("mlflow", "track", ""),
+        ([7], "track[0]", ""),
+        (["<script>" * 99], "track[0]", "Use some of"),
+    ],
+)
+def test_an_experiment_names_trackers_that_there_are(track: object, path: str, words: str) -> None:
+    """Checked at the start, with their place and the list."""
+    with pytest.raises(ConfigRefused) as raised:
+        read_experiment({**EXPERIMENT, "track": track})
+    assert str(raised.value.context["path"]).startswith(path) and words.lower() in raised.value.todo.lower()
+    assert len(raised.value.what) < 200
+
+
+def test_who_writes_a_run_down_makes_it_no_other(there: Coordinator, client: Client) -> None:
+    """Equal digests of what was asked and of the final state; lists and results tell the trackers."""
+    plain, tracked = there.complete(), there.complete(track=["tensorboard", "mlflow"])
+    rows = [there.federation.run_service.find(RunId(run)) for run in (plain, tracked)]
+    assert rows[0].spec.experiment == rows[1].spec.experiment and rows[0].state_digest == rows[1].state_digest
+    assert {line["id"]: line["track"] for line in client.get("/runs")} == {plain: [], tracked: ["tensorboard", "mlflow"]}
+    assert [client.run(run)["track"] for run in (plain, tracked)] == [[], ["tensorboard", "mlflow"]]
+    listed = json.loads(tide("run", "list", "--home", there.home, "--json").stdout)
+    assert {line["id"]: line["track"] for line in listed}[tracked] == ["tensorboard", "mlflow"]
+
+
+def test_the_reference_of_a_run_names_none(there: Coordinator, client: Client) -> None:
+    """It stands beside its run, and would stand there twice."""
+    run = there.complete(method="fedprox", reference={"method": "fedavg"}, track=["mlflow"])
+    assert {line["id"]: line["track"] for line in client.get("/runs")} == {run: ["mlflow"], f"{run}-ref": []}
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    """Words that say what to install."""
+    for module in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delenv("TRACKIO_DIR", raising=False)
+    with pytest.raises(ConfigRefused, match="not installed here") as raised:
+        open_tracker(name, Options(uri=str(tmp_path)))
+    assert raised.value.todo == f"Install it beside tideline: pip install 'tideline[{name}]'"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("--to", "mlflow"), "Either one run is followed or all"),
+        (("x", "--all", "--to", "mlflow"), "Either one run is followed or all"),
+        (("x", "--to", "mflow"), "did you mean"),
+        (("x", "--to", "trackio", "--format", "pickle"), "--format is 'pickle'"),
+        (("x", "--to", "trackio", "--register", "m"), "--register is for mlflow"),
+    ],
+)
+def test_what_the_command_refuses(there: Coordinator, words: tuple[str, ...], error: str) -> None:
+    """Before anything is called."""
+    refused = tide("run", "track", *words, "--home", there.home)
+    assert refused.exit_code == 2 and error.lower() in refused.stderr.lower()
+
+
+def test_a_run_that_is_not_there(there: Coordinator, tmp_path: Path) -> None:
+    """Said before a tracker is written to."""
+    pytest.importorskip("tensorboard")
+    place = tmp_path / "tb"
+    refused = tide("run", "track", "nobody", "--to", "tensorboard", "--uri", place, "--home", there.home)
+    assert refused.exit_code == 2 and "There is no run" in refused.stderr and not list(place.iterdir())
+
+
+def test_no_core_loads_a_tracker() -> None:
+    """Not the coordinator, an agent, the command line, nor what decides which tracker is opened."""
+    modules = "tideline_server.main tideline_agent.main tideline.cli.app tideline.tracking.opening tideline.tracking.following"
+    check = f"import sys, importlib; [importlib.import_module(m) for m in {modules.split()!r}]; "
+    check += f"sys.exit(str([n for n in sys.modules if n.split('.')[0] in {TRACKERS!r}] or ''))"
+    assert subprocess.run([sys.executable, "-c", check], check=False, capture_output=True, text=True).stderr.strip() in ("", "[]")
