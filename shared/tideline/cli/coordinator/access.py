@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 clients = group_of("See which agents are enrolled, approve them, revoke them, or ask them for new keys.")
 keys = group_of("Make API keys for users, and revoke them.")
 sessions = group_of("See which browsers are signed in, and end their sessions.")
+BEHIND = (
+    "it has not taken up the addresses and authorities that are announced. After a change that passes within half a minute; else "
+    "it is too old, or its owner pins addresses: ask the owner to give it the new ones (--coordinator, --ca)"
+)
 ROLES = "What the key allows: viewer (look), operator (run experiments, let agents in) or admin (everything)."
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client's name, see `tideline clients list`.")]
 KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The key's name, see `tideline keys list`.")]
@@ -52,6 +56,8 @@ def list_clients(connect: Connect, as_json: Json = False) -> None:
                 typer.echo(clean(doubled(row)))
             if row["ledger_now"] is not None:
                 typer.echo(clean(ledger_differs(row)))
+            if row.get("follows") is False:
+                typer.echo(clean(f"{row['name']}: {BEHIND}"))
     else:
         typer.echo("No agent is enrolled. Invite one: tideline invite --name NAME")
 
