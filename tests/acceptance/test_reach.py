@@ -254,6 +254,9 @@ def test_started_with_tls_nothing_is_called_in_the_clear() -> None:
     for insecure in (False, True):
         with pytest.raises(Refused, match="in the clear"):
             announced_in(Announcement(addresses=["http://127.0.0.1:80"]), known, insecure)
+    mixed = ["http://127.0.0.1:80", "a.example:7800", "https://b"]
+    assert announced_in(Announcement(addresses=mixed), known, insecure=True).addresses == ("a.example:7800", "https://b")
+    assert announced_in(Announcement(addresses=mixed[1:]), PLAIN, insecure=False).addresses == ("https://b",)
     good = ["coordinator.example:7800", "https://b.example/tideline", "[2001:db8::1]:7800"]
     assert announced_in(Announcement(addresses=[*good, good[0]]), known, insecure=False).addresses == tuple(good)
     assert announced_in(Announcement(addresses=["b.example:1", "http://b"]), PLAIN, insecure=True).addresses == (

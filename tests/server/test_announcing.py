@@ -15,7 +15,7 @@ def test_it_is_told_until_it_was_heard() -> None:
     announcing = Announcing(ManualClock(), lambda: said[0])
     due = announcing.due(ANN, "", False)
     assert due is not None and list(due.addresses) == ["a:1", "https://b"] and due.authorities == "CA"
-    assert announcing.follows(ANN) is False and announcing.follows(BEN) is None
+    assert announcing.follows(ANN) is False and announcing.follows(BEN) is False
     assert announcing.due(ANN, due.id, False) is None and announcing.follows(ANN) is True
     assert announcing.due(BEN, due.id, True) is None and announcing.follows(BEN) is False
     said[0] = Announcement(("https://b", "a:1"), "CA")
@@ -30,9 +30,11 @@ def test_nothing_is_announced_where_nothing_is_known() -> None:
     assert announcing.due(ANN, "", False) is None and announcing.follows(ANN) is None
 
 
-def test_who_has_left_is_not_accused() -> None:
+def test_who_has_left_follows_no_more() -> None:
+    """Nobody knows of it; so before a move an operator is not told that all is well."""
     clock = ManualClock()
     announcing = Announcing(clock, lambda: Announcement(("a:1",)))
-    announcing.due(ANN, "", False)
+    due = announcing.due(ANN, "", False)
+    assert due is not None and announcing.due(ANN, due.id, False) is None and announcing.follows(ANN) is True
     clock.advance(LIVING_SECONDS + 1)
-    assert announcing.follows(ANN) is None
+    assert announcing.follows(ANN) is False

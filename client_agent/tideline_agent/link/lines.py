@@ -209,19 +209,19 @@ class Lines(Generic[L]):
 
     def __init__(self, lines: Sequence[L], name: str) -> None:
         self._lines, self._left = list(lines), list[L]()
-        self._at = zlib.crc32(name.encode()) % len(self._lines)
+        self._used = self._lines[zlib.crc32(name.encode()) % len(self._lines)]
         self._lock = threading.Lock()
         self.lost = threading.Event()  # set while calls fail
 
     @property
     def now(self) -> L:
-        return self._lines[self._at]
+        return self._used
 
     def leave(self, line: L) -> None:
         """A line's other end does not answer. Of several calls that find it out, the first changes to the next line."""
         with self._lock:
             if line is self.now:
-                self._at = (self._at + 1) % len(self._lines)
+                self._used = self._lines[(self._lines.index(line) + 1) % len(self._lines)]
                 self.lost.set()
 
     def found(self, line: L) -> None:
@@ -239,10 +239,9 @@ class Lines(Generic[L]):
         Lines that are gone stay open for the calls that are under way over them, until there are others again.
         """
         with self._lock:
-            over, known = self._left, [each.address for each in lines]
+            over, known = self._left, {each.address: each for each in lines}
             self._left = [each for each in self._lines if each not in lines]
-            wanted = first or self.now.address
-            self._lines, self._at = list(lines), known.index(wanted) if wanted in known else 0
+            self._lines, self._used = list(lines), known.get(first or self._used.address, lines[0])
         for each in over:
             if each not in lines:
                 each.close()

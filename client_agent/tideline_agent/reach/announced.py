@@ -16,7 +16,10 @@ TODO = "The coordinator's operator corrects --advertise, or --tls-ca"
 
 @dataclass(frozen=True)
 class Announced:
-    """Addresses, each of which may be called, and authorities (PEM), at least one of which is known. Either may be nothing."""
+    """Addresses, each of which may be called, and authorities (PEM), at least one of which is known. Either may be nothing.
+
+    Addresses that would be called in the clear are left out.
+    """
 
     addresses: tuple[str, ...] = ()
     authorities: bytes = b""
@@ -30,18 +33,32 @@ def announced_in(message: Announcement, endpoints: Endpoints, insecure: bool) ->
 def addresses_in(addresses: Sequence[str], endpoints: Endpoints, insecure: bool) -> tuple[str, ...]:
     if len(addresses) > MOST_ANNOUNCED:
         raise Refused(f"{len(addresses)} addresses are announced, and {MOST_ANNOUNCED} are the most", TODO)
-    tls = endpoints.roots is not None or endpoints.system
+    tls, good, why = endpoints.roots is not None or endpoints.system, list[str](), ""
     for each in addresses:
         if len(each) > MOST_ADDRESS or not (each.isascii() and each.isprintable()):
             raise Refused(f"An address is announced that is too long, or has odd characters: {each[:80]!a}", TODO)
         try:
             place = place_of(each)
-            check_address(each, secured=tls or insecure)
         except ConfigRefused as error:
             raise Refused(f"An announced address cannot be called: {error.what}", TODO) from None
-        if tls and place.scheme == "http":
-            raise Refused(f"{each} is announced, where calls would be in the clear; this agent was started with TLS", TODO)
-    return tuple(dict.fromkeys(addresses))
+        if words := in_the_clear(each, place.scheme == "http" and tls, tls or insecure):
+            why = words  # for other agents, perhaps: one that is started with TLS calls it
+        else:
+            good.append(each)
+    if addresses and not good:
+        raise Refused(f"No announced address may be called: {why}", TODO)
+    return tuple(dict.fromkeys(good))
+
+
+def in_the_clear(address: str, plain: bool, secured: bool) -> str:
+    """Why an address may not be called, as calls could be read on their way; nothing where it may."""
+    if plain:
+        return f"calls to {address} would be in the clear, and this agent was started with TLS"
+    try:
+        check_address(address, secured)
+    except ConfigRefused as error:
+        return error.what
+    return ""
 
 
 def authorities_in(text: str, endpoints: Endpoints) -> bytes:

@@ -143,7 +143,10 @@ class Reach:
         declined = bool(said.authorities) and not fingerprints(said.authorities) <= fingerprints(roots or b"")
         memo = replace(before, announced=said.addresses or before.announced, heard=heard, declined=declined)
         self._apply(memo.settled(self._link.address), replace(endpoints, roots=roots))
-        log.info("addresses_learned", addresses=self._memo.announced, authorities_changed=roots != endpoints.roots)
+        if self._memo.announced != before.announced:
+            log.info("addresses_learned", addresses=self._memo.announced)
+        if roots != endpoints.roots:
+            log.info("authorities_learned", certificates=len(fingerprints(roots or b"")))
 
     def _roots(self, endpoints: Endpoints, authorities: bytes) -> bytes | None:
         """The authorities to trust. Those that the owner named by --ca stay, whatever is announced."""

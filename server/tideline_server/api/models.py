@@ -297,8 +297,8 @@ class ClientLine(BaseModel):
     projects: list[str] = Field(description="which it serves, of those that you see")
     follows: bool | None = Field(
         default=None,
-        description="whether it has taken up the addresses and authorities that are announced; null: this coordinator has not "
-        "heard of it lately, or announces nothing",
+        description="whether it has told this coordinator lately that it has taken up the addresses and authorities that are "
+        "announced; null: nothing is announced",
     )
 
 

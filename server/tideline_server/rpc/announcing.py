@@ -52,11 +52,11 @@ class Announcing:
         return now.message if now.id and heard != now.id else None
 
     def follows(self, client: ClientId) -> bool | None:
-        """Whether an agent has taken up what is announced; None where it was not heard lately, or nothing is.
+        """Whether an agent has told, lately and here, that it has taken up what is announced; None where nothing is.
 
-        One that does not is too old, or its owner forbids it.
+        One that has not calls another coordinator, is away, too old, or its owner forbids it.
         """
         wanted, since = self.current().id, self._clock.now() - LIVING_SECONDS
         with self._lock:
             has, at = self._known.get(client, ("", float("-inf")))
-        return has == wanted if wanted and at >= since else None
+        return (has == wanted and at >= since) if wanted else None

@@ -65,10 +65,13 @@ class Certificate:
 
 async def renewing(certificate: Certificate, renewed: Callable[[], Awaitable[None]], seconds: float = CHECK_SECONDS) -> None:
     """Read the files from time to time; `renewed` is called once there are others."""
+    due = False  # what could not be done is tried again
     while True:
         await asyncio.sleep(seconds)
         try:
-            if await asyncio.to_thread(certificate.reload):
+            due = await asyncio.to_thread(certificate.reload) or due
+            if due:
                 await renewed()
+                due = False
         except Exception:  # a certificate that cannot be read is no reason to stop
             log.exception("certificate_reload_failed")

@@ -24,8 +24,8 @@ clients = group_of("See which agents are enrolled, approve them, revoke them, or
 keys = group_of("Make API keys for users, and revoke them.")
 sessions = group_of("See which browsers are signed in, and end their sessions.")
 BEHIND = (
-    "it has not taken up the addresses and authorities that are announced. After a change that passes within half a minute; else "
-    "it is too old, or its owner pins addresses: ask the owner to give it the new ones (--coordinator, --ca)"
+    "have not told this coordinator, in the last 90 seconds, that they have taken up the addresses and authorities that are "
+    "announced: they call another coordinator, are away or too old, or their owners pin addresses"
 )
 ROLES = "What the key allows: viewer (look), operator (run experiments, let agents in) or admin (everything)."
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client's name, see `tideline clients list`.")]
@@ -56,8 +56,9 @@ def list_clients(connect: Connect, as_json: Json = False) -> None:
                 typer.echo(clean(doubled(row)))
             if row["ledger_now"] is not None:
                 typer.echo(clean(ledger_differs(row)))
-            if row.get("follows") is False:
-                typer.echo(clean(f"{row['name']}: {BEHIND}"))
+        behind = [row["name"] for row in rows if row["standing"] == "approved" and row.get("follows") is False]
+        if behind:
+            typer.echo(clean(f"{', '.join(behind)} {BEHIND}"))
     else:
         typer.echo("No agent is enrolled. Invite one: tideline invite --name NAME")
 
