@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import structlog
@@ -12,21 +14,25 @@ import structlog
 from tideline.core.errors import ConfigRefused
 from tideline.engine.ports.clock import Clock
 from tideline_server.tls.contexts import context_of
-from tideline_server.tls.files import Tls, TlsFiles, check_new, not_after, read_tls
+from tideline_server.tls.files import Tls, TlsFiles, authority_of, check_new, known_by, not_after, read_tls
 
 log = structlog.get_logger()
 CHECK_SECONDS = 5.0  # between two readings of the files
+ANNOUNCED_SECONDS = 30.0  # agents give signs of life, and hear of authorities, every 15 s
 
 
 class Certificate:
     """The certificate that is in use. `current` may be read by any thread; `reload` is for one.
 
-    Whoever writes the files writes one after the other. So what is wrong is told when a second reading finds the same.
+    Whoever writes the files writes one after the other. So what is wrong is told when a second reading finds the same. A
+    certificate of another authority is shown once agents have been told of that for a while; until then only the authorities
+    are taken up.
     """
 
     def __init__(self, files: TlsFiles, first: Tls, clock: Clock) -> None:
         self.current, self.trouble = first, ""
         self._files, self._clock, self._once = files, clock, ""
+        self._announced = dict.fromkeys(known_by(first), float("-inf"))  # since when agents are told of an authority
         self._lock = threading.Lock()
 
     @property
@@ -35,22 +41,45 @@ class Certificate:
         return not_after(self.current.chain)
 
     def reload(self) -> bool:
-        """Whether another certificate is in use now."""
+        """Whether something else is in use now."""
         with self._lock:
             try:
-                found = read_tls(self._files)
-                if found is None or found == self.current:
-                    self._once = self.trouble = ""
-                    return False
-                check_new(found, self.current, self._clock.now())
-                context_of(found)
+                return self._reload()
             except ConfigRefused as error:
                 self._report(str(error))
                 return False
-            self.current, self._once, self.trouble = found, "", ""
-        until = datetime.fromtimestamp(self.ends, UTC)
-        log.info("certificate_renewed", until=f"{until:%Y-%m-%d %H:%M} UTC")
+
+    def _reload(self) -> bool:
+        """Raises ConfigRefused for files that cannot be used, or not yet."""
+        now, before = self._clock.now(), self.current
+        found = read_tls(self._files)
+        if found is None or found == before:
+            self._once = self.trouble = ""
+            return False
+        check_new(found, before, now)
+        context_of(found, ssl.CERT_NONE if found.clients is None else ssl.CERT_REQUIRED)
+        known = known_by(found)
+        if not found.authorities or now - self._announced.get(authority_of(found.chain), now) >= ANNOUNCED_SECONDS:
+            self._use(found, now)
+            self._once = self.trouble = ""
+            until = datetime.fromtimestamp(self.ends, UTC)
+            log.info("certificate_renewed", until=f"{until:%Y-%m-%d %H:%M} UTC")
+            return True
+        if authority_of(before.chain) not in known:
+            todo = "Name the old authority beside the new one in --tls-ca, until agents have been told of the new one"
+            raise ConfigRefused("The new certificate is of an authority that agents do not know", todo)
+        told = replace(found, key=before.key, chain=before.chain)
+        changed = told != before
+        self._use(told, now)
+        if not changed:
+            what = "The new certificate is of an authority that agents are only being told of"
+            raise ConfigRefused(what, f"Nothing: it is shown once they were told for {ANNOUNCED_SECONDS:g} s")
+        log.info("authorities_announced", certificates=len(known))
         return True
+
+    def _use(self, tls: Tls, now: float) -> None:
+        self.current = tls
+        self._announced = {each: self._announced.get(each, now) for each in known_by(tls)}
 
     def warnings(self) -> tuple[str, ...]:
         """What everybody may know: not which files, and why, which the log has."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.acceptance.runbook.book import Book, opened, plays
 from tests.redis import Redis
-from tests.services import Postgres
+from tests.services import Postgres, free_port
 from tideline.client.http import Client, Endpoint
 from tideline.core.errors import IdentityRefused
 
@@ -48,7 +48,8 @@ def rotate(book: Book, postgres: Postgres, undisturbed: str) -> None:
         "PGPASSWORD": "the-old-one",
         "TIDELINE_REDIS": book.spelt("redis://tideline:the-old-one@redis.example:6379"),
     }
-    book.coordinator()
+    book.names["hooks.example"] = f"127.0.0.1:{free_port()}"
+    book.coordinator("--notify-private", "all")
     book.agents()
     book.shell("tideline keys add --name alice --role operator --ttl 90d")
     book.shell("tideline notify add https://hooks.example/tideline --name on-call --on stalled")

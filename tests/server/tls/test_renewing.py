@@ -18,6 +18,7 @@ from tideline.core.tokens import MOST_AUTHORITIES
 from tideline.engine.simulation.adapters import ManualClock
 from tideline_server.rpc.server import credentials_of
 from tideline_server.tls import Certificate, TlsFiles, authority_of, context_of, read_tls
+from tideline_server.tls.renewing import ANNOUNCED_SECONDS
 
 DAY = 86400.0
 
@@ -201,20 +202,27 @@ def test_another_authority_step_by_step(tmp_path: Path) -> None:
     assert files.certificate.reload() and files.certificate.current.authorities == old + new
     for name in ("coordinator.pem", "coordinator.key"):
         files.write(name, (other / name).read_bytes())
+    files.clock.advance(ANNOUNCED_SECONDS)
     files.write("bundle.pem", new)
     assert files.certificate.reload() and files.certificate.current.authorities == new
     assert authority_of(files.certificate.current.chain) == authority_of(new)
 
 
-def test_an_authority_that_was_not_announced_before(tmp_path: Path) -> None:
-    """Written into both files at once, it is refused: no agent has heard of it."""
+def test_an_authority_that_agents_have_not_been_told_of(tmp_path: Path) -> None:
+    """Written into both files at once: it is announced, and its certificate shown once agents had the time to hear of it."""
     files = made(tmp_path / "tls", bundle=True)
-    before = files.read("bundle.pem")
+    first, before = files.certificate.current, files.read("bundle.pem")
     issued_elsewhere(files)
     files.write("bundle.pem", before + files.read("ca-of-others.pem"))
-    files.certificate.reload()
-    files.certificate.reload()
-    assert "agents do not know" in files.certificate.trouble
+    assert files.certificate.reload(), "the authorities"
+    assert files.certificate.current.chain == first.chain and files.certificate.current.key == first.key
+    assert files.certificate.current.authorities == before + files.read("ca-of-others.pem")
+    files.clock.advance(ANNOUNCED_SECONDS - 1)
+    assert not files.certificate.reload() and not files.certificate.reload()
+    assert "only being told of" in files.certificate.trouble and files.certificate.current.chain == first.chain
+    files.clock.advance(1)
+    assert files.certificate.reload() and files.certificate.current.chain == files.read("coordinator.pem")
+    assert files.certificate.warnings() == ()
 
 
 def test_authorities_at_the_start(tmp_path: Path) -> None:
