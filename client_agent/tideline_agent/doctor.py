@@ -122,7 +122,7 @@ def settings_of(patient: Patient) -> Iterator[Finding]:
     """The token is whole, an address is known, files can be read."""
     settings = patient.settings
     patient.found = find(settings)
-    patient.reached = patient.found.endpoints.addresses
+    patient.reached = patient.found.called
     policy = read_policy(settings.policy)
     quiet = "" if policy.notes and settings.notes else "; no notes of the work are sent to the coordinator"
     roles = " or ".join(settings.roles)
@@ -167,9 +167,7 @@ def line(patient: Patient) -> Iterator[Finding]:
 def way(patient: Patient) -> Iterator[Finding]:
     """Over what a coordinator answers: gRPC, HTTPS, or both; and where the one that is set does not, what to set."""
     found = patient.found
-    tries = [
-        attempted(each, found.endpoints, found.pinned, patient.settings.name) for each in candidates(found.endpoints.addresses)
-    ]
+    tries = [attempted(each, found.endpoints, found.pinned, patient.settings.name) for each in candidates(found.called)]
     summary, works = "; ".join(each.words for each in tries), [each for each in tries if not each.error]
     if any(each.named for each in works):
         yield Finding("way", State.OK, summary)

@@ -33,7 +33,7 @@ from tideline.engine.site.agent import Agent
 from tideline.engine.site.owner import Owner
 from tideline.engine.site.rules import OnDelete
 from tideline.learning.sites.named import place_in
-from tideline_agent.discovery import find, introduced, note
+from tideline_agent.discovery import find, introduced
 from tideline_agent.home import identity, marks
 from tideline_agent.home.held import HeldOrders
 from tideline_agent.home.identity import Keys, only_one
@@ -49,6 +49,7 @@ from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool
 from tideline_agent.notes import NoteQueue, Witness
 from tideline_agent.policy_file import SitePolicy, policy_digest, policy_in, policy_text
 from tideline_agent.pool import TrainerPool
+from tideline_agent.reach import Reach
 from tideline_agent.settings import AgentSettings, Switch, check
 from tideline_agent.validity import Validity
 from tideline_agent.vault import FolderVault
@@ -107,9 +108,11 @@ def run_agent(settings: AgentSettings) -> None:
             session=str(identity.new_session(settings.folder)),
             bulk=settings.bulk is Switch.ON,
         )
+        reach = Reach(settings, found.memo, link)
+        reach.begin(stop)
         vault = FolderVault(settings.folder / "runs")
         notes = NoteQueue(link.send_notes, stop, settings.notes and policy.notes)
-        validity = Validity(endpoints, stop, lambda: link.ahead)
+        validity = Validity(lambda: link.endpoints, stop, lambda: link.ahead)
         witness = Witness(notes.put, settings.folder, warned=validity.notes)
         command = (vault.folder, settings.data, settings.methods, settings.device)
         pool = TrainerPool(
@@ -125,7 +128,7 @@ def run_agent(settings: AgentSettings) -> None:
         own = settings.networks or settings.methods != REGISTRY or place_in(settings.data)
         if own:  # what is wrong with the owner's code is said here, not at the first run
             checked(pool)
-        if not admission(link, settings, keys, partial(note, settings, endpoints)):
+        if not admission(link, settings, keys, reach.note):
             return
         notes.start()
         validity.start()

@@ -58,6 +58,7 @@ class AgentSettings:
     proxy: str = field(
         default="", repr=False, metadata={"doc": "HTTP proxy on the way, http://HOST:PORT, or off. [default: HTTPS_PROXY]"}
     )
+    pin_addresses: bool = setting(False, doc="Call no address but those of --coordinator, whatever the coordinator announces.")
     insecure: bool = setting(False, doc="Call beyond this machine without TLS.")
     rotate: bool = setting(False, doc="Make new keys after enrolment.")
     parallel: int = setting(4, low=1, doc="Runs served at once.")
@@ -94,6 +95,8 @@ def check(settings: AgentSettings) -> None:
     if place_in(settings.data) is None and not settings.data.is_dir():
         todo = "Give the folder that holds the site's data, or python:MODULE:NAME"
         raise ConfigRefused(f"--data {settings.data} is not a folder", todo)
+    if settings.pin_addresses and not settings.addresses:
+        raise ConfigRefused("--pin-addresses needs the addresses", "Give --coordinator HOST:PORT, or https://HOST")
     limit_in(settings.rows_cache)
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise ConfigRefused("The agent's own certificate needs its key", "Give --tls-cert and --tls-key")

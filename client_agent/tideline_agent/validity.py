@@ -26,7 +26,7 @@ class Validity:
     ahead: seconds of this machine's clock before the coordinator's, as last measured.
     """
 
-    endpoints: Endpoints
+    endpoints: Callable[[], Endpoints]
     stop: threading.Event
     ahead: Callable[[], float]
     now: Callable[[], float] = time.time
@@ -50,18 +50,20 @@ class Validity:
 
     def ends(self) -> Iterator[tuple[str, float]]:
         """Whose certificates end when, in seconds since the epoch. A coordinator that does not answer shows none."""
+        endpoints = self.endpoints()
         if self.own is not None:
             yield "this agent's own", self.own
-        if self.endpoints.roots is not None or self.endpoints.system:
-            for address in self.endpoints.addresses:
+        if endpoints.roots is not None or endpoints.system:
+            for address in endpoints.addresses:
                 with contextlib.suppress(Unreachable):
-                    if (end := end_at(address, self.endpoints)) is not None:
+                    if (end := end_at(address, endpoints)) is not None:
                         yield f"the coordinator's at {address}", end
 
     @property
     def own(self) -> float | None:
         """When the agent's own certificate ends."""
-        return None if self.endpoints.own is None else end_of(self.endpoints.own[1])
+        own = self.endpoints().own
+        return None if own is None else end_of(own[1])
 
     def notes(self) -> Iterator[Note]:
         """What is to be told with a step that begins."""

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import fcntl
 import gc
-import json
 import os
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,10 +23,8 @@ from starlette.types import ASGIApp
 from tideline import __version__
 from tideline.core.algorithm import REGISTRY
 from tideline.core.errors import ConfigRefused, FederationError, Refused
-from tideline.core.tokens import Trust
 from tideline.engine.coordinator.access.hours import used_hours
 from tideline.engine.coordinator.agent_service import AgentService
-from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.enrolment import FRESH_SECONDS
 from tideline.engine.coordinator.integrity.verifying import Scrubber, Verifier
 from tideline.engine.coordinator.part_store import PartStore
@@ -42,13 +40,13 @@ from tideline_server.api.agents import AgentsOverHttp
 from tideline_server.api.openapi import Described
 from tideline_server.api.server import Bounds as HttpBounds
 from tideline_server.api.server import QuietServer, http_config
-from tideline_server.api.services import Meeting
 from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts
-from tideline_server.bulk.building import lane_of, listener_of
+from tideline_server.bulk.building import lane_of, listener_of, tls_of
 from tideline_server.bulk.listener import Listener
 from tideline_server.connections import Warden, peer_in, peer_of, share_of
-from tideline_server.keys import admin_key, shared_key, stored_secret
+from tideline_server.keys import AdminKeys, stored_secret
 from tideline_server.limits import Limits
+from tideline_server.listeners import WallClock, announce, announcement_of, bound, bracketed, certificate_of, listen, meeting_of
 from tideline_server.metrics import Federation, Metrics
 from tideline_server.notify.building import Notifying, ends_of, notifying, notifying_of
 from tideline_server.oidc.browser import HOME, MANUAL
@@ -59,11 +57,13 @@ from tideline_server.parts.opening import Opened
 from tideline_server.planner import ProcessPlanner
 from tideline_server.readiness import Readiness
 from tideline_server.retention.building import Ages, ages_of
-from tideline_server.rpc import Connections, Servicer, Tls, authority_of, not_after, open_servers, read_tls
+from tideline_server.rpc import Connections, Servicer, open_servers
 from tideline_server.scheduling import SchedulerLoop
-from tideline_server.settings import EVERYWHERE, LOOPBACK, CoordinatorSettings
+from tideline_server.settings import LOOPBACK, CoordinatorSettings
 from tideline_server.signs import gauges_of, gauges_of_crowds, gauges_of_notices, warnings_of
 from tideline_server.store import SqlJournal, StoreAway
+from tideline_server.tls import Certificate, context_of
+from tideline_server.tls.renewing import renewing
 from tideline_server.worker import ProcessCompute
 
 log = structlog.get_logger()
@@ -74,13 +74,6 @@ GRPC_PART, HTTP_PART = 0.6, 0.25  # of the descriptors: connections of either po
 MOST_GRPC, MOST_HTTP = 8192, 1024  # however many descriptors there are: each connection takes memory
 MOST_HTTP_AGENTS = 4096  # where agents come over HTTP too: each holds a connection or two, as long as it listens
 TIDY_SECONDS = 2.0  # between two collections of parts: each takes a turn at the database
-
-
-class WallClock:
-    """The machine's clock."""
-
-    def now(self) -> float:
-        return time.time()
 
 
 class SteadyClock:
@@ -96,7 +89,7 @@ class Parts:
 
     settings: CoordinatorSettings
     grpc_port: int
-    tls: Tls | None
+    certificate: Certificate | None
     bell: LocalBell
     counts: LocalCounts | RedisCounts
     journal: SqlJournal
@@ -129,8 +122,9 @@ def check(settings: CoordinatorSettings) -> None:
         raise ConfigRefused("TLS needs both a certificate and a key", "Give --tls-cert and --tls-key")
     if settings.retain_audit_days and settings.audit_archive is None:
         raise ConfigRefused("--retain-audit-days needs a folder for the entries that go", "Give --audit-archive DIR")
-    if settings.tls_client_ca is not None and settings.tls_cert is None:
-        raise ConfigRefused("--tls-client-ca needs TLS", "Give --tls-cert and --tls-key too")
+    for option, path in (("--tls-client-ca", settings.tls_client_ca), ("--tls-ca", settings.tls_ca)):
+        if path is not None and settings.tls_cert is None:
+            raise ConfigRefused(f"{option} needs TLS", "Give --tls-cert and --tls-key too")
     if settings.host not in LOOPBACK and settings.tls_cert is None and not settings.insecure:
         raise ConfigRefused(
             f"Listening on {settings.host} without TLS would send tokens and models in the clear",
@@ -180,30 +174,10 @@ async def unless(stop: asyncio.Event, begin: Coroutine[Any, Any, T]) -> T | None
     return beginning.result()
 
 
-def bound(settings: CoordinatorSettings) -> tuple[int, socket.socket]:
-    """A free or checked gRPC port, and the HTTP socket. Raises Refused for a port in use."""
-    http = listen(settings.host, settings.http_port, "--http-port")
-    with listen(settings.host, settings.grpc_port, "--grpc-port") as probe:
-        return probe.getsockname()[1], http
-
-
-def listen(host: str, port: int, option: str) -> socket.socket:
-    """A bound socket. Raises Refused."""
-    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        made.bind((host, port))
-    except OSError as cause:
-        made.close()
-        todo = f"Stop what uses it, or choose another {option} (0 takes a free one)"
-        raise Refused(f"Cannot listen on {host}:{port}: {cause.strerror}", todo) from None
-    return made
-
-
 async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.socket | None = None) -> Parts:
     """Make every part of a coordinator, once its database answers. Raises Refused errors."""
     folder, clock, metrics, loop = settings.folder, WallClock(), Metrics(__version__), asyncio.get_running_loop()
-    shared, oidc, home = shared_key(settings), options_of(settings), HOME if settings.dashboard == "on" else MANUAL
+    admins, oidc, home = AdminKeys(settings), options_of(settings), HOME if settings.dashboard == "on" else MANUAL
     bell = RedisBell(loop, settings.redis) if settings.redis else LocalBell(loop)
     counts = RedisCounts(settings.redis) if settings.redis else LocalCounts()
     limits = limits_of(settings, counts, clock)
@@ -220,18 +194,19 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     agent_service = agent_service_of(settings, part_store, compute, bell, metrics)
     ages = ages_of(settings, run_service, journal, clock)
     scheduling = scheduling_of(settings, part_store, compute, bell, metrics, ages)
-    tls = read_tls(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+    certificate = certificate_of(settings)
     certified, warden = settings.tls_client_ca is not None, Warden()
     connections = connections_of(settings, warden, grpc_port)
     lane = lane_of(settings.lane, bulk)
     servicer = Servicer(agent_service, run_service, bell, __version__, limits, certified, metrics.grpc_call, connections, lane)
-    listener = None if bulk is None else listener_of(settings, servicer, warden, bulk.getsockname()[1])
+    servicer.announcing.current = partial(announcement_of, settings, certificate)
+    listener = None if bulk is None else listener_of(settings, servicer, warden, bulk.getsockname()[1], certificate)
     disks = (folder,) if "://" in settings.place[0] else (folder, Path(settings.place[0]))
-    ends = ends_of(None if tls is None else not_after(tls.chain), servicer.callers.certificates.ends)
+    ends = ends_of(None if certificate is None else lambda: certificate.ends, servicer.callers.certificates.ends)
     notices = notifying_of(settings, journal.notices, clock, disks, metrics, ends)
-    warned = partial(warnings_of, servicer, witness, tls, clock, ages.archiving)
+    warned = partial(warnings_of, servicer, witness, certificate, clock, ages.archiving)
     readiness = Readiness(journal, compute.lives, servicer.closing.is_set, disks, warned=warned)
-    gauges = {**gauges_of(servicer, scheduling, compute, bell, journal, disks, tls), **gauges_of_crowds(servicer, warden)}
+    gauges = {**gauges_of(servicer, scheduling, compute, bell, journal, disks, certificate), **gauges_of_crowds(servicer, warden)}
     gauges |= {**gauges_of_notices(notices.courier), **ages.gauges(journal.growth)}
     hours = partial(used_hours, journal, clock)
     metrics.add(Federation(journal.tally, lambda: sum(each.size for each in parts.inventory().values()), gauges, hours=hours))
@@ -243,12 +218,12 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         clock=clock,
         moved=lambda topic, timeout: bell.moved(topic, bell.count(topic), min(timeout, 1.0)),
         version=__version__,
-        api_key_hash=hash_of(admin_key(folder)),
-        shared_key_hash=shared,
+        api_key_hash=admins.own,
+        admins=admins,
         health=lambda: {"worker": compute.pid is not None, "bell": bell.reaches},
         ending=servicer.closing.is_set,
         limits=limits,
-        meeting=meeting_of(settings, grpc_port, tls),
+        meeting=partial(meeting_of, settings, grpc_port, certificate),
         ready=readiness.reasons,
         warnings=readiness.warnings,
         metrics=metrics.text,
@@ -257,12 +232,13 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         retention=ages.retention,
         archiving=ages.archiving,
         targets=notices.targets,
-        browser=None if oidc is None else sign_in_of(oidc, journal, clock, shared or hash_of(admin_key(folder)), home),
+        follows=servicer.announcing.follows,
+        browser=None if oidc is None else sign_in_of(oidc, journal, clock, admins.shared or admins.own, home),
     )
     return Parts(
         settings=settings,
         grpc_port=grpc_port,
-        tls=tls,
+        certificate=certificate,
         bell=bell,
         counts=counts,
         journal=journal,
@@ -384,10 +360,11 @@ async def running(
     http = QuietServer(http_config(settings, app, bounds), bounds.handshakes)
     serving = asyncio.create_task(http.serve([http_socket]))
     most = parts.warden.ports[parts.grpc_port].share.in_all
-    grpc = await open_servers(parts.servicer, f"{bracketed(settings.host)}:{parts.grpc_port}", parts.tls, most)
+    grpc = await open_servers(parts.servicer, f"{bracketed(settings.host)}:{parts.grpc_port}", parts.certificate, most)
     if parts.bulk is not None and bulk is not None:
         parts.bulk.open(bulk)
     watching = asyncio.create_task(parts.warden.run())
+    looking = asyncio.create_task(looking_at(parts, http))
     gc.freeze()  # what is loaded stays: else the collector, which frees calls that were refused, would come by ever more seldom
     parts.bell.start()
     await parts.scheduling.start()
@@ -402,6 +379,7 @@ async def running(
         parts.notifying.courier.close()
         parts.servicer.close()
         watching.cancel()
+        looking.cancel()
         http.should_exit = True
         parts.planner.close()
         await parts.scheduling.stop()
@@ -420,6 +398,21 @@ async def running(
 def api_settings_of(settings: CoordinatorSettings) -> ApiSettings:
     public = (settings.public_url or "").rstrip("/").lower()
     return ApiSettings(max_weights_bytes=settings.weights_bytes, dashboard=settings.dashboard == "on", public_url=public)
+
+
+async def looking_at(parts: Parts, http: QuietServer) -> None:
+    """Have the ports take up new certificates. gRPC asks for them itself, with each connection."""
+    certificate = parts.certificate
+    if certificate is None:
+        return
+
+    async def renewed() -> None:
+        asked = ssl.CERT_OPTIONAL if parts.settings.agents_over_http else ssl.CERT_NONE
+        await http.renew(context_of(certificate.current, asked))
+        if parts.bulk is not None:
+            parts.bulk.renew(tls_of(certificate))
+
+    await renewing(certificate, renewed)
 
 
 async def described(services: Services, settings: ApiSettings) -> Described:
@@ -474,27 +467,3 @@ def holder(folder: Path) -> str:
     Hosts and paths are for people; machines made from one image share them. A number that is drawn once tells them apart.
     """
     return f"{socket.gethostname()}:{folder.resolve()}#{stored_secret(folder / 'holder', 4)}"
-
-
-def meeting_of(settings: CoordinatorSettings, grpc_port: int, tls: Tls | None) -> Meeting:
-    """What tokens say of where agents meet this coordinator, and how they know it. Raises ConfigRefused."""
-    own = () if settings.host in EVERYWHERE else (f"{bracketed(settings.host)}:{grpc_port}",)
-    if tls is None:
-        return Meeting(settings.advertised, own)
-    authority = authority_of(tls.chain)
-    return Meeting(settings.advertised, own, Trust.PINNED if authority else Trust.SYSTEM, authority)
-
-
-def announce(settings: CoordinatorSettings, grpc_port: int, http_socket: socket.socket) -> dict[str, str | int]:
-    """Write where the coordinator listens to its home, for the commands on this machine."""
-    host = bracketed(settings.host)
-    http = f"{'http' if settings.tls_cert is None else 'https'}://{host}:{http_socket.getsockname()[1]}"
-    addresses: dict[str, str | int] = {"grpc": f"{host}:{grpc_port}", "http": http, "pid": os.getpid()}
-    temporary = settings.folder / "coordinator.json.tmp"
-    temporary.write_text(json.dumps(addresses))
-    temporary.replace(settings.folder / "coordinator.json")
-    return addresses
-
-
-def bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -55,6 +55,7 @@ class CoordinatorSettings:
     )
     tls_cert: Path | None = setting(None, doc="Certificate chain (PEM) for all ports.")
     tls_key: Path | None = setting(None, doc="Private key (PEM) of that certificate.")
+    tls_ca: Path | None = setting(None, doc="CA certificates (PEM) that agents trust. [default: the last of --tls-cert]")
     tls_client_ca: Path | None = setting(None, doc="CA certificate (PEM) that must have signed each agent's certificate.")
     insecure: bool = setting(False, doc="Listen beyond this machine without TLS.")
     public_url: str | None = setting(None, doc="Where users find the HTTP port, such as https://HOST: for links in notices.")

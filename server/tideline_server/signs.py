@@ -17,9 +17,10 @@ from tideline_server.bell import LocalBell
 from tideline_server.connections import Warden
 from tideline_server.metrics import Gauges
 from tideline_server.readiness import free_bytes
-from tideline_server.rpc import Servicer, Tls, not_after
+from tideline_server.rpc import Servicer
 from tideline_server.scheduling import SchedulerLoop
 from tideline_server.store import SqlJournal
+from tideline_server.tls import Certificate
 from tideline_server.worker import ProcessCompute
 
 STUCK = "old entries of the audit log stay in the database, as they cannot be archived; the coordinator's log says why"
@@ -32,9 +33,8 @@ def gauges_of(
     bell: LocalBell,
     journal: SqlJournal,
     disks: tuple[Path, ...],
-    tls: Tls | None,
+    certificate: Certificate | None,
 ) -> Gauges:
-    ends = None if tls is None else not_after(tls.chain)
     return {
         "tideline_agents_listening": ("agents that hear orders from here", lambda: servicer.listening),
         "tideline_parts_damaged": ("damaged parts that were put aside, as of some minutes ago", scheduling.damaged),
@@ -43,7 +43,10 @@ def gauges_of(
         "tideline_redis_up": ("whether Redis answers, where there is one", lambda: bell.connected),
         "tideline_store_connections": ("connections to the database in use", lambda: journal.connections),
         "tideline_disk_free_bytes": ("free bytes on the fullest disk that is written to", partial(least_free, disks)),
-        "tideline_tls_not_after_timestamp_seconds": ("when the coordinator's certificate ends", lambda: ends),
+        "tideline_tls_not_after_timestamp_seconds": (
+            "when the coordinator's certificate ends",
+            lambda: certificate.ends if certificate else None,
+        ),
     }
 
 
@@ -63,11 +66,12 @@ def gauges_of_notices(courier: Courier) -> Gauges:
 
 
 def warnings_of(
-    servicer: Servicer, witness: Witness, tls: Tls | None, clock: Clock, archiving: Archiving | None = None
+    servicer: Servicer, witness: Witness, certificate: Certificate | None, clock: Clock, archiving: Archiving | None = None
 ) -> tuple[str, ...]:
     """What is not in the way yet."""
-    ends = "" if tls is None else ending(not_after(tls.chain), clock.now())
-    own = (f"the coordinator's certificate {ends}",) if ends else ()
+    ends = "" if certificate is None else ending(certificate.ends, clock.now())
+    own: tuple[str, ...] = (f"the coordinator's certificate {ends}",) if ends else ()
+    own += () if certificate is None else certificate.warnings()
     stuck = () if archiving is None or not archiving.trouble else (STUCK,)
     return (*witness.warnings(), *own, *doubles(servicer), *ledgers(servicer), *servicer.clocks.warnings(), *stuck)
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 
 import grpc
@@ -376,5 +377,15 @@ def test_a_name_is_remembered(site: Site) -> None:
 
     note(site.settings(), Endpoints(("127.0.0.1:1",), b"certificate"))
     told = json.loads((site.home / "coordinator.json").read_text())
-    assert told == {"name": site.name, "addresses": ["127.0.0.1:1"], "trust": "pinned", "ca": "certificate"}
+    assert told == {
+        "name": site.name,
+        "addresses": ["127.0.0.1:1"],
+        "trust": "pinned",
+        "ca": "certificate",
+        "given": [f"127.0.0.1:{site.port}"],
+        "announced": [],
+        "heard": "",
+        "declined": False,
+        "token": sha256(site.token.encode()).hexdigest(),
+    }
     assert name_of_home(site.home) == site.name and name_of_home(site.home / "no") == name_of_home(None) == ""

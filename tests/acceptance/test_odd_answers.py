@@ -24,8 +24,9 @@ from tideline.core.notes import Note
 from tideline.core.run import OrderId
 from tideline.engine.model.orders import Receipt, Reply
 from tideline_agent.link import grpc_link
-from tideline_agent.link.grpc_link import FullThere, ours
+from tideline_agent.link.calls import ours
 from tideline_agent.link.lines import MOST_RECEIVED
+from tideline_agent.link.outcomes import FullThere
 from tideline_agent.metrics import AgentMetrics, CountedLink
 from tideline_agent.notes import NoteQueue
 from tideline_protos.v1 import federation_pb2 as pb

@@ -47,7 +47,7 @@ def test_all_commands_are_there() -> None:
         f"projects {word}" for word in ("add", "limit", "list", "remove", "show")
     }
     runs |= {f"site {word}" for word in ("list", "export", "picture", "drift", "peers", "trust", "forget", "pending")}
-    runs |= {f"site {word}" for word in ("approve", "clean", "spare", "decline", "policy check", "policy explain")}
+    runs |= {f"site {word}" for word in ("approve", "clean", "spare", "leave", "decline", "policy check", "policy explain")}
     runs |= {f"site ledger {word}" for word in ("list", "verify", "accept", "export")}
     runs |= {f"clients {word}" for word in ("list", "approve", "revoke", "rotate")} | {"tls init", "tls client"}
     runs |= {f"keys {word}" for word in ("add", "list", "revoke")} | {"login", "logout", "data check", "data deal", "data sample"}

@@ -22,7 +22,7 @@ def without_tls(**coordinator: Any) -> Object:
 
 
 TLS = {"tls": {"secret": "tls"}}
-MUTUAL = {"tls": {"secret": "tls", "clientCa": {"secret": "authority", "key": "authority.pem"}}}
+MUTUAL = {"tls": {"secret": "tls", "ca": {"secret": "authorities"}, "clientCa": {"secret": "authority", "key": "authority.pem"}}}
 POSTGRES = {"database": {"url": "postgresql://tideline@db:5433/tideline", "passwordSecret": {"name": "database"}}}
 SHARED = {"parts": {"kind": "claim", "claim": {"existing": "parts"}}}
 S3 = {
@@ -96,6 +96,7 @@ OURS: dict[str, Object] = {
                 metrics="0.0.0.0:9107",
                 logLevel="debug",
                 notes=False,
+                pinAddresses=True,
                 image={"tag": "0.1.0-ours"},
                 resources={"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"memory": "8Gi"}},
                 nodeSelector={"disk": "fast"},

@@ -285,7 +285,7 @@ def test_every_setting_can_be_set() -> None:
         "advertise",
         "bulk",
     }
-    own |= {"tls_cert", "tls_key", "tls_client_ca", "insecure", "smtp_password", "smtp_password_file"}
+    own |= {"tls_cert", "tls_key", "tls_client_ca", "tls_ca", "insecure", "smtp_password", "smtp_password_file"}
     own |= {"oidc_ca", "oidc_client_secret", "oidc_client_secret_file"}
     assert theirs | own == set(CoordinatorSettings.__dataclass_fields__) and not theirs & own
     env = containers(made_of("every port and every knob"))

@@ -72,7 +72,7 @@ def test_an_agent_looks_at_the_coordinators_certificate(tmp_path: Path, days_lef
     end = x509.load_pem_x509_certificate(tls[1]).not_valid_after_utc.timestamp()
     with grpc_port_of(tls=tls) as (_, port), capture_logs() as lines:
         endpoints = Endpoints((f"127.0.0.1:{port}",), roots=(tmp_path / "ca.pem").read_bytes())
-        Validity(endpoints, threading.Event(), lambda: 0.0, lambda: end - days_left * DAY).check()
+        Validity(lambda: endpoints, threading.Event(), lambda: 0.0, lambda: end - days_left * DAY).check()
     assert [line["how"] for line in lines if line["event"] == "certificate_ends"] == ([told] if told else [])
 
 
@@ -83,7 +83,7 @@ def test_an_agent_notes_what_matters_to_a_run(tmp_path: Path) -> None:
     endpoints = Endpoints((), own=(key, chain))
 
     def notes(ahead: float, left: float) -> list[Note]:
-        return list(Validity(endpoints, threading.Event(), lambda: ahead, lambda: end - left).notes())
+        return list(Validity(lambda: endpoints, threading.Event(), lambda: ahead, lambda: end - left).notes())
 
     assert notes(3.0, 30 * DAY) == []
     clock, certificate = notes(-2 * DAY, 7200.0)

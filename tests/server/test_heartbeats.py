@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from tideline.core.errors import Unreachable
 from tideline.core.run import ClientId, OrderId
-from tideline_server.rpc.servicer import Beats, Heartbeats
+from tideline_server.rpc.heartbeats import Beats, Heartbeats
 
 HOUR = 3600.0
 

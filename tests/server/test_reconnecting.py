@@ -11,8 +11,9 @@ from tests.services import free_port
 from tideline.core.errors import Unreachable
 from tideline_agent.home.identity import Keys
 from tideline_agent.link import Endpoints, GrpcLink
-from tideline_agent.link.grpc_link import ABSENT_SECONDS, TROUBLED_SECONDS, Absent, pause
+from tideline_agent.link.calls import ABSENT_SECONDS, TROUBLED_SECONDS, pause
 from tideline_agent.link.lines import OPTIONS
+from tideline_agent.link.outcomes import Absent
 
 LATE = 60  # tries, after which pauses grow no more
 

@@ -16,7 +16,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -199,12 +199,35 @@ def read(path: Path, parse: Callable[[bytes], T], todo: str = RESTORE) -> T | No
 
 @dataclass(frozen=True)
 class Memo:
-    """What a home remembers of the coordinators. trust: plain, pinned (by `ca`, PEM) or system."""
+    """What a home remembers of the coordinators.
+
+    addresses  that are called: what the agent was started with, and what has answered since
+    trust      plain, pinned (by `ca`, PEM) or system
+    given      those of them that the owner gave by hand, which stay
+    announced  those that the coordinators announced last; heard: the id of that; declined: it was not taken up
+    token      of which token the home knows all that there is (SHA-256)
+    """
 
     name: str
     addresses: tuple[str, ...]
     trust: str
     ca: str = ""
+    given: tuple[str, ...] = ()
+    announced: tuple[str, ...] = ()
+    heard: str = ""
+    declined: bool = False
+    token: str = ""
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Addresses that were announced, and have not answered yet."""
+        return tuple(each for each in self.announced if each not in self.addresses)
+
+    def settled(self, current: str) -> Memo:
+        """As it is once this address has answered: others that nobody gave, and nobody announces any more, are forgotten."""
+        staying = (*self.given, *self.announced, current) if self.announced else (*self.addresses, current)
+        there = dict.fromkeys((*self.given, *(each for each in self.addresses if each in staying), current))
+        return replace(self, addresses=tuple(there))
 
 
 def recall(folder: Path) -> Memo | None:
@@ -212,10 +235,21 @@ def recall(folder: Path) -> Memo | None:
     path = folder / COORDINATOR
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        return Memo(str(raw["name"]), tuple(map(str, raw["addresses"])), str(raw["trust"]), str(raw["ca"]))
+        addresses = tuple(map(str, raw["addresses"]))
+        return Memo(
+            name=str(raw["name"]),
+            addresses=addresses,
+            trust=str(raw["trust"]),
+            ca=str(raw["ca"]),
+            given=tuple(map(str, raw.get("given", addresses))),  # an older version does not say which were given
+            announced=tuple(map(str, raw.get("announced", ()))),
+            heard=str(raw.get("heard", "")),
+            declined=bool(raw.get("declined", False)),
+            token=str(raw.get("token", "")),
+        )
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise Refused(f"{path} is damaged", "Delete it, and give --coordinator and --ca once") from None
 
 

@@ -58,6 +58,10 @@ class Lane:
         self._away_until, self._failures = 0.0, 0
         self._tls = tls_of(endpoints) if on else None
 
+    def renew(self, endpoints: Endpoints) -> None:
+        """Believe, and show, something else from now on."""
+        self._endpoints, self._tls = endpoints, tls_of(endpoints) if self._on else None
+
     def carries(self, nbytes: int) -> bool:
         """Whether so many bytes are to go over the lane."""
         return self._on and nbytes >= LEAST_BYTES and self._clock() >= self._away_until

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import tenacity
@@ -25,7 +24,6 @@ from tideline.core.errors import (
     IdentityRefused,
     StorageFull,
     Unreachable,
-    VersionRefused,
 )
 from tideline.core.notes import Note
 from tideline.core.run import OrderId, RunId
@@ -38,9 +36,10 @@ from tideline.engine.model.runs import MOST_QUIET, MOST_STORED
 from tideline_agent.home.identity import Keys
 from tideline_agent.home.seen import SeenFile
 from tideline_agent.link.bulk import Lane, LaneAway, LaneLine, Ticket
-from tideline_agent.link.lines import MOST_RECEIVED, SERVICE, Endpoints, Greeting, Lines, Transfers, Watchdog
+from tideline_agent.link.calls import CALL_SECONDS, hail, other_version, pause, translated
+from tideline_agent.link.lines import SERVICE, Endpoints, Greeting, Lines, Transfers, Watchdog
 from tideline_agent.link.opening import AnyLine, open_line
-from tideline_agent.link.outcomes import Absent, FullThere, NotSpoken, error_of
+from tideline_agent.link.outcomes import FullThere, NotSpoken
 from tideline_agent.link.polling import POLL_SECONDS, Polls
 from tideline_agent.link.wire import (
     entry_out,
@@ -65,12 +64,8 @@ SIGNINGS = 4  # of a call, where keys are swapped one after another
 CUT_SECONDS = 0.5  # pause before they are offered again after a cut
 KEEPING_SECONDS = 120.0  # in which a coordinator takes a chunk, or brings all of them to its disk
 SILENCE_SECONDS = 45.0  # the coordinator ticks every 15; three missed ticks mean that the line is dead
-CALL_SECONDS = 30.0
 NOTES_SECONDS = 10.0
 REPORT_SECONDS = 3600.0  # a report may wait while the coordinator crunches another run
-# The longest pause between two tries where nobody listens, and where a coordinator says that it cannot answer now.
-ABSENT_SECONDS, TROUBLED_SECONDS = 0.8, 10.0
-AWAY = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "UNKNOWN", "INTERNAL")  # statuses of an end that may come back
 
 
 @dataclass(frozen=True)
@@ -81,6 +76,18 @@ class Beaten:
     rotate: bool = False
     over: tuple[RunId, ...] = ()
     deleted: tuple[RunId, ...] = ()
+
+
+class Hearing(Protocol):
+    """Takes up what a coordinator announces."""
+
+    @property
+    def has(self) -> tuple[str, bool]:
+        """The id of the last announcement that came, and whether it is declined."""
+        ...
+
+    def heard(self, announcement: pb.Announcement | None) -> None:
+        """Called with each sign of life that was answered; None where nothing else is announced."""
 
 
 class GrpcLink:
@@ -102,6 +109,7 @@ class GrpcLink:
         bulk: bool = True,
     ) -> None:
         self.name, self.stop, self._lane = name, stop, Lane(endpoints, bulk)
+        self.endpoints = endpoints
         self._lines = Lines([open_line(each, endpoints) for each in endpoints.addresses], name)
         self._transfers = Transfers()
         self._chunk = 0
@@ -110,6 +118,30 @@ class GrpcLink:
         self._turning = threading.RLock()  # held while keys are rotated
         self.reported = Tip()  # the last entry of this site's ledger that was reported to the coordinator, by its own word
         self.ledger: Callable[[Tip], ShownLedger] | None = None  # how the ledger is shown to it
+        self.hearing: Hearing | None = None  # who takes up what is announced
+
+    @property
+    def address(self) -> str:
+        """That which is called now."""
+        return self._lines.now.address
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set while nobody answers."""
+        return self._lines.lost
+
+    @property
+    def keys(self) -> Keys:
+        return self._keys
+
+    def turn(self, endpoints: Endpoints, first: str = "") -> None:
+        """Other endpoints, for calls that begin from now on; those under way go on. first: the address to call next."""
+        same = replace(endpoints, addresses=()) == replace(self.endpoints, addresses=())
+        there = {each.address: each for each in self._lines.all} if same else {}
+        self._lines.turn([there.get(each) or open_line(each, endpoints) for each in endpoints.addresses], first)
+        if not same:
+            self._lane.renew(endpoints)
+        self.endpoints = endpoints
 
     def enrol(self, token: str, roles: tuple[str, ...]) -> pb.EnrolReply:
         """Enrol, or come back. One try. Raises Unreachable, IdentityRefused, VersionRefused."""
@@ -125,6 +157,8 @@ class GrpcLink:
         request.seen.CopyFrom(self._shown())
         reply: pb.EnrolReply = self._ask(call, request, CALL_SECONDS)
         self._remember(reply.seen)
+        if call == "Enrol" and self.hearing is not None:
+            self.hearing.heard(reply.announcement if reply.HasField("announcement") else None)
         self.reported = reported_in(reply.ledger)
         return reply
 
@@ -330,8 +364,12 @@ class GrpcLink:
             quiet=quiet[:MOST_QUIET],
             stored=stored[:MOST_STORED],
         )
+        if self.hearing is not None:
+            request.announced, request.declined = self.hearing.has
         reply = self._ask("Beat", request, CALL_SECONDS)
         self._remember(reply.seen)
+        if self.hearing is not None:
+            self.hearing.heard(reply.announcement if reply.HasField("announcement") else None)
         over, deleted = (tuple(map(RunId, found)) for found in (reply.over, reply.deleted))
         return Beaten(tuple(OrderId(gone) for gone in reply.gone), bool(reply.rotate), over, deleted)
 
@@ -365,7 +403,9 @@ class GrpcLink:
             for left in reversed(range(SIGNINGS)):
                 keys, greeting, metadata = self._signed(line, name, body)
                 try:
-                    return translated(lambda metadata=metadata: start(line, metadata), line.address)  # type: ignore[misc]
+                    answer = translated(lambda metadata=metadata: start(line, metadata), line.address)  # type: ignore[misc]
+                    self._lines.found(line)
+                    return answer
                 except IdentityRefused as error:
                     if not left or not self._otherwise(line, keys, greeting, error):
                         raise
@@ -433,54 +473,3 @@ class GrpcLink:
             before_sleep=lambda state: self._away(state.outcome.exception() if state.outcome else None),
             reraise=True,
         )
-
-
-def pause(state: tenacity.RetryCallState) -> float:
-    """Seconds until the next try: drawn, so that agents do not come all at once, from a span that grows.
-
-    Short where nobody listens, which costs nobody anything: an agent is back soon, however long its coordinator was away.
-    """
-    error = state.outcome.exception() if state.outcome else None
-    most = ABSENT_SECONDS if isinstance(error, Absent) else TROUBLED_SECONDS
-    return tenacity.wait_random_exponential(multiplier=0.2, max=most)(state)
-
-
-def hail(line: AnyLine, body: bytes) -> pb.HelloReply:
-    """Hello. Raises VersionRefused where it is not known."""
-    try:
-        reply: pb.HelloReply = line.calls["Hello"](body, timeout=CALL_SECONDS)
-        return reply
-    except grpc.RpcError as error:
-        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            raise other_version(line.address, "is none of Tideline's, or older than its first release") from None
-        raise
-
-
-def other_version(address: str, speaks: str) -> VersionRefused:
-    what = f"The coordinator at {address} {speaks}; this agent (tideline {__version__}) speaks protocol {PROTOCOL}"
-    todo = "Install the same version on both ends, the coordinator's first; see that the address is its gRPC port"
-    return VersionRefused(what, todo)
-
-
-def translated(call: Callable[[], T], address: str) -> T:
-    """A call's answer; its errors as ours. Raises Unreachable where the other end is away."""
-    try:
-        return call()
-    except grpc.RpcError as error:
-        raise ours(error, address) from None
-    except ValueError as error:  # a channel that was closed under the call
-        raise Unreachable(f"The line to {address} is closed: {error}", "The agent is stopping") from None
-
-
-def ours(error: grpc.RpcError, address: str) -> FederationError:
-    """The FederationError that a gRPC error carries, or what its status means. What cannot be read there is as good as none."""
-    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return error_of(json.loads(dict(error.trailing_metadata() or ())["tideline-error-bin"]))
-    if error.code().name in AWAY:
-        kind = Absent if error.code() is grpc.StatusCode.UNAVAILABLE else Unreachable
-        return kind(f"{address} does not answer: {error.details()}", "Check the address and that the coordinator runs")
-    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in str(error.details()):
-        return TooLarge(f"{address} sends more than {MOST_RECEIVED >> 20} MiB at once", "The coordinator is not to be trusted")
-    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-        return NotSpoken(f"{address} is no Tideline coordinator", "Give the address of its gRPC port")
-    return FederationError(f"{address} answered {error.code().name}: {error.details()}", "See the coordinator's log")

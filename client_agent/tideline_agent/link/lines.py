@@ -67,6 +67,8 @@ class Cancellable(Protocol):
 class Closable(Protocol):
     """A line, whatever it goes over."""
 
+    address: str
+
     def close(self) -> None: ...
 
 
@@ -152,9 +154,9 @@ REPLIES: dict[str, type[Message]] = {
 
 @dataclass(frozen=True)
 class Endpoints:
-    """The gRPC ports of a federation's coordinators, and how they are known.
+    """The ports of a federation's coordinators, and how they are known.
 
-    roots   the authority's certificate (PEM)
+    roots   the certificates of their authorities (PEM)
     system  whether this machine's authorities vouch for them
     own     the agent's own key and certificate (PEM), where it has some
     proxy   URL of the proxy on the way, which may hold a password; `off` for none; nothing: the environment's
@@ -206,22 +208,46 @@ class Lines(Generic[L]):
     """Lines to all coordinators, one in use, for any number of threads. Agents begin at different ones, by their names."""
 
     def __init__(self, lines: Sequence[L], name: str) -> None:
-        self._lines = lines
-        self._at = zlib.crc32(name.encode()) % len(self._lines)
+        self._lines, self._left = list(lines), list[L]()
+        self._used = self._lines[zlib.crc32(name.encode()) % len(self._lines)]
         self._lock = threading.Lock()
+        self.lost = threading.Event()  # set while calls fail
 
     @property
     def now(self) -> L:
-        return self._lines[self._at]
+        return self._used
 
     def leave(self, line: L) -> None:
         """A line's other end does not answer. Of several calls that find it out, the first changes to the next line."""
         with self._lock:
             if line is self.now:
-                self._at = (self._at + 1) % len(self._lines)
+                self._used = self._lines[(self._lines.index(line) + 1) % len(self._lines)]
+                self.lost.set()
+
+    def found(self, line: L) -> None:
+        """A line's other end answers."""
+        if self.lost.is_set() and line is self.now:
+            self.lost.clear()
+
+    @property
+    def all(self) -> tuple[L, ...]:
+        return tuple(self._lines)
+
+    def turn(self, lines: Sequence[L], first: str = "") -> None:
+        """Other lines, for calls that begin from now on. first: the address of the next; else that which is in use, if it can be.
+
+        Lines that are gone stay open for the calls that are under way over them, until there are others again.
+        """
+        with self._lock:
+            over, known = self._left, {each.address: each for each in lines}
+            self._left = [each for each in self._lines if each not in lines]
+            self._lines, self._used = list(lines), known.get(first or self._used.address, lines[0])
+        for each in over:
+            if each not in lines:
+                each.close()
 
     def close(self) -> None:
-        for line in self._lines:
+        for line in (*self._lines, *self._left):
             line.close()
 
 

@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from OpenSSL import SSL
 
-from tideline.core.errors import IdentityRefused, Unreachable
+from tideline.core.errors import ConfigRefused, IdentityRefused, Unreachable
 from tideline.core.tokens import Place, place_of
 from tideline_agent.link.lines import Endpoints
 from tideline_agent.link.proxies import dial, proxy_for
@@ -95,10 +96,38 @@ def is_ip(host: str) -> bool:
 
 
 def vouches(pem: bytes, fingerprint: bytes) -> bool:
+    """Whether a certificate of this fingerprint is among those of a file (PEM)."""
     try:
-        return x509.load_pem_x509_certificate(pem).fingerprint(SHA256()) == fingerprint
+        return fingerprint in fingerprints(pem)
     except ValueError:
         return False
+
+
+def fingerprints(pem: bytes) -> frozenset[bytes]:
+    """SHA-256 of each certificate of a file (PEM). Raises ValueError where there is none."""
+    return frozenset(each.fingerprint(SHA256()) for each in x509.load_pem_x509_certificates(pem))
+
+
+def check_whole(pem: bytes, path: Path) -> list[x509.Certificate]:
+    """The certificates of a file. Raises ConfigRefused where it has none, or one that is not whole."""
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        raise ConfigRefused(f"{path} holds no certificate that is whole", "Write it again") from None
+
+
+def check_own(chain: bytes, key: bytes, path: Path, now: float) -> None:
+    """Raises ConfigRefused for an agent's certificate (PEM) that it cannot show with this key. now: seconds since the epoch."""
+    own = check_whole(chain, path)[0]
+    try:
+        fits = load_pem_private_key(key, None).public_key() == own.public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        fits = False
+    if not fits:
+        raise ConfigRefused(f"--tls-key is not the key of {path}", "Write both files, those that belong together")
+    if not own.not_valid_before_utc <= datetime.fromtimestamp(now, UTC) < own.not_valid_after_utc:
+        days = f"{own.not_valid_before_utc:%Y-%m-%d} to {own.not_valid_after_utc:%Y-%m-%d}"
+        raise ConfigRefused(f"The certificate in {path} is good from {days}, and not now", "Make a new one")
 
 
 @dataclass(frozen=True)

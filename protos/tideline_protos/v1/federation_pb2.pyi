@@ -55,8 +55,18 @@ class Seen(_message.Message):
     proof: str
     def __init__(self, seq: _Optional[int] = ..., hash: _Optional[str] = ..., proof: _Optional[str] = ...) -> None: ...
 
+class Announcement(_message.Message):
+    __slots__ = ("id", "addresses", "authorities")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITIES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    authorities: str
+    def __init__(self, id: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ..., authorities: _Optional[str] = ...) -> None: ...
+
 class EnrolReply(_message.Message):
-    __slots__ = ("name", "protocol", "version", "oldest", "time_ms", "standing", "seen", "warning", "ledger")
+    __slots__ = ("name", "protocol", "version", "oldest", "time_ms", "standing", "seen", "warning", "ledger", "announcement")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +76,7 @@ class EnrolReply(_message.Message):
     SEEN_FIELD_NUMBER: _ClassVar[int]
     WARNING_FIELD_NUMBER: _ClassVar[int]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
     name: str
     protocol: int
     version: str
@@ -75,7 +86,8 @@ class EnrolReply(_message.Message):
     seen: Seen
     warning: str
     ledger: LedgerEntry
-    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[int] = ..., version: _Optional[str] = ..., oldest: _Optional[int] = ..., time_ms: _Optional[int] = ..., standing: _Optional[str] = ..., seen: _Optional[_Union[Seen, _Mapping]] = ..., warning: _Optional[str] = ..., ledger: _Optional[_Union[LedgerEntry, _Mapping]] = ...) -> None: ...
+    announcement: Announcement
+    def __init__(self, name: _Optional[str] = ..., protocol: _Optional[int] = ..., version: _Optional[str] = ..., oldest: _Optional[int] = ..., time_ms: _Optional[int] = ..., standing: _Optional[str] = ..., seen: _Optional[_Union[Seen, _Mapping]] = ..., warning: _Optional[str] = ..., ledger: _Optional[_Union[LedgerEntry, _Mapping]] = ..., announcement: _Optional[_Union[Announcement, _Mapping]] = ...) -> None: ...
 
 class LedgerEntry(_message.Message):
     __slots__ = ("number", "hash", "accepted")
@@ -343,7 +355,7 @@ class Receipt(_message.Message):
     def __init__(self, verdict: _Optional[str] = ..., missing: _Optional[_Iterable[_Union[Missing, _Mapping]]] = ..., error: _Optional[_Union[Failure, _Mapping]] = ..., chunk: _Optional[int] = ...) -> None: ...
 
 class BeatRequest(_message.Message):
-    __slots__ = ("progress", "held", "clock_ms", "quiet", "stored")
+    __slots__ = ("progress", "held", "clock_ms", "quiet", "stored", "announced", "declined")
     class ProgressEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -363,26 +375,32 @@ class BeatRequest(_message.Message):
     CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
     QUIET_FIELD_NUMBER: _ClassVar[int]
     STORED_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCED_FIELD_NUMBER: _ClassVar[int]
+    DECLINED_FIELD_NUMBER: _ClassVar[int]
     progress: _containers.ScalarMap[str, float]
     held: _containers.ScalarMap[str, str]
     clock_ms: int
     quiet: _containers.RepeatedScalarFieldContainer[str]
     stored: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, progress: _Optional[_Mapping[str, float]] = ..., held: _Optional[_Mapping[str, str]] = ..., clock_ms: _Optional[int] = ..., quiet: _Optional[_Iterable[str]] = ..., stored: _Optional[_Iterable[str]] = ...) -> None: ...
+    announced: str
+    declined: bool
+    def __init__(self, progress: _Optional[_Mapping[str, float]] = ..., held: _Optional[_Mapping[str, str]] = ..., clock_ms: _Optional[int] = ..., quiet: _Optional[_Iterable[str]] = ..., stored: _Optional[_Iterable[str]] = ..., announced: _Optional[str] = ..., declined: bool = ...) -> None: ...
 
 class BeatReply(_message.Message):
-    __slots__ = ("gone", "rotate", "seen", "over", "deleted")
+    __slots__ = ("gone", "rotate", "seen", "over", "deleted", "announcement")
     GONE_FIELD_NUMBER: _ClassVar[int]
     ROTATE_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
+    ANNOUNCEMENT_FIELD_NUMBER: _ClassVar[int]
     gone: _containers.RepeatedScalarFieldContainer[str]
     rotate: bool
     seen: Seen
     over: _containers.RepeatedScalarFieldContainer[str]
     deleted: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, gone: _Optional[_Iterable[str]] = ..., rotate: bool = ..., seen: _Optional[_Union[Seen, _Mapping]] = ..., over: _Optional[_Iterable[str]] = ..., deleted: _Optional[_Iterable[str]] = ...) -> None: ...
+    announcement: Announcement
+    def __init__(self, gone: _Optional[_Iterable[str]] = ..., rotate: bool = ..., seen: _Optional[_Union[Seen, _Mapping]] = ..., over: _Optional[_Iterable[str]] = ..., deleted: _Optional[_Iterable[str]] = ..., announcement: _Optional[_Union[Announcement, _Mapping]] = ...) -> None: ...
 
 class Note(_message.Message):
     __slots__ = ("order", "kind", "numbers", "words")

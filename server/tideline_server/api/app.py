@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fastapi import Security
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
@@ -126,8 +128,8 @@ def create_app(services: Services, settings: ApiSettings = DEFAULTS) -> Describe
 
 def api_keys_for(services: Services) -> ApiKeys:
     """The keys that this coordinator accepts: the admin keys of its own, and those in the journal."""
-    own = None
-    if services.api_key_hash is not None:
+    own: Collection[str] | None = services.admins
+    if own is None and services.api_key_hash is not None:
         own = [each for each in (services.api_key_hash, services.shared_key_hash) if each is not None]
     return ApiKeys(services.journal, services.clock, own, services.run_service.enrolment.witness)
 

@@ -312,6 +312,11 @@ class ClientLine(BaseModel):
     fingerprint: str = Field(description="of its public keys, for you to compare")
     rotate: bool = Field(description="whether it is asked for new keys")
     projects: list[str] = Field(description="which it serves, of those that you see")
+    follows: bool | None = Field(
+        default=None,
+        description="whether it has told this coordinator lately that it has taken up the addresses and authorities that are "
+        "announced; null: nothing is announced",
+    )
 
 
 class Invited(BaseModel):

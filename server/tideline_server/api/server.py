@@ -150,12 +150,24 @@ class QuietServer(uvicorn.Server):
         config = self.config
         state = {"config": config, "server_state": self.server_state, "app_state": self.lifespan.state}
         protocol = partial(config.http_protocol_class, **state)
-        loop, seconds = asyncio.get_running_loop(), HANDSHAKE_SECONDS if config.ssl else None
-        self.servers = [
-            await loop.create_server(protocol, sock=each, backlog=config.backlog, ssl=config.ssl, ssl_handshake_timeout=seconds)
-            for each in ([Listener.of(each, self._handshakes) for each in sockets] if config.ssl else sockets)
-        ]
+        self._protocol, self._sockets = protocol, sockets
+        self.servers = await self._opened(config.ssl)
         self.started = True
+
+    async def renew(self, tls: ssl.SSLContext) -> None:
+        """Show another certificate from now on, to who connects. Connections that are there go on, and so does the port."""
+        before, self.servers = self.servers, await self._opened(tls)
+        for each in before:
+            each.close()
+
+    async def _opened(self, tls: ssl.SSLContext | None) -> list[asyncio.Server]:
+        loop, seconds = asyncio.get_running_loop(), HANDSHAKE_SECONDS if tls else None
+        return [
+            await loop.create_server(
+                self._protocol, sock=each, backlog=self.config.backlog, ssl=tls, ssl_handshake_timeout=seconds
+            )
+            for each in ([Listener.of(each, self._handshakes) for each in self._sockets] if tls else self._sockets)
+        ]
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

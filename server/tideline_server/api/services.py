@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from fastapi import Depends, Path, Query, Request
 from starlette.responses import Response
 
+from tideline.core.run import ClientId
 from tideline.core.tokens import Token, Trust
 from tideline.engine.coordinator.api_keys import ANYBODY, Caller
 from tideline.engine.coordinator.idempotency import Identity
@@ -58,6 +59,7 @@ class Services:
     moved         waits until a topic such as "run:ID" rings (True) or the seconds have passed (False); may miss a ring
     api_key_hash  SHA-256 of this coordinator's own admin key, in hex; None asks for no key
     shared_key_hash  the same of an admin key that replicas share, if there is one
+    admins        both, where their files may change while the coordinator serves
     ending        whether the coordinator is closing, so that streams end by themselves
     limits        how often a caller is let in
     meeting       what tokens say of where this coordinator is
@@ -68,6 +70,7 @@ class Services:
     plan          makes a plan of links; the shell hands in one that does so in a process of its own
     retention     applies the rules of age, if there are some; archiving: that for the audit log
     targets       who is notified, where this coordinator notifies
+    follows       whether an agent has taken up what is announced to agents, as far as this coordinator knows
     browser       signs users in with a provider of identities, if there is one
     health        facts about this coordinator, shown to everybody; raises Unreachable when a store does not answer
     """
@@ -83,8 +86,9 @@ class Services:
     health: Callable[[], Mapping[str, Any]]
     ending: Callable[[], bool] = lambda: False
     limits: Limits = UNLIMITED
-    meeting: Meeting = Meeting()
+    meeting: Callable[[], Meeting] = Meeting
     shared_key_hash: str | None = None
+    admins: Collection[str] | None = None
     ready: Callable[[], Sequence[str]] = lambda: ()
     warnings: Callable[[], Sequence[str]] = lambda: ()
     metrics: Callable[[], tuple[bytes, str]] = lambda: (b"", "text/plain")
@@ -93,6 +97,7 @@ class Services:
     retention: Retention | None = None
     archiving: Archiving | None = None
     targets: Targets | None = None
+    follows: Callable[[ClientId], bool | None] = lambda client: None
     browser: BrowserSignIn | None = None
 
 

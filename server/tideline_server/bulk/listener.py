@@ -10,13 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import structlog
 
 from tideline.archive.parts import blocks
-from tideline.core.errors import ConfigRefused, FederationError, TooMany
+from tideline.core.errors import FederationError, TooMany
 from tideline.core.run import ClientId
 from tideline.engine.coordinator.agent_service import AgentService
 from tideline.engine.model.accounts import Client
@@ -99,6 +98,10 @@ class Listener:
         for line in lines:
             line.shut()
 
+    def renew(self, tls: ssl.SSLContext | None) -> None:
+        """Show another certificate from now on, to who connects."""
+        self._tls = tls
+
     @property
     def lines(self) -> int:
         """Connections now."""
@@ -171,9 +174,9 @@ class Listener:
 
     def _wrap(self, line: Line) -> None:
         """Agree on TLS, where it is spoken. Raises OSError."""
-        if self._tls is not None:
+        if (tls := self._tls) is not None:
             line.socket.settimeout(self.bounds.greeting)
-            line.socket = made = self._tls.wrap_socket(line.socket, server_side=True, do_handshake_on_connect=False)
+            line.socket = made = tls.wrap_socket(line.socket, server_side=True, do_handshake_on_connect=False)
             made.do_handshake()
 
     def _answer(self, line: Line, request: Request, peer: tuple[str, int]) -> None:
@@ -233,24 +236,6 @@ class Listener:
                 raise Silent
             self.agent_service.received(client, order, intake)
         line.sendall(head_of(200, 0))
-
-
-def tls_of(cert: Path | None, key: Path | None, clients: Path | None) -> ssl.SSLContext | None:
-    """TLS with the certificate of the gRPC port; None without one. Raises ConfigRefused."""
-    if cert is None or key is None:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(cert, key)
-        if clients is not None:
-            context.load_verify_locations(clients)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as cause:
-        raise ConfigRefused(
-            f"--tls-cert {cert} and --tls-key {key} do not fit: {cause}", "Give a certificate and its key"
-        ) from None
-    return context
 
 
 def refuse(line: socket.socket, error: FederationError) -> None:

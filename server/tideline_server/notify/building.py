@@ -91,10 +91,14 @@ def notifying_of(
     return Notifying(Targets(notices, sender, clock), courier)
 
 
-def ends_of(tls: float | None, agents: Callable[[], Mapping[str, float]]) -> Ends:
+def ends_of(own: Callable[[], float] | None, agents: Callable[[], Mapping[str, float]]) -> Ends:
     """When certificates end: the coordinator's own, if it has one, and those that agents showed."""
-    own = {} if tls is None else {"the coordinator": tls}
-    return lambda: own | {f"the agent {name}": end for name, end in agents().items()}
+
+    def ends() -> dict[str, float]:
+        there = {} if own is None else {"the coordinator": own()}
+        return there | {f"the agent {name}": end for name, end in agents().items()}
+
+    return ends
 
 
 def put_down(outgoing: Outgoing, target: Target, reason: str) -> None:

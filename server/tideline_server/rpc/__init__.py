@@ -1,7 +1,7 @@
 """The calls of agents, in front of the agent service and the run service, and the gRPC port. It translates and holds no logic."""
 
 from tideline_server.rpc.callers import verified
-from tideline_server.rpc.server import MAX_MESSAGE, Tls, authority_of, not_after, open_servers, read_tls
+from tideline_server.rpc.server import MAX_MESSAGE, open_servers
 from tideline_server.rpc.servicer import Servicer
 from tideline_server.rpc.threshold import Connections
 from tideline_server.rpc.wire import MAX_KIND, MAX_WORDS, SERVICE, serialize
@@ -13,11 +13,7 @@ __all__ = [
     "SERVICE",
     "Connections",
     "Servicer",
-    "Tls",
-    "authority_of",
-    "not_after",
     "open_servers",
-    "read_tls",
     "serialize",
     "verified",
 ]

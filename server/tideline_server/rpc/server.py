@@ -1,44 +1,17 @@
-"""The gRPC servers of an address, with what agents behind proxies and narrow lines need of it, and its certificate."""
+"""The gRPC servers of an address, with what agents behind proxies and narrow lines need of it."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
-from cryptography import x509
-from cryptography.hazmat.primitives.hashes import SHA256
 
-from tideline.core.errors import ConfigRefused
 from tideline_server.rpc.servicer import Servicer
-
-
-def authority_of(chain: bytes) -> bytes:
-    """SHA-256 of the self-signed certificate in which a chain (PEM) ends; empty where a public authority vouches for it.
-
-    Raises ConfigRefused for what holds no certificate.
-    """
-    last = certificates(chain)[-1]
-    return last.fingerprint(SHA256()) if last.issuer == last.subject else b""
-
-
-def not_after(chain: bytes) -> float:
-    """When the first certificate of a chain (PEM) ends, in seconds since the epoch. Raises ConfigRefused."""
-    return min(each.not_valid_after_utc for each in certificates(chain)).timestamp()
-
-
-def certificates(chain: bytes) -> list[x509.Certificate]:
-    """The certificates of a chain (PEM), the coordinator's own first. Raises ConfigRefused for what holds none."""
-    try:
-        return x509.load_pem_x509_certificates(chain)
-    except ValueError as cause:
-        raise ConfigRefused(f"--tls-cert holds no certificate: {cause}", "Give a certificate chain as a PEM file") from None
-
+from tideline_server.tls import Certificate, Tls
 
 # Of any message. The largest call and the largest chunk of a push have 1 MiB, so that `wire` can say of what is more what it is.
 MAX_MESSAGE = 5 << 18
@@ -76,33 +49,6 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Tls:
-    """Key and certificate chain (PEM) of the port; clients: certificates of which one must have signed an agent's own."""
-
-    key: bytes
-    chain: bytes
-    clients: bytes | None = None
-
-
-def read_tls(cert: Path | None, key: Path | None, clients: Path | None) -> Tls | None:
-    """What the files hold; None where there are none. Raises ConfigRefused."""
-    if cert is None or key is None:
-        return None
-    authority = None if clients is None else read(clients, "--tls-client-ca")
-    return Tls(read(key, "--tls-key"), read(cert, "--tls-cert"), authority)
-
-
-def read(path: Path, option: str) -> bytes:
-    try:
-        found = path.read_bytes()
-    except OSError as cause:
-        raise ConfigRefused(f"{option} {path} cannot be read: {cause.strerror}", "Correct the path, or its permissions") from None
-    if b"-----BEGIN " not in found:
-        raise ConfigRefused(f"{option} {path} is no PEM file", "Give a file with -----BEGIN lines")
-    return found
-
-
 class Listeners:
     """Servers of one servicer, at one address."""
 
@@ -114,24 +60,43 @@ class Listeners:
         await asyncio.gather(*(server.stop(grace) for server in self._servers))
 
 
-async def open_servers(servicer: Servicer, address: str, tls: Tls | None, connections: int = 1 << 16) -> Listeners:
-    """Servers at an address, started; over TLS where key and certificate are given. connections: of all of them together.
+async def open_servers(
+    servicer: Servicer, address: str, certificate: Certificate | None, connections: int = 1 << 16
+) -> Listeners:
+    """Servers at an address, started; over TLS where there is a certificate. connections: of all of them together.
 
     They share their port, and would share it with another process of this kind: the caller sees that it is free.
     """
     # The kernel spreads connections over them by chance: one may have twice its part.
     options = (*OPTIONS, ("grpc.max_allowed_incoming_connections", max(2 * connections // LISTENERS, 1)))
-    servers = [server_at(servicer, address, tls, options) for _ in range(LISTENERS)]
+    servers = [server_at(servicer, address, certificate, options) for _ in range(LISTENERS)]
     await asyncio.gather(*(server.start() for server in servers))
     return Listeners(servers)
 
 
-def server_at(servicer: Servicer, address: str, tls: Tls | None, options: Sequence[tuple[str, int]]) -> Any:
+def server_at(servicer: Servicer, address: str, certificate: Certificate | None, options: Sequence[tuple[str, int]]) -> Any:
     server = grpc.aio.server(options=options)
     server.add_generic_rpc_handlers((servicer.handler(),))
-    if tls is None:
+    if certificate is None:
         server.add_insecure_port(address)
     else:
-        wanted = grpc.ssl_server_credentials([(tls.key, tls.chain)], tls.clients, tls.clients is not None)
-        server.add_secure_port(address, wanted)
+        server.add_secure_port(address, credentials_of(certificate))
     return server
+
+
+def credentials_of(certificate: Certificate) -> grpc.ServerCredentials:
+    """What each new connection is shown: the certificate that is in use then. Those that are open go on."""
+    shown = certificate.current
+
+    def others() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal shown
+        if certificate.current is shown:
+            return None
+        shown = certificate.current
+        return configured(shown)
+
+    return grpc.dynamic_ssl_server_credentials(configured(shown), others, shown.clients is not None)
+
+
+def configured(tls: Tls) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(tls.key, tls.chain)], tls.clients)

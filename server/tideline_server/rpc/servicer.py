@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ import structlog
 
 from tideline.archive.errors import TooLarge
 from tideline.archive.parts import Intake, chunk_size
-from tideline.core.errors import ClockRefused, FederationError, IdentityRefused, TooMany, Unreachable
+from tideline.core.errors import ClockRefused, IdentityRefused, TooMany, Unreachable
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.signing import OLDEST, PROTOCOL, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.audit.entries import Refusals
@@ -30,8 +30,10 @@ from tideline_server.bell import LocalBell
 from tideline_server.bulk.tickets import Lane
 from tideline_server.clocks import Clocks
 from tideline_server.limits import GRPC, HTTPS, UNLIMITED, Limits, Refusing, address_of, link_of
+from tideline_server.rpc.announcing import Announcing
 from tideline_server.rpc.callers import Callers, Rekeyed, keys_in, verified
 from tideline_server.rpc.calls import Watch, moving, served, served_push, served_stream
+from tideline_server.rpc.heartbeats import Beats, Heartbeats
 from tideline_server.rpc.polling import Polling
 from tideline_server.rpc.shares import Shares
 from tideline_server.rpc.threshold import Connections, Threshold
@@ -57,86 +59,6 @@ from tideline_server.rpc.wire import (
 
 log = structlog.get_logger()
 Taken = tuple[list[bytes], Iterator[memoryview] | None]  # some bytes, and the rest, if there may be more
-Reported = Mapping[ClientId, Mapping[OrderId, float]]
-GATHER_SECONDS, AGAIN_SECONDS = 1.0, 10.0  # before they are written together, and after that has failed
-
-
-class Heartbeats:
-    """Has those written who live, in one transaction at a time. `work` blocks; `run` does it on a thread."""
-
-    def __init__(
-        self,
-        work: Callable[[], None],
-        run: Callable[..., Awaitable[Any]],
-        closing: asyncio.Event,
-        gather: float = GATHER_SECONDS,
-        again: float = AGAIN_SECONDS,
-    ) -> None:
-        self._work, self._run, self._closing, self._gather, self._again = work, run, closing, gather, again
-        self._writing: asyncio.Task[None] | None = None
-
-    def write(self) -> None:
-        """See that it is done soon."""
-        if self._writing is None or self._writing.done():
-            self._writing = asyncio.ensure_future(self._written())
-
-    async def ended(self) -> None:
-        """Wait for what is under way. Raises nothing: what failed is in the log."""
-        if self._writing is not None:
-            await self._writing
-
-    async def _written(self) -> None:
-        await self._pause(self._gather)
-        try:
-            await self._run(self._work)
-        except FederationError as error:
-            log.warning("signs_of_life_wait", reason=str(error))
-            await self._pause(self._again)
-        except Exception:  # only a servicer that closes awaits this task, and has more to close
-            log.exception("signs_of_life_failed")
-            await self._pause(self._again)
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait, unless the servicer closes."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._closing.wait(), seconds)
-
-
-class Beats:
-    """Has what clients tell of their orders written: all that comes while one transaction is under way is the next one's.
-
-    `work` blocks; `run` does it on a thread.
-    """
-
-    def __init__(
-        self, work: Callable[[Reported], Mapping[ClientId, Sequence[OrderId]]], run: Callable[..., Awaitable[Any]]
-    ) -> None:
-        self._work, self._run = work, run
-        self._reported: dict[ClientId, dict[OrderId, float]] = {}
-        self._next: asyncio.Task[Mapping[ClientId, Sequence[OrderId]]] | None = None
-        self._writing = asyncio.Lock()
-
-    async def report(self, client: ClientId, progress: Mapping[OrderId, float]) -> list[OrderId]:
-        """Note progress, together with what others tell; gives the orders that the client should give up."""
-        # A database may refuse a name that cannot be one, and with it all that others tell.
-        odd = [order for order in progress if not order.isprintable()]
-        progress = {order: share for order, share in progress.items() if order.isprintable()}
-        if not progress:
-            return odd
-        self._reported.setdefault(client, {}).update(progress)
-        if self._next is None:
-            self._next = asyncio.ensure_future(self._write())
-            self._next.add_done_callback(lambda done: done.cancelled() or done.exception())  # all callers may have hung up
-        gone = await asyncio.shield(self._next)  # a caller that hangs up takes nobody else's answer with it
-        return [*odd, *(order for order in gone.get(client, ()) if order in progress)]
-
-    async def _write(self) -> Mapping[ClientId, Sequence[OrderId]]:
-        async with self._writing:
-            reported, self._reported, self._next = self._reported, {}, None
-            gone: Mapping[ClientId, Sequence[OrderId]] = await self._run(self._work, reported)
-            return gone
-
-
 T = TypeVar("T")
 TICK_SECONDS = 15.0
 LOOKS = 3  # at a listening client's standing between two ticks
@@ -169,7 +91,7 @@ class Servicer:
         self.callers = Callers(enrolment=run_service.enrolment, run=self.run, version=version, certified=certified, limits=limits)
         self.threshold, self.shares = Threshold(run_service.enrolment.knew, connections), Shares()
         self.notebook = Notebook(agent_service)
-        self.clocks = Clocks(run_service.clock)
+        self.clocks, self.announcing = Clocks(run_service.clock), Announcing(run_service.clock)
         refusals = {link: Refusals(agent_service.journal, run_service.clock, link) for link in (GRPC, HTTPS)}
         self.refusing = {link: Refusing(each, self.run) for link, each in refusals.items()}
         run_service.enrolment.noticed, run_service.enrolment.differing = note_double, note_ledger
@@ -242,6 +164,7 @@ class Servicer:
         if self.agent_service.unwritten:  # what this agent reported before it was stopped may be among it
             await self.run(self.agent_service.write_living)
         reply.ledger.CopyFrom(entry_out(await self.run(enrolment.reported, request.name)))
+        reply.announcement.CopyFrom(self.announcing.current().message)
         return reply
 
     async def rotate(self, raw: bytes, context: Context) -> pb.RotateReply:
@@ -412,6 +335,7 @@ class Servicer:
             await self.run(self.agent_service.forget_ended)
         request = parsed(pb.BeatRequest, raw)
         self.clocks.heard(client.name, request.clock_ms)
+        due = self.announcing.due(client.name, request.announced, request.declined)
         # In this order of arguments, what is no number becomes 0.
         progress = {OrderId(order): max(0.0, min(share, 1.0)) for order, share in request.progress.items()}
         if self.agent_service.lives(client.name):
@@ -420,12 +344,12 @@ class Servicer:
         quiet = [RunId(run) for run in request.quiet[:MOST_QUIET]]
         stored = [RunId(run) for run in request.stored[:MOST_STORED]]
         if not (progress or held or quiet or stored):  # the most frequent call: no thread is asked, and no database
-            return pb.BeatReply(rotate=client.rotate, seen=self.seen())
+            return pb.BeatReply(rotate=client.rotate, seen=self.seen(), announcement=due)
         deleted = await self.run(deleted_among, self.agent_service.journal, client, stored) if stored else ()
         over = await self.run(self.agent_service.over, client.name, quiet) if quiet else ()
         gone = list(await self.run(self.agent_service.hold, client.name, held) if held else ())
         gone += await self.beats.report(client.name, progress) if progress else ()
-        return pb.BeatReply(gone=gone, rotate=client.rotate, seen=self.seen(), over=over, deleted=deleted)
+        return pb.BeatReply(gone=gone, rotate=client.rotate, seen=self.seen(), over=over, deleted=deleted, announcement=due)
 
     def seen(self) -> pb.Seen:
         """What the agent is to remember."""

@@ -8,7 +8,7 @@ from tideline.cli import adapting, serving
 from tideline.cli.coordinator import access, database, links, maintenance, notify, projects, retention, runs, tracking
 from tideline.cli.guard import Guarded
 from tideline.cli.local import bench, predict, research, tls
-from tideline.cli.site import approval, cleaning, data, join, site
+from tideline.cli.site import approval, cleaning, data, join, leaving, site
 
 # Plain help: rich would double the time that it takes.
 app = typer.Typer(
@@ -43,6 +43,7 @@ groups |= {"clients": access.clients, "audit": maintenance.audit, "tls": tls.app
 runs.app.command("track")(tracking.track)
 approval.add_to(site.app)
 cleaning.add_to(site.app)
+leaving.add_to(site.app)
 for name, group in groups.items():
     app.add_typer(group, name=name)
 for command in (

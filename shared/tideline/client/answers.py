@@ -318,6 +318,7 @@ class ClientLine(TypedDict):
     ledger_hash: str | None
     ledger_now: int | None
     projects: list[str]
+    follows: bool | None
 
 
 class RestoredLine(TypedDict):

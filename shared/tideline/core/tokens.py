@@ -22,6 +22,8 @@ SECRET_CHARS = SECRET_BYTES // 3 * 4
 DIGEST_BYTES = 32
 CHECK_BYTES = 4
 MOST_ADDRESSES = 2000  # characters
+# What a coordinator may announce to its agents: addresses, characters of one, certificates of authorities, bytes of those.
+MOST_ANNOUNCED, MOST_ADDRESS, MOST_AUTHORITIES, MOST_PEM = 16, 300, 8, 1 << 16
 PORTS = {"https": 443, "http": 80}
 
 

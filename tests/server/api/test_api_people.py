@@ -53,7 +53,7 @@ def test_an_unknown_method_is_not_found(coordinator: Coordinator, tail: str) -> 
     assert "fedprox" in error["todo"] and "did you mean fedavg?" in error["todo"]
 
 
-LEDGER = {"ledger_entries", "ledger_hash", "ledger_now"}
+LEDGER = {"ledger_entries", "ledger_hash", "ledger_now", "follows"}
 
 
 def test_clients_are_listed_without_their_secrets(coordinator: Coordinator) -> None:
@@ -119,7 +119,7 @@ MEETING = Meeting(("told.example:1",), ("own:2",), Trust.PINNED, bytes(32))
 )
 def test_what_a_token_says(meeting: Meeting, addresses: tuple[str, ...]) -> None:
     """What the operator advertises stands before what a request knows, and that before the door's own address."""
-    coordinator = Coordinator(meeting=meeting)
+    coordinator = Coordinator(meeting=lambda: meeting)
     told = coordinator.post("/invites", {"addresses": ["asked:3"]}).json()
     token = read_token(told["token"])
     assert (token.addresses, token.trust, token.authority) == (addresses, meeting.trust, meeting.authority)

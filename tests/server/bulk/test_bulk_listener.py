@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -29,7 +30,11 @@ from tideline.engine.model.orders import Arrivals, Failure, Order, Reply
 from tideline_agent.link import Endpoints
 from tideline_agent.link import bulk as link
 from tideline_agent.link.bulk import AWAY_SECONDS, LEAST_BYTES, MOST_FAILURES, Lane, LaneAway, Ticket
-from tideline_server.bulk.listener import Bounds, tls_of
+from tideline_server.bulk.building import tls_of
+from tideline_server.bulk.listener import Bounds
+from tideline_server.listeners import certificate_of
+from tideline_server.settings import CoordinatorSettings
+from tideline_server.tls import TlsFiles, read_tls
 
 BERT, CARL = ClientId(NAMES[1]), ClientId(NAMES[2])
 
@@ -361,11 +366,20 @@ def test_a_false_lane_is_an_outage(there: Lanes, said: bytes) -> None:
     assert not any(into.has(digest) for digest, _ in order.files)
 
 
+def served_with(folder: Path, clients: Path | None = None) -> ssl.SSLContext | None:
+    """The lane's TLS with the certificate of a folder."""
+    return tls_of(
+        certificate_of(
+            CoordinatorSettings(tls_cert=folder / "coordinator.pem", tls_key=folder / "coordinator.key", tls_client_ca=clients)
+        )
+    )
+
+
 def test_over_tls_with_the_federations_certificate(tmp_path: Path) -> None:
     """An agent believes the authority that it believes for gRPC, and no other; who speaks no TLS is let go."""
     issue_coordinator(tmp_path, ["localhost", "127.0.0.1"])
     issue_coordinator(tmp_path / "others", ["localhost", "127.0.0.1"])
-    tls = tls_of(tmp_path / "coordinator.pem", tmp_path / "coordinator.key", None)
+    tls = served_with(tmp_path)
     with lanes(Bounds(greeting=0.5), tls=tls) as there:
         order, roots = opened(there), (tmp_path / "ca.pem").read_bytes()
         parts, arrivals = answer(order)
@@ -382,7 +396,7 @@ def test_over_tls_with_the_federations_certificate(tmp_path: Path) -> None:
 def test_a_handshake_that_does_not_end(tmp_path: Path) -> None:
     """A byte now and then of it buys no more time, and a port that closes waits for nobody."""
     issue_coordinator(tmp_path, ["localhost"])
-    tls = tls_of(tmp_path / "coordinator.pem", tmp_path / "coordinator.key", None)
+    tls = served_with(tmp_path)
     with lanes(Bounds(greeting=0.5), tls=tls) as there, socket.create_connection(("127.0.0.1", there.port), 10.0) as slow:
         began, hello = time.monotonic(), b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
         with pytest.raises(OSError):
@@ -397,7 +411,7 @@ def test_a_certificate_of_another_name_opens_nothing(tmp_path: Path) -> None:
     issue_coordinator(tmp_path, ["localhost", "127.0.0.1"])
     for name in (BERT, CARL):
         issue_client(tmp_path, name)
-    tls = tls_of(tmp_path / "coordinator.pem", tmp_path / "coordinator.key", tmp_path / "ca.pem")
+    tls = served_with(tmp_path, tmp_path / "ca.pem")
     roots = (tmp_path / "ca.pem").read_bytes()
 
     def lane(name: str) -> Lane:
@@ -421,6 +435,10 @@ def test_a_certificate_of_another_name_opens_nothing(tmp_path: Path) -> None:
 def test_files_that_are_no_certificate(tmp_path: Path) -> None:
     """Said at the start."""
     (tmp_path / "a").write_text("no")
+    with pytest.raises(ConfigRefused, match="is no PEM file"):
+        read_tls(TlsFiles(tmp_path / "a", tmp_path / "a"))
+    issue_coordinator(tmp_path / "one", ["localhost"])
+    issue_coordinator(tmp_path / "two", ["localhost"])
     with pytest.raises(ConfigRefused, match="do not fit"):
-        tls_of(tmp_path / "a", tmp_path / "a", None)
-    assert tls_of(None, None, None) is None and link.tls_of(Endpoints(("a:1",))) is None
+        certificate_of(CoordinatorSettings(tls_cert=tmp_path / "one/coordinator.pem", tls_key=tmp_path / "two/coordinator.key"))
+    assert read_tls(TlsFiles()) is None and tls_of(None) is None and link.tls_of(Endpoints(("a:1",))) is None

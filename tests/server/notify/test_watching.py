@@ -29,7 +29,7 @@ def test_a_disk_that_is_nearly_full() -> None:
 
 def test_certificates_that_end_soon() -> None:
     """The coordinator's own and those of agents; far ends are no news."""
-    ends = ends_of(NOW + 3 * DAY, lambda: {"ann": NOW + 20 * DAY, "bob": NOW - 5 * DAY})
+    ends = ends_of(lambda: NOW + 3 * DAY, lambda: {"ann": NOW + 20 * DAY, "bob": NOW - 5 * DAY})
     found = list(Watch("here", (), ends)(NOW))
     assert [each.words for each in found] == [
         "The certificate of the coordinator ends in 3 days",

@@ -34,6 +34,9 @@
 {{- if and $own.tls.clientCa.secret (not $own.tls.secret) }}
 {{- fail "coordinator.tls.clientCa asks agents for certificates, which takes TLS. Name the coordinator's own certificate too (coordinator.tls.secret)" }}
 {{- end }}
+{{- if and $own.tls.ca.secret (not $own.tls.secret) }}
+{{- fail "coordinator.tls.ca names authorities for agents, which takes TLS. Name the coordinator's own certificate too (coordinator.tls.secret)" }}
+{{- end }}
 {{- if and $own.ingress.enabled (not $own.ingress.host) }}
 {{- fail "coordinator.ingress has no host. Set coordinator.ingress.host to the name that users call" }}
 {{- end }}

@@ -56,6 +56,9 @@ valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
 - {name: TIDELINE_TLS_CERT, value: /secrets/tls/tls.crt}
 - {name: TIDELINE_TLS_KEY, value: /secrets/tls/tls.key}
 {{- end }}
+{{- if $own.tls.ca.secret }}
+- {name: TIDELINE_TLS_CA, value: /secrets/agents-ca/ca.crt}
+{{- end }}
 {{- if $own.tls.clientCa.secret }}
 - {name: TIDELINE_TLS_CLIENT_CA, value: /secrets/client-ca/ca.crt}
 {{- end }}
@@ -136,6 +139,9 @@ valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
 {{- with $own.tls.secret }}
 - {volume: tls, secret: {{ . }}, key: "", file: ""}
 {{- end }}
+{{- with $own.tls.ca }}{{ if .secret }}
+- {volume: agents-ca, secret: {{ .secret }}, key: {{ .key }}, file: ca.crt}
+{{- end }}{{ end }}
 {{- with $own.tls.clientCa }}{{ if .secret }}
 - {volume: client-ca, secret: {{ .secret }}, key: {{ .key }}, file: ca.crt}
 {{- end }}{{ end }}

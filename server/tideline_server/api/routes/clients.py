@@ -70,7 +70,7 @@ def list_clients(
     shown, more = page(ours, lambda client: client.name, after, limit)
     if more:
         link_next(request, response, shown[-1].name)
-    return [line(client, asking.scope) for client in shown]
+    return [line(client, asking.scope, services.follows(client.name)) for client in shown]
 
 
 @router.post("/invites", status_code=201, summary="Invite an agent", openapi_extra=body_of(Invitation, EXAMPLES))
@@ -80,7 +80,7 @@ def invite_client(services: Given, projects: Known, identity: Named, body: Annot
     check_addresses(asked.addresses)
     projects.check_open(identity.scope or DEFAULT)
     secret = services.run_service.enrolment.invite(asked.name, asked.labels, asked.ttl_seconds, identity, asked.hold)
-    token = services.meeting.token(secret, asked.addresses)
+    token = services.meeting().token(secret, asked.addresses)
     return Invited(
         token=token.text,
         name=asked.name,
@@ -147,9 +147,9 @@ def check_addresses(addresses: tuple[str, ...]) -> None:
         raise ConfigRefused("The addresses are too long for a token", "Name fewer", path="addresses")
 
 
-def line(client: Client, scope: str = EVERY) -> ClientLine:
+def line(client: Client, scope: str = EVERY, follows: bool | None = None) -> ClientLine:
     """A site as it is listed; which other projects it serves is not told to who does not see them."""
     said = fingerprint(bytes.fromhex(client.keys.sign), bytes.fromhex(client.keys.receive))
     lists = {"roles": list(client.roles), "labels": dict(client.labels), "doubles": list(client.doubles)}
     lists |= {"projects": [each for each in client.projects if within(scope, each)]}
-    return ClientLine(**vars(client) | lists | {"standing": client.standing.value, "fingerprint": said})
+    return ClientLine(**vars(client) | lists | {"standing": client.standing.value, "fingerprint": said, "follows": follows})

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 clients = group_of("See which agents are enrolled, approve them, revoke them, or ask them for new keys.")
 keys = group_of("Make API keys for users, and revoke them.")
 sessions = group_of("See which browsers are signed in, and end their sessions.")
+BEHIND = (
+    "have not told this coordinator, in the last 90 seconds, that they have taken up the addresses and authorities that are "
+    "announced: they call another coordinator, are away or too old, or their owners pin addresses"
+)
 ROLES = "What the key allows: viewer (look), operator (run experiments, let agents in) or admin (everything)."
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="The client's name, see `tideline clients list`.")]
 KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The key's name, see `tideline keys list`.")]
@@ -52,6 +56,9 @@ def list_clients(connect: Connect, as_json: Json = False) -> None:
                 typer.echo(clean(doubled(row)))
             if row["ledger_now"] is not None:
                 typer.echo(clean(ledger_differs(row)))
+        behind = [row["name"] for row in rows if row["standing"] == "approved" and row.get("follows") is False]
+        if behind:
+            typer.echo(clean(f"{', '.join(behind)} {BEHIND}"))
     else:
         typer.echo("No agent is enrolled. Invite one: tideline invite --name NAME")
 
