@@ -4,8 +4,8 @@ make nightly                                     some hours on two cores
 make nightly ARGS="soak chaos --jobs 4"          some parts
 
 Parts: the long tests, the property tests in depth, chaos, failpoints on SQLite and on Postgres, a soak, a siege, planted faults
-at the places where each is expected, the oldest packages, the wheel with packages of its own, experiment trackers, containers. They
-need what .ci/run installs; `.ci/run nightly` installs it and starts this.
+at the places where each is expected, the oldest packages, the wheel with packages of its own, experiment trackers, containers.
+They need what .ci/run installs; `.ci/run nightly` installs it and starts this.
 """
 
 from __future__ import annotations
