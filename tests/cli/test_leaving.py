@@ -14,7 +14,7 @@ from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED
 from tideline_agent.home import identity
 from tideline_agent.home.identity import Memo, only_one, remember
-from tideline_agent.home.leaving import SECRETS
+from tideline_agent.home.retention.leaving import SECRETS
 from tideline_agent.home.ledger import FileLedger, entries
 from tideline_agent.home.ledger_head import remembered
 

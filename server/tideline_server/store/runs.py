@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from tideline.core.privacy import Contract, from_json, to_json
 from tideline.core.run import ClientId, Member, Role, Roster, RunId, RunSpec
-from tideline.core.settings import Plain, parse
+from tideline.core.settings import EMPTY, Plain, parse
 from tideline.core.settings import plain as as_plain
 from tideline.engine.model.access.projects import EVERY
 from tideline.engine.model.accounts import Standing
@@ -83,10 +83,10 @@ TRACK = drafts.c.spec["track"].label("track")  # null in rows of versions before
 ELSEWHERE = {"of": LENGTH.label("of"), "track": TRACK}
 LINE = [ELSEWHERE[field.name] if field.name in ELSEWHERE else runs.c[field.name] for field in fields(Headline)]
 LINES = select(*LINE).join(drafts, drafts.c.run == runs.c.id).order_by(runs.c.created, runs.c.id)
-SHORT = [runs.c[field.name] for field in fields(Headline) if field.name != "of"]
+SHORT = [runs.c[field.name] for field in fields(Headline) if field.name not in ELSEWHERE]
 UNENDED = select(*SHORT).where(runs.c.ended.is_(None))  # by the index of ends
 NAMED = select(*SHORT).where(runs.c.id.in_(bindparam("names", expanding=True)))
-LENGTHS = select(drafts.c.run, LENGTH.label("of")).where(drafts.c.run.in_(bindparam("names", expanding=True)))
+UNCHANGING = select(drafts.c.run, *ELSEWHERE.values()).where(drafts.c.run.in_(bindparam("names", expanding=True)))
 MARK = runs.alias("mark")
 BEFORE = select(MARK.c.created).where(MARK.c.id == bindparam("after")).scalar_subquery()
 SEEN = exists().where(MARK.c.id == bindparam("after"), MARK.c.project == bindparam("project"))
@@ -114,7 +114,7 @@ class Remembered:
         self._drafts: dict[RunId, Draft] = {}
         self._members: dict[RunId, Roster] = {}
         self._rounds: dict[RunId, tuple[RoundRow, ...]] = {}
-        self._lengths: dict[RunId, int] = {}
+        self._unchanging: dict[RunId, dict[str, Any]] = {}
 
     def for_writers(self) -> Remembered:
         """The same, but what is read by it is not remembered: a writer may read what is undone, its own or of those with whom
@@ -147,15 +147,16 @@ class Remembered:
                 self._members = newest(self._members, {run: found})
         return found
 
-    def lengths(self, connection: Connection, wanted: Collection[RunId]) -> dict[RunId, int]:
-        """How many exchanges the plans of these runs have. Those are remembered that were asked for last."""
+    def unchanging(self, connection: Connection, wanted: Collection[RunId]) -> dict[RunId, dict[str, Any]]:
+        """What of these runs' lines stands in their drafts. Those are remembered that were asked for last."""
         with self._lock:
-            known = self._lengths
+            known = self._unchanging
         found = {run: known[run] for run in wanted if run in known}
         unread = [run for run in wanted if run not in found]
-        found |= {RunId(row.run): row.of for row in in_batches(connection, LENGTHS, "names", unread)}
+        rows = in_batches(connection, UNCHANGING, "names", unread)
+        found |= {RunId(row.run): {"of": row.of, "track": row.track} for row in rows}
         with self._lock:
-            self._lengths = found
+            self._unchanging = found
         return found
 
     def rounds(self, connection: Connection, run: RunId) -> tuple[RoundRow, ...]:
@@ -260,17 +261,18 @@ def headlines(
     return tuple(map(headline_of, rows))
 
 
-def headline_of(row: Row[Any]) -> Headline:
-    return Headline(**{**row._mapping, "status": Status(row.status), "track": tuple(row.track or ())})
+def headline_of(row: Row[Any], more: Mapping[str, Any] = EMPTY) -> Headline:
+    """more: what stands elsewhere, where the row does not have it."""
+    found = {**row._mapping, **more}
+    return Headline(**{**found, "status": Status(row.status), "track": tuple(found["track"] or ())})
 
 
 def current(connection: Connection, memory: Remembered, also: Collection[RunId] = ()) -> tuple[Headline, ...]:
     """The runs that are not over, and these, in one line each, the oldest first. The length of a plan is counted once."""
     rows = {row.id: row for row in connection.execute(UNENDED)}
     rows |= {row.id: row for row in in_batches(connection, NAMED, "names", [run for run in also if run not in rows])}
-    lengths = memory.lengths(connection, rows)
-    found = sorted(rows.values(), key=lambda row: (row.created, row.id))
-    return tuple(Headline(**dict(row._mapping) | {"status": Status(row.status), "of": lengths[row.id]}) for row in found)
+    more = memory.unchanging(connection, rows)
+    return tuple(headline_of(row, more[row.id]) for row in sorted(rows.values(), key=lambda row: (row.created, row.id)))
 
 
 def write_round(connection: Connection, closed: RoundRow, known: Listed) -> None:

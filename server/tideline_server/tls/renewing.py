@@ -68,9 +68,9 @@ class Certificate:
         if authority_of(before.chain) not in known:
             todo = "Name the old authority beside the new one in --tls-ca, until agents have been told of the new one"
             raise ConfigRefused("The new certificate is of an authority that agents do not know", todo)
-        told = replace(found, key=before.key, chain=before.chain)
-        changed = told != before
-        self._use(told, now)
+        announced = replace(found, key=before.key, chain=before.chain)
+        changed = announced != before
+        self._use(announced, now)
         if not changed:
             what = "The new certificate is of an authority that agents are only being told of"
             raise ConfigRefused(what, f"Nothing: it is shown once they were told for {ANNOUNCED_SECONDS:g} s")

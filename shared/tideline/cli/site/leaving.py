@@ -25,7 +25,7 @@ def leave_federation(
     as_json: Json = False,
 ) -> None:
     """End this site's part: write its ledger to a file, delete the agent's keys, and say what remains. Stop the agent first."""
-    from tideline_agent.home.leaving import leave
+    from tideline_agent.home.retention.leaving import leave
 
     check_home(home)
     check_out(out, ".jsonl")
