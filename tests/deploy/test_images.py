@@ -16,6 +16,7 @@ from tests.docs.manual import ROOT
 RECIPE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 FILE = ROOT / "deploy" / "constraints.txt"
 LINES = FILE.read_text(encoding="utf-8").splitlines()
+LOCKED = (ROOT / "deploy" / "locked.txt").read_text(encoding="utf-8")
 PINS = dict(line.split("==") for line in LINES if not line.startswith("#"))
 
 
@@ -67,14 +68,25 @@ def test_it_is_what_its_tool_makes() -> None:
     assert {"numpy", "sympy", "psycopg", "psycopg-binary"} <= set(made) and not [name for name in made if TOOL.TORCHS.match(name)]
 
 
+def test_their_files_are_known_by_hash() -> None:
+    """The locked file has the same packages in the same versions, each with the hashes of its files."""
+    entries = re.findall(r"^(\S+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", LOCKED, flags=re.MULTILINE)
+    assert {canonicalize_name(name): version for name, version, _ in entries} == PINS, "see docs/deploying.md#images"
+    assert LOCKED.count("==") == len(entries)
+
+
 def test_the_recipe_goes_by_it() -> None:
-    """Nothing is installed in whichever version is the newest; the extras are those that the tool looks at."""
-    installs = re.findall(r"pip install ([^&\n]+)", RECIPE)
-    assert len(installs) == 4 and all("--no-deps" in each or "--constraint constraints.txt" in each for each in installs)
-    found = re.search(r"requirements.py pyproject.toml ([a-z0-9 ]+) >", RECIPE)
-    assert found is not None and tuple(found[1].split()) == TOOL.EXTRAS
+    """Nothing is installed in whichever version is the newest, and nothing but torch's family without a hash."""
+    installs = [line.strip() for line in re.findall(r"pip install ([^&\n]+)", RECIPE)]
+    assert installs == [
+        "--no-deps --require-hashes --requirement locked.txt",
+        '--no-deps ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} $TORCH',
+        "--constraint constraints.txt $TORCH",
+        "--no-deps .",
+    ]
+    assert "pip check" in RECIPE, "what the project asks for is there"
     kept = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    assert {"!deploy/constraints.txt", "!tools/requirements.py"} <= set(kept)
+    assert {"!deploy/constraints.txt", "!deploy/locked.txt"} <= set(kept)
 
 
 def test_torch_is_pinned_alike() -> None:

@@ -118,6 +118,10 @@ class Containers:
         """What a command says within a service's container."""
         return docker("exec", self.container(service), *command, check=check).stdout.strip()
 
+    def status(self, service: str) -> str:
+        """What the kernel says of a service's first process, below the engine's own, which reaps."""
+        return self.inside(service, "sh", "-c", "cat /proc/$(cat /proc/1/task/1/children | cut -d ' ' -f 1)/status")
+
     def probe(self, service: str, host: str, port: int) -> str:
         """What comes of a socket that a service opens: reached, or the error's name."""
         return self.inside(service, "python", "-c", PROBE, host, str(port))
