@@ -15,11 +15,11 @@ import pytest
 class Redis:
     """A process, and the port that it has for as long as it is needed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, password: str = "") -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        self.folder, self.process = folder, None
+        self.folder, self.password, self.process = folder, password, None
         self.start()
 
     @property
@@ -30,6 +30,7 @@ class Redis:
     def start(self) -> None:
         """Start, and wait until it answers."""
         command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self.folder)]
+        command += ["--requirepass", self.password] if self.password else []
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -48,10 +49,10 @@ class Redis:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Redis]:
+def running(folder: Path, password: str = "") -> Iterator[Redis]:
     """A Redis that answers. Skips, loudly, where none is installed; in CI that is a failure."""
     try:
-        made = Redis(folder)
+        made = Redis(folder, password)
     except FileNotFoundError:
         if os.environ.get("CI", "").lower() == "true":
             raise

@@ -18,6 +18,8 @@ from packaging.utils import canonicalize_name
 PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
 EXTRAS = ("s3", "parquet")  # as the Dockerfile asks for
 TORCHS = re.compile(r"(torch|torchvision|triton|nvidia-.*|cuda-.*)$")
+# What packages ask for on some Pythons that images may be built on, and not on this one.
+ELSEWHERE = {"async-timeout": "5.0.1"}  # redis, below Python 3.11.3
 HEAD = "# Made by tools/constraints.py from an environment that the tests pass in: what the images install beside torch.\n"
 
 
@@ -51,5 +53,5 @@ def wanted(each: Requirement, extras: Iterable[str]) -> bool:
 
 
 if __name__ == "__main__":
-    made = needed(asked(PYPROJECT.read_text(encoding="utf-8")))
+    made = ELSEWHERE | needed(asked(PYPROJECT.read_text(encoding="utf-8")))
     sys.stdout.write(HEAD + "".join(f"{name}=={made[name]}\n" for name in sorted(made)))

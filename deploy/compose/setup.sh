@@ -1,8 +1,31 @@
 #!/bin/sh
-# Generates the secrets of a federation, once: the database's password and an admin key for the HTTP API. Existing ones stay.
+# Draws the secrets of a federation, once: the passwords of Postgres and Redis, and an admin key for the HTTP API. All of them stay
+# in /vault, which no other container mounts; each service gets those that it needs, in a folder of its own below /for.
 set -eu
 umask 077
-generate() { python -c 'import secrets; print(secrets.token_urlsafe(32))'; }
-[ -s /secrets/postgres ] || generate >/secrets/postgres
-[ -s /secrets/admin.key ] || generate >/secrets/admin.key
-printf 'postgres:5432:*:tideline:%s\n' "$(cat /secrets/postgres)" >/secrets/pgpass
+put() { # put MODE FROM TO: completely or not at all
+  cp "$2" "$3.new"
+  chmod "$1" "$3.new"
+  mv "$3.new" "$3"
+}
+for name in postgres redis admin.key; do
+  [ -s "/vault/$name" ] && continue
+  python -c 'import secrets; print(secrets.token_urlsafe(32))' >/tmp/drawn
+  put 600 /tmp/drawn "/vault/$name"
+done
+put 600 /vault/postgres /for/postgres/password
+printf 'postgres:5432:*:tideline:%s\n' "$(cat /vault/postgres)" >/tmp/pgpass
+put 600 /tmp/pgpass /for/coordinator/pgpass
+# Redis runs as another user, of the same group. It holds hints and counts, and writes nothing to a disk.
+{
+  echo "requirepass $(cat /vault/redis)"
+  echo 'save ""'
+  echo 'appendonly no'
+  echo 'maxmemory 64mb'
+  echo 'maxmemory-policy allkeys-lru'
+} >/tmp/redis.conf
+put 640 /tmp/redis.conf /for/redis/redis.conf
+put 640 /vault/redis /for/redis/password
+put 600 /vault/redis /for/coordinator/redis
+put 600 /vault/admin.key /for/coordinator/admin.key
+put 600 /vault/admin.key /for/admin/admin.key

@@ -40,7 +40,7 @@ from tideline_server.api.agents import AgentsOverHttp
 from tideline_server.api.openapi import Described
 from tideline_server.api.server import Bounds as HttpBounds
 from tideline_server.api.server import QuietServer, http_config
-from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts
+from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts, redis_of
 from tideline_server.bulk.building import lane_of, listener_of, tls_of
 from tideline_server.bulk.listener import Listener
 from tideline_server.connections import Warden, peer_in, peer_of, share_of
@@ -178,8 +178,9 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     """Make every part of a coordinator, once its database answers. Raises Refused errors."""
     folder, clock, metrics, loop = settings.folder, WallClock(), Metrics(__version__), asyncio.get_running_loop()
     admins, oidc, home = AdminKeys(settings), options_of(settings), HOME if settings.dashboard == "on" else MANUAL
-    bell = RedisBell(loop, settings.redis) if settings.redis else LocalBell(loop)
-    counts = RedisCounts(settings.redis) if settings.redis else LocalCounts()
+    redis = redis_of(settings)
+    bell = RedisBell(loop, redis) if redis else LocalBell(loop)
+    counts = RedisCounts(redis) if redis else LocalCounts()
     limits = limits_of(settings, counts, clock)
     parts = open_parts(*settings.place)
     parts.begin()

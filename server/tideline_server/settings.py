@@ -36,6 +36,7 @@ class CoordinatorSettings:
     wait: float = setting(60.0, low=0, high=86400, doc="Seconds to wait at the start for a database that does not answer.")
     host: str = setting("127.0.0.1", doc="Address to listen on.")
     redis: str | None = setting(None, doc="redis://HOST:PORT through which replicas wake each other and share limits.")
+    redis_password_file: Path | None = setting(None, doc="File with the password of Redis, so that no URL has to hold it.")
     lease: float = setting(15.0, low=1, high=3600, doc="Seconds of silence after which another replica takes over the runs.")
     connections: int = setting(256, low=0, doc="Connections from one address to the HTTP port. 0: no limit.")
     grpc_connections: int = setting(1024, low=0, doc="Connections from one address to the gRPC port. 0: no limit.")

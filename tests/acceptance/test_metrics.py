@@ -193,7 +193,7 @@ def test_the_rules_are_what_prometheus_takes() -> None:
     tool = shutil.which("promtool")
     if tool is None:
         pytest.skip("NOT TESTED: there is no promtool here; the package prometheus has it")
-    configs = [("check", "config", "--syntax-only", name) for name in ("prometheus.yml", "compose.yml", "compose-tls.yml")]
+    configs = [("check", "config", "--syntax-only", name) for name in ("prometheus.yml", "compose-plain.yml", "compose.yml")]
     for words in (*configs, ("check", "rules", "alerts.yml"), ("test", "rules", "alerts_test.yml")):
         done = subprocess.run([tool, *words], cwd=DEPLOYED, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -212,7 +212,7 @@ def test_each_alert_has_its_case() -> None:
 
 def test_scrapes_with_tls_are_those_without() -> None:
     """The compose federation's two scrape configurations differ in TLS alone."""
-    plain, tls = (yaml.safe_load((DEPLOYED / name).read_text()) for name in ("compose.yml", "compose-tls.yml"))
+    plain, tls = (yaml.safe_load((DEPLOYED / name).read_text()) for name in ("compose-plain.yml", "compose.yml"))
     (job,) = tls["scrape_configs"]
     assert job.pop("scheme") == "https" and job.pop("tls_config") and tls == plain
 

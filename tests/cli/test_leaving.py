@@ -14,9 +14,9 @@ from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED
 from tideline_agent.home import identity
 from tideline_agent.home.identity import Memo, only_one, remember
-from tideline_agent.home.retention.leaving import SECRETS
 from tideline_agent.home.ledger import FileLedger, entries
 from tideline_agent.home.ledger_head import remembered
+from tideline_agent.home.retention.leaving import SECRETS
 
 
 def leave(home: Path, *args: str | Path, answer: str | None = None) -> Result:

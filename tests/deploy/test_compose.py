@@ -27,6 +27,22 @@ JOINTS = [file for file in OVERLAYS if "-" in file.stem]  # where two overlays m
 PLAIN = [file for file in OVERLAYS if file not in JOINTS]
 CLOSED = {"internal": True, "driver_opts": {"com.docker.network.bridge.inhibit_ipv4": "true"}}
 SITES = ("site-1", "site-2", "site-3", "site-4")
+# What each volume with a secret is for, and the services that mount it: `+` for those that write to it. Nobody else may.
+SECRETS = {
+    "secrets": {"setup+"},  # all of them, drawn once
+    "secret-postgres": {"setup+", "postgres"},
+    "secret-redis": {"setup+", "redis"},
+    "secret-coordinator": {"setup+", "coordinator", "coordinator-2"},
+    "secret-admin": {"setup+", "invite", "scraper"},
+    "secret-demo": {"invite+", "demo"},
+    "authority": {"authority+"},
+    "certificate": {"authority+", "coordinator", "coordinator-2"},
+    "scraper": {"scraper+", "prometheus"},
+    "grafana-admin": {"scraper+", "grafana"},
+    **{f"token-{i}": {"invite+", f"site-{i}"} for i in range(1, 5)},
+    **{f"home-{i}": {f"site-{i}+"} for i in range(1, 5)},
+    **{f"data-{i}": {f"site-{i}+"} for i in range(1, 5)},
+}
 # What the scripts and commands of the containers read, beside the coordinator's settings.
 OURS = {"TIDELINE_URL", "TIDELINE_CA", "TIDELINE_INSECURE", "TIDELINE_DEVICE", "TIDELINE_POLICY"}
 
@@ -96,7 +112,8 @@ def test_what_a_file_names_is_there(file: Path) -> None:
         assert settings <= OURS | {f"TIDELINE_{field.upper()}" for field in CoordinatorSettings.__dataclass_fields__}, name
         for script in told.get("entrypoint", ()):
             here = ROOT / "deploy" / "compose" / Path(script).name
-            assert script == f"/usr/local/lib/tideline/{here.name}" and os.access(here, os.X_OK), script
+            runs = here.is_file() if here.suffix == ".py" else os.access(here, os.X_OK)
+            assert script == "python" or (script == f"/usr/local/lib/tideline/{here.name}" and runs), script
 
 
 def test_images_are_pinned() -> None:
@@ -124,14 +141,37 @@ def test_containers_may_do_little() -> None:
         assert not any("docker.sock" in volume for volume in told.get("volumes", ())), name
 
 
+def test_containers_take_no_more_than_is_theirs() -> None:
+    """Memory, processors, processes and logs are bounded, by numbers that can be changed where a service goes on running.
+
+    No default asks for more than one processor: an engine on a machine that has fewer would refuse it.
+    """
+    for name, told in together().items():
+        limits = [str(told[key]) for key in ("mem_limit", "cpus", "pids_limit")]
+        found = [re.fullmatch(r"\$\{([A-Z]+)_(MEMORY|CPUS):-([0-9]+[mg]?)\}", each) for each in limits[:2]]
+        assert type(told["pids_limit"]) is int, f"{name}: Compose 1.29 takes it from no variable"
+        if told["restart"] == "no" and name != "scraper":
+            assert limits == ["1g", "1", "256"], name
+        else:
+            assert [each and each[2] for each in found] == ["MEMORY", "CPUS"], name
+            assert len({each[1] for each in found if each}) == 1 and found[1] is not None and found[1][3] == "1", name
+        assert told["logging"]["driver"] == "json-file" and told["init"] is True, name
+        assert told["logging"]["options"] == {"max-size": "${LOG_SIZE:-10m}", "max-file": "${LOG_FILES:-3}"}, name
+        assert told["restart"] in ("no", "unless-stopped"), name
+        checked = "disable" not in told.get("healthcheck", {"in the image": name.startswith("coordinator")})
+        assert checked is (told["restart"] != "no"), f"{name} is asked how it is"
+
+
 def test_networks_keep_sites_apart() -> None:
-    """A site is in one network, with the coordinators; only the HTTP ports are published, and on this machine alone."""
+    """A site is in one network, with the coordinators; the HTTP ports are published on this machine alone.
+
+    deploy/open.yml publishes the one port at which agents of other machines call.
+    """
     every, networks = together(), read(BASE)["networks"]
     for site in SITES:
         assert list(every[site]["networks"]) == [site] and networks[site] == CLOSED
         others = {name for name, told in every.items() if site in told.get("networks", ())}
         assert others == {site, "coordinator", "coordinator-2"}
-        assert not any(volume.startswith("secrets:") for volume in every[site]["volumes"])
     for name in ("postgres", "redis"):
         assert list(every[name]["networks"]) == ["backend"] and networks["backend"] == {"internal": True}
     published = {name: told["ports"] for name, told in every.items() if "ports" in told}
@@ -141,16 +181,18 @@ def test_networks_keep_sites_apart() -> None:
 
 @pytest.mark.parametrize("files", list(combinations()), ids=lambda files: "+".join(file.stem for file in files))
 def test_overlays_can_be_combined(files: list[Path]) -> None:
-    """Coordinators are alike but for their homes; with TLS all have a certificate, and whoever calls them trusts it."""
+    """Coordinators are alike but for their homes; they show a certificate and whoever calls them trusts it, or none does."""
     made = whole(files)
     first, second = made["coordinator"], made.get("coordinator-2")
     if second is not None:
         assert second["environment"] == first["environment"] and second["networks"] == first["networks"]
         assert [each.replace("coordinator-2:", "coordinator:") for each in second["volumes"]] == first["volumes"]
-    tls = "authority" in made
-    assert ("TIDELINE_TLS_CERT" in first["environment"]) is tls and first["environment"]["TIDELINE_INSECURE"] == "01"[not tls]
+    tls = BASE.with_name("deploy") / "plain.yml" not in files
+    shown = [bool(first["environment"][f"TIDELINE_TLS_{word}"]) for word in ("CERT", "KEY")]
+    assert shown == [tls, tls] and first["environment"]["TIDELINE_INSECURE"] == "01"[not tls]
     for name, told in made.items():
-        env = told.get("environment", {})
+        env = {key: value for key, value in told.get("environment", {}).items() if value}
+        assert not name.startswith("site-") or ("TIDELINE_INSECURE" in env) is not tls, name
         paths = [env[key] for key in ("TIDELINE_CA", "TIDELINE_TLS_CERT", "TIDELINE_TLS_KEY", "TIDELINE_POLICY") if key in env]
         assert all(mounted(told, path) for path in paths), name
         if "TIDELINE_URL" in env:
@@ -174,15 +216,23 @@ def test_the_example_of_a_policy_is_one() -> None:
     assert {"fedavg", "feddadil"} <= set(policy.rules.runs.methods)
 
 
-def test_the_authoritys_key_is_the_authoritys() -> None:
-    """No other service mounts the volume in which it lies; the coordinator's key is mounted by coordinators."""
-    made = whole([BASE, *OVERLAYS])
-    holders = {
-        volume: {name for name, told in made.items() if any(each.startswith(f"{volume}:") for each in told.get("volumes", ()))}
-        for volume in ("authority", "certificate", "secrets", "grafana-admin")
-    }
-    assert holders["authority"] == {"authority"} and holders["certificate"] == {"authority", "coordinator", "coordinator-2"}
-    assert holders["grafana-admin"] == {"scraper", "grafana"} and not holders["secrets"] & {"grafana", "prometheus", *SITES}
+def test_each_service_sees_its_own_secrets() -> None:
+    """As the table says, in whichever overlays; only who makes a secret can write to where it lies. Other volumes hold none."""
+    made, found = whole([BASE, *OVERLAYS]), dict[str, set[str]]()
+    for name, told in made.items():
+        for volume in told.get("volumes", ()):
+            source, _, mode = str(volume).partition(":")
+            found.setdefault(source, set()).add(name if mode.endswith(":ro") else f"{name}+")
+    others = {"trust", "database", "coordinator", "coordinator-2", "parts", "alerts", "prometheus", "alertmanager", "grafana"}
+    assert {name: held for name, held in found.items() if not name.startswith("./") and name not in others} == SECRETS
+
+
+def test_no_secret_is_in_what_inspect_shows() -> None:
+    """Commands and environments name files; a secret itself stands in none of them."""
+    for name, told in together().items():
+        env = {key: value for key, value in told.get("environment", {}).items() if re.search("PASS|KEY|SECRET|TOKEN", key)}
+        assert all(re.search("FILE$|_TLS_KEY$", key) and str(value).startswith("/") for key, value in env.items()), name
+        assert not re.search(r"requirepass|--pass|-a ", " ".join(told.get("command", ()))), name
 
 
 def test_nobody_logs_in_to_grafana_with_a_known_password() -> None:
@@ -196,7 +246,7 @@ def test_nobody_logs_in_to_grafana_with_a_known_password() -> None:
 def printed() -> list[list[str]]:
     """The files of each command that the manual prints."""
     lines = "".join(blocks(PAGE, "sh")).replace("\\\n", " ").splitlines()
-    return [re.findall(r"-f (\S+)", line) for line in lines if line.startswith("docker compose -f") and line.endswith(" up")]
+    return [re.findall(r"-f (\S+)", line) for line in lines if line.startswith("docker compose -f") and " up" in line]
 
 
 def test_the_manual_combines_them() -> None:
@@ -219,7 +269,8 @@ def test_compose_takes_them(files: list[str]) -> None:
         pytest.skip("There is neither docker-compose nor `docker compose` here")
     command = [found] if found else ["docker", "compose"]
     words = [*command, *(word for file in files for word in ("-f", file)), "config", "--quiet"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    env = os.environ | {"FEDERATION_HOST": "federation.example"}
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -228,4 +279,4 @@ def test_the_manual_knows_the_overlays() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `deploy/([a-z-]+\.yml)`", page, re.MULTILINE)) == {file.name for file in OVERLAYS}
     variables = set(re.findall(r"\$\{([A-Z_]+)", "".join(file.read_text(encoding="utf-8") for file in FILES)))
-    assert variables == set(re.findall(r"`([A-Z]+(?:_[A-Z]+)*)`", page.split("## Settings")[1].split("## Overlays")[0]))
+    assert variables == set(re.findall(r"`([A-Z]+(?:_[A-Z]+)*)`", page.split("## Limits")[1].split("## Secrets")[0]))

@@ -278,6 +278,7 @@ def test_every_setting_can_be_set() -> None:
         "parts",
         "host",
         "redis",
+        "redis_password_file",
         "admin_key_file",
         "admin_key",
         "grpc_port",

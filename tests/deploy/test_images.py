@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import subprocess
 from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
 from types import ModuleType
 
+import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -16,6 +20,7 @@ from tests.docs.manual import ROOT
 RECIPE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 FILE = ROOT / "deploy" / "constraints.txt"
 LINES = FILE.read_text(encoding="utf-8").splitlines()
+LOCKED = (ROOT / "deploy" / "locked.txt").read_text(encoding="utf-8")
 PINS = dict(line.split("==") for line in LINES if not line.startswith("#"))
 
 
@@ -67,14 +72,25 @@ def test_it_is_what_its_tool_makes() -> None:
     assert {"numpy", "sympy", "psycopg", "psycopg-binary"} <= set(made) and not [name for name in made if TOOL.TORCHS.match(name)]
 
 
+def test_their_files_are_known_by_hash() -> None:
+    """The locked file has the same packages in the same versions, each with the hashes of its files."""
+    entries = re.findall(r"^(\S+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", LOCKED, flags=re.MULTILINE)
+    assert {canonicalize_name(name): version for name, version, _ in entries} == PINS, "see docs/deploying.md#images"
+    assert LOCKED.count("==") == len(entries)
+
+
 def test_the_recipe_goes_by_it() -> None:
-    """Nothing is installed in whichever version is the newest; the extras are those that the tool looks at."""
-    installs = re.findall(r"pip install ([^&\n]+)", RECIPE)
-    assert len(installs) == 4 and all("--no-deps" in each or "--constraint constraints.txt" in each for each in installs)
-    found = re.search(r"requirements.py pyproject.toml ([a-z0-9 ]+) >", RECIPE)
-    assert found is not None and tuple(found[1].split()) == TOOL.EXTRAS
+    """Nothing is installed in whichever version is the newest, and nothing but torch's family without a hash."""
+    installs = [line.strip() for line in re.findall(r"pip install ([^&\n]+)", RECIPE)]
+    assert installs == [
+        "--no-deps --require-hashes --requirement locked.txt",
+        '--no-deps ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} $TORCH',
+        "--constraint constraints.txt $TORCH",
+        "--no-deps .",
+    ]
+    assert "pip check" in RECIPE, "what the project asks for is there"
     kept = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    assert {"!deploy/constraints.txt", "!tools/requirements.py"} <= set(kept)
+    assert {"!deploy/constraints.txt", "!deploy/locked.txt"} <= set(kept)
 
 
 def test_torch_is_pinned_alike() -> None:
@@ -86,3 +102,44 @@ def test_torch_is_pinned_alike() -> None:
         "TORCH"
     ]
     assert base.removeprefix("${TORCH:-").removesuffix("}") == gpu == " ".join(map(str, torch(RECIPE)))
+
+
+# What an engine says of images: those of `lost` are at no registry, and `made` was made here.
+ENGINE = """#!/bin/sh
+case "$1 $2" in
+  "pull --quiet") case "$3" in lost*) echo "no such host" >&2; exit 1 ;; esac ;;
+  "image inspect") case "$5" in made*) ;; *) echo "somewhere/else@sha256:$(echo "$5" | tr -c 'a-z0-9\\n' 0)" ;; esac ;;
+esac
+"""
+
+
+def digests(folder: Path, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """deploy/digests.sh, with an engine that answers so."""
+    (folder / "docker").write_text(ENGINE, encoding="utf-8")
+    (folder / "docker").chmod(0o755)
+    usual = {name: value for name, value in os.environ.items() if not name.endswith("_IMAGE")}
+    env = usual | {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"} | variables
+    return subprocess.run([ROOT / "deploy" / "digests.sh", *args], env=env, capture_output=True, text=True, check=False)
+
+
+def test_digests_are_lines_of_settings(tmp_path: Path) -> None:
+    """Every base image of the file, under the name that the environment gives it; our own are built here and have none."""
+    told = digests(tmp_path, REDIS_IMAGE="redis:8@sha256:0ld")
+    lines = dict(line.split("=") for line in told.stdout.splitlines())
+    assert told.returncode == 0 and set(lines) == {"PYTHON_IMAGE", "POSTGRES_IMAGE", "REDIS_IMAGE"}, told.stderr
+    assert lines["REDIS_IMAGE"] == "redis:8@sha256:redis08" and lines["PYTHON_IMAGE"].startswith(
+        "python:3.11-slim-bookworm@sha256:"
+    )
+    told = digests(tmp_path, str(ROOT / "deploy" / "metrics.yml"))
+    assert {line.split("=")[0] for line in told.stdout.splitlines()} == {
+        f"{n}_IMAGE" for n in ("PROMETHEUS", "ALERTMANAGER", "GRAFANA")
+    }
+
+
+@pytest.mark.parametrize(
+    ("image", "why"), [("lost:1", "lost:1 cannot be pulled"), ("made:1", "the registry of made:1 tells no digest")]
+)
+def test_an_image_without_a_digest_is_an_error(image: str, why: str, tmp_path: Path) -> None:
+    """Said with the image; it does not end well, so that no half of a file passes for a whole one."""
+    told = digests(tmp_path, PYTHON_IMAGE=image)
+    assert told.returncode == 1 and why in told.stderr

@@ -24,7 +24,8 @@ from tideline.client.http import Client, Endpoint
 
 pytestmark = pytest.mark.processes
 SCRIPTS, METRICS = ROOT / "deploy" / "compose", ROOT / "deploy" / "metrics"
-FOLDER = re.compile(r"(?<![\w$])/(authority|certificate|trust|secrets|tokens|scraper|grafana|alerts|tmp)\b")
+FOLDER = re.compile(r"(?<![\w$])/(authority|certificate|trust|secrets|tokens|scraper|grafana|alerts|tmp|vault|for)\b")
+GIVEN = ("postgres", "redis", "coordinator", "admin", "demo")
 
 
 class Containers:
@@ -43,6 +44,8 @@ class Containers:
             "tmp",
             "tokens/site-1",
             "tokens/site-2",
+            "vault",
+            *(f"for/{name}" for name in GIVEN),
         ):
             self.at(name).mkdir(parents=True)
 
@@ -52,10 +55,12 @@ class Containers:
 
     def run(self, script: str, *args: str) -> subprocess.CompletedProcess[str]:
         """A script; what it said and how it ended."""
-        moved = FOLDER.sub(lambda found: f"{self.root}/{found[1]}", (SCRIPTS / script).read_text(encoding="utf-8"))
-        moved = moved.replace("/usr/local/lib/tideline", str(SCRIPTS)).replace(" /metrics/", f" {METRICS}/")
+        for each in SCRIPTS.iterdir():
+            moved = FOLDER.sub(lambda found: f"{self.root}/{found[1]}", each.read_text(encoding="utf-8"))
+            moved = moved.replace("/usr/local/lib/tideline", str(self.root)).replace(" /metrics/", f" {METRICS}/")
+            self.at(each.name).write_text(moved, encoding="utf-8")
+            self.at(each.name).chmod(0o755)
         file = self.at(script)
-        file.write_text(moved, encoding="utf-8")
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         env = {name: value for name, value in os.environ.items() if not name.startswith("TIDELINE_")} | self.env | {"PATH": path}
         return subprocess.run(["sh", str(file), *args], env=env, capture_output=True, text=True, check=False)
@@ -177,6 +182,48 @@ def test_alertmanager_takes_its_configuration() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def given(mounts: Containers) -> dict[str, str]:
+    """All files that services get, by their place."""
+    return {str(each.relative_to(mounts.at("for"))): each.read_text() for each in mounts.at("for").rglob("*") if each.is_file()}
+
+
+def test_secrets_are_drawn_once_and_given_to_each(mounts: Containers) -> None:
+    """Each service gets its own, in files that others cannot read; another start changes nothing."""
+    mounts.done("setup.sh")
+    first = given(mounts)
+    assert set(first) == {
+        "postgres/password",
+        "redis/redis.conf",
+        "redis/password",
+        "coordinator/pgpass",
+        "coordinator/redis",
+        "coordinator/admin.key",
+        "admin/admin.key",
+    }
+    password, redis, key = (first[name].strip() for name in ("postgres/password", "redis/password", "admin/admin.key"))
+    assert len({password, redis, key}) == 3 and min(map(len, (password, redis, key))) == 43
+    assert first["coordinator/pgpass"] == f"postgres:5432:*:tideline:{password}\n"
+    assert f"requirepass {redis}\n" in first["redis/redis.conf"] and first["coordinator/redis"].strip() == redis
+    modes = {name: mounts.at(f"for/{name}").stat().st_mode & 0o777 for name in first}
+    assert {name for name, mode in modes.items() if mode != 0o600} == {"redis/redis.conf", "redis/password"}
+    assert {modes["redis/redis.conf"], modes["redis/password"]} == {0o640}, "Redis runs as another user of the same group"
+    mounts.done("setup.sh")
+    assert given(mounts) == first
+
+
+def test_secrets_of_older_federations_go_on(mounts: Containers) -> None:
+    """The database's password and the admin key lay in the same volume before; one that is lost is drawn anew."""
+    mounts.at("vault/postgres").write_text("as it was")
+    mounts.at("vault/admin.key").write_text("the key that users have\n")
+    mounts.done("setup.sh")
+    first = given(mounts)
+    assert first["postgres/password"] == "as it was" and first["coordinator/admin.key"] == "the key that users have\n"
+    mounts.at("vault/redis").unlink()
+    mounts.done("setup.sh")
+    second = given(mounts)
+    assert {name for name in first if first[name] != second[name]} == {"redis/redis.conf", "redis/password", "coordinator/redis"}
+
+
 def leaf(file: Path) -> x509.Certificate:
     """A file's first certificate."""
     return x509.load_pem_x509_certificates(file.read_bytes())[0]
@@ -195,6 +242,19 @@ def test_a_certificate_is_made_once_and_renewed_in_time(mounts: Containers, monk
     hosts = second.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert hosts.get_values_for_type(x509.DNSName) == ["federation", "localhost"]
     assert mounts.at("trust/ca.pem").read_bytes() == ca == mounts.at("authority/ca.pem").read_bytes()
+
+
+def test_a_new_name_takes_a_new_certificate(mounts: Containers) -> None:
+    """A federation that is opened to other machines later is known by its name there, too, to agents that trust it already."""
+    mounts.done("authority.sh", "federation", "localhost", "localhost")
+    first, ca = leaf(mounts.at("certificate/coordinator.pem")), mounts.at("trust/ca.pem").read_bytes()
+    mounts.done("authority.sh", "federation", "localhost")
+    assert leaf(mounts.at("certificate/coordinator.pem")) == first
+    mounts.done("authority.sh", "federation", "localhost", "federation.example", "192.0.2.7")
+    second = leaf(mounts.at("certificate/coordinator.pem"))
+    hosts = second.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert first != second and "federation.example" in hosts.get_values_for_type(x509.DNSName)
+    assert mounts.at("trust/ca.pem").read_bytes() == ca
 
 
 def test_each_gets_what_it_needs(mounts: Containers) -> None:

@@ -29,8 +29,8 @@ def images(settings: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def federation(images: dict[str, str], request: pytest.FixtureRequest) -> Iterator[Containers]:
-    """A federation with the overlays that the module names, brought up: the services that it names, or all."""
-    made = Containers(images, *getattr(request.module, "OVERLAYS", ()))
+    """A federation with the overlays and settings that the module names, brought up: the services that it names, or all."""
+    made = Containers(images | getattr(request.module, "SETTINGS", {}), *getattr(request.module, "OVERLAYS", ()))
     try:
         made.compose("up", "--detach", "--no-build", *getattr(request.module, "SERVICES", ()))
         yield made

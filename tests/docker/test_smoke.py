@@ -16,7 +16,9 @@ ROSTER = ("roster={site-1: source, site-4: target}", "method=fedavg", "config.ro
 HOME = "/var/lib/tideline/agent"
 PAGES = ("/docs", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css", "/openapi.json")
 READ = (
-    "import sys, urllib.request\nfor at in sys.argv[1:]: print(len(urllib.request.urlopen(f'http://127.0.0.1:7880{at}').read()))"
+    "import ssl, sys, urllib.request\n"
+    "trusted = ssl.create_default_context(cafile='/trust/ca.pem')\n"
+    "for at in sys.argv[1:]: print(len(urllib.request.urlopen(f'https://127.0.0.1:7880{at}', context=trusted).read()))"
 )
 # What others than a process's user could read of what it wrote.
 OPEN = "find /var/lib/tideline /parts -mindepth 1 -perm /077 2>/dev/null || true"
@@ -60,7 +62,7 @@ def test_an_owner_has_a_policy_and_a_ledger(federation: Containers) -> None:
     refused = federation.inside("site-1", "sh", "-c", "echo >> /policy/policy.toml || echo refused")
     assert refused == "refused"
     policy = json.loads(federation.inside("site-1", "tideline", "site", "policy", "check", "/policy/policy.toml", "--json"))
-    assert policy["runs"]["methods"] == ["fedavg", "feddadil"]
+    assert policy["runs"]["methods"] == ["fedavg", "adabn", "shot", "feddadil"]
     first = json.loads(federation.inside("site-1", "head", "-n", "1", f"{HOME}/ledger.jsonl"))
     assert first["kind"] == "started" and first["details"]["policy"]
     federation.inside("site-1", "tideline", "site", "ledger", "verify", "--home", HOME)
@@ -70,7 +72,7 @@ def test_what_containers_write_is_theirs_alone(federation: Containers) -> None:
     """Their processes have the umask of the product, and nothing in their volumes is open to others; the witness is among it."""
     for service in ("coordinator", *SERVICES):
         federation.until(lambda service=service: healthy(federation, service), service)
-        assert "Umask:\t0077" in federation.inside(service, "cat", "/proc/1/status")
+        assert "Umask:\t0077" in federation.status(service)
         assert federation.inside(service, "sh", "-c", OPEN) == ""
         assert "closed_to_others" not in federation.log(service), "an image leaves nothing in a home"
     assert federation.inside("coordinator", "sh", "-c", "ls /parts/witness/*")

@@ -7,7 +7,8 @@ import pytest
 from tests.docker.engine import Containers, docker
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
-OVERLAYS = ("tls", "replicas", "metrics", "tls-replicas", "tls-metrics")
+OVERLAYS = ("replicas", "metrics", "open")
+SETTINGS = {"FEDERATION_HOST": "127.0.0.1", "GRPC_PORT": "0"}
 SERVICES = ("demo", "coordinator-2", "prometheus")  # all but Grafana
 BOTH = ("coordinator", "coordinator-2")
 SHAKE = (
