@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -73,13 +73,13 @@ class Pair(Net):
         assert (done.returncode == 0) is ok, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def begin(self, *coordinators: str) -> None:
-        """Start everything as it was before the upgrade."""
+    def begin(self, *coordinators: str, more: Sequence[str] = ()) -> None:
+        """Start everything as it was before the upgrade. more: options of the coordinators."""
         self.of_old = {*coordinators, *SITES}
         for name in coordinators:
             self.ports_of(name)
         for name in coordinators:
-            self.coordinator(name=name)
+            self.coordinator(*more, name=name)
         first = self.client(coordinators[0])
         for name, (role, *_) in SITES.items():
             token = first.post("/invites", {"name": name, "ttl_seconds": 600})["token"]

@@ -41,7 +41,7 @@ def test_a_coordinator_and_an_agent(old: Released, tmp_path: Path) -> None:
     """The short form, on SQLite: the first steps of an upgrade, of which one agent does not wait for its turn."""
     with pair(tmp_path, old) as there:
         there.begin(COORDINATOR)
-        given = experiment("fedavg", 12)
+        given = experiment("fedavg", 30)
         run = there.run(given)
         there.goes_on(run)
         there.change("b", NEW)
@@ -49,8 +49,8 @@ def test_a_coordinator_and_an_agent(old: Released, tmp_path: Path) -> None:
         there.change(COORDINATOR, NEW)
         assert there.newest in there.tideline(NEW, "database", "show", "--home", str(there.folder))
         there.goes_on(run)
-        there.change("a", NEW)
         assert there.open(run), "the run was over before everything had changed"
+        there.change("a", NEW)
         agrees(there, run, given, (OLD,))
 
 
@@ -71,8 +71,8 @@ def test_all_of_them_and_back(old: Released, tmp_path: Path, database: str | Non
         for name in SITES:
             there.change(name, OLD)
             there.goes_on(*runs.values())
-        go_back(there, old)
         assert all(there.open(run) for run in runs.values()), "a run was over before everything had changed"
+        go_back(there, old)
         for method, run in runs.items():
             agrees(there, run, given[method])
 

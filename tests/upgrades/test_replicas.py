@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.postgres import own_schema
+from tests.redis import Redis
 from tests.upgrades.pair import NEW, OLD, SITES, Pair, experiment, pair
 from tests.upgrades.trees import Released
 
@@ -27,10 +29,18 @@ def amid_a_run(there: Pair, expected: str, name: str, code: str, by: str) -> Non
     assert "stalled" not in there.events(run)
 
 
-def test_one_replica_after_the_other(old: Released, tmp_path: Path) -> None:
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Redis]:
+    """One of the test's own."""
+    made = Redis(tmp_path)
+    yield made
+    made.kill()
+
+
+def test_one_replica_after_the_other(old: Released, redis: Redis, tmp_path: Path) -> None:
     """The first new one migrates the database beneath the old one, which goes on; agents of both versions are served by both."""
     with own_schema() as url, pair(tmp_path, old, url) as there:
-        there.begin(ONE, TWO)
+        there.begin(ONE, TWO, more=("--redis", redis.url))  # by which they wake each other
         expected = there.undisturbed(OLD, experiment("fedavg", ROUNDS))
         for name, by in ((ONE, TWO), ("a", TWO), ("b", ONE), (TWO, ONE), ("c", TWO)):
             amid_a_run(there, expected, name, NEW, by)
