@@ -14,7 +14,9 @@ from tests.tracking.following import NO_MODEL, WITH_MODEL, KilledError, follower
 from tests.tracking.kinds import KINDS, Kind, Read, kind_of
 from tideline import __version__
 from tideline.client.http import Client
+from tideline.core.errors import Unreachable
 from tideline.core.run import RunId
+from tideline.engine.model.runs import Status
 
 ROUNDS = {"config": {"rounds": 3}}
 HOSTILE = "<img src=x onerror=alert(1)>\u202egnp.exe\x1b[31m\u2066 | `x` [y](javascript:z)"
@@ -167,3 +169,31 @@ def test_a_failed_run_stands_as_such(there: Coordinator, client: Client, kind: K
     found = kind.read()[run]
     assert found.tags["tideline.status"] == "cancelled" and found.tags["tideline.cause"] == "cancelled by a person"
     assert found.status in ("KILLED", "cancelled")
+
+
+def test_a_page_that_fails_holds_up_no_other(there: Coordinator, client: Client, kind: Kind) -> None:
+    """A run of which the tracker answers with an error of its own each time is tried again; the others are written."""
+    first, second = there.complete(name="first"), there.complete(name="second")
+    tracker: Any = kind.tracker()
+    made = tracker.page
+
+    def page(card: Any) -> Any:
+        if card.name == "first":
+            raise Unreachable("an error of its own", "Ask its operator")
+        return made(card)
+
+    tracker.page = page
+    with pytest.raises(Unreachable, match="an error of its own"):
+        follower(client, tracker).poll(lambda line: True)
+    assert set(kind.read()) == {second} and first not in kind.tracker().written()
+
+
+def test_a_status_that_changed_while_nobody_followed(there: Coordinator, client: Client, kind: Kind) -> None:
+    """The next follower writes it, though it closes no round."""
+    run = there.start()
+    follower(client, kind.tracker()).poll(one(run))
+    if kind.name == "trackio":
+        pytest.skip("its tags are written with the next numbers")
+    there.federation.journal.set_status(RunId(run), (Status.WAITING,), Status.STALLED, "a site is away", 5.0)
+    follower(client, kind.tracker()).poll(one(run))
+    assert kind.read()[run].tags["tideline.status"] == "stalled" and kind.read()[run].tags["tideline.cause"] == "a site is away"

@@ -12,9 +12,10 @@ from tideline.client.output import clean
 from tideline.core.privacy import contract_digest, from_json
 from tideline.core.settings import Plain
 from tideline.report.verdict_rows import sentences_of
+from tideline.tracking.numbers import plain_name
 from tideline.tracking.pages import Card
 
-LONGEST = 500  # characters of a value that every tracker takes
+LONGEST, LONGEST_NAME = 500, 200  # characters of a value and of a name that every tracker takes
 EPSILON = "epsilon"
 ASKED = ("config", "world", "sample", "augment", "computing", "wire")
 SINGLE = ("method", "seed", "prior", "weights")
@@ -54,7 +55,7 @@ def flat(path: str, value: Plain) -> Iterator[tuple[str, str]]:
         for name, each in sorted(value.items()):
             yield from flat(f"{path}.{name}", each)
     elif value is not None:
-        yield short(path), text_of(value)
+        yield ".".join(map(plain_name, path.split(".")))[:LONGEST_NAME], text_of(value)
 
 
 def text_of(value: Plain) -> str:
@@ -71,11 +72,11 @@ def tags_of(result: RunResult, line: RunLine) -> dict[str, str]:
         "tideline.run": line["id"],
         "tideline.project": line.get("project", "default"),
         "tideline.status": result["status"],
+        "tideline.cause": short(result["cause"]),  # empty again once a stalled run goes on
         "tideline.contract": contract_of(result),
         "tideline.version": __version__,
     }
     tags |= {"tideline.parent": line["parent"]} if line["parent"] else {}
-    tags |= {"tideline.cause": short(result["cause"])} if result["cause"] else {}
     tags |= {"tideline.state_digest": result["state_digest"]} if result["state_digest"] else {}
     if harmed := negative_transfer(result):
         tags["tideline.negative_transfer"] = harmed

@@ -23,8 +23,9 @@ from tideline.tracking.outputs import Wanted, outputs
 from tideline.tracking.pages import Ending, Page, Point, Tracker, trouble
 
 AT_ONCE = 1000  # events that are read together
-REST_SECONDS = 2.0  # between two looks
-SHARE = 20  # a look takes no more than one part in so many of the time
+REST_SECONDS, MOST_REST_SECONDS = 2.0, 30.0  # between two looks
+SHARE = 20  # a look takes one part in so many of the time, unless that were too rare
+MOST_FAILED = 3  # runs of one look whose tracker or coordinator did not answer
 PAUSES = tenacity.wait_random_exponential(multiplier=1.0, max=60.0)  # while somebody does not answer
 ASIDE_SECONDS = 600.0  # for which a run that the tracker refuses is left alone
 CLOSED, ANSWERED = "closed", "answered"
@@ -70,7 +71,7 @@ class Follower:
             left = self._insisting()(self.poll, asked)
             if not left and not forever:
                 return
-            self._pace.sleep(max(REST_SECONDS, SHARE * (self._pace.now() - began)))
+            self._pace.sleep(min(max(REST_SECONDS, SHARE * (self._pace.now() - began)), MOST_REST_SECONDS))
 
     def _insisting(self) -> tenacity.Retrying:
         return tenacity.Retrying(
@@ -96,17 +97,27 @@ class Follower:
         return report
 
     def poll(self, asked: Asked) -> bool:
-        """Write down what is new of each run. Whether any that was asked for is not over."""
+        """Write down what is new of each run. Whether any that was asked for is not over.
+
+        Raises what went wrong with the first run for which waiting may help, once the others had their turn.
+        """
         if self._over is None:
             self._over = set(self._tracker.written())
         lines: list[RunLine] = self._client.get("/runs")
         self._drop_all_but(lines)
-        left = False
+        left, failed = False, list[FederationError]()
         for line in family_of(lines, asked):
             if line["id"] in self._over or self._aside.get(line["id"], 0.0) > self._pace.now():
                 continue
             children = [each for each in lines if each["parent"] == line["id"]]
-            left = not self._written(line, all(each["status"] in FINAL for each in children)) or left
+            try:
+                left = not self._written(line, all(each["status"] in FINAL for each in children)) or left
+            except FederationError as error:
+                failed.append(error)
+                if isinstance(error, Refused) or len(failed) == MOST_FAILED:
+                    break
+        if failed:
+            raise next((error for error in failed if isinstance(error, Refused)), failed[0])
         return left
 
     def _drop_all_but(self, lines: Sequence[RunLine]) -> None:
@@ -156,6 +167,8 @@ class Follower:
         result = self._result(line)
         card = card_of(result, line)
         page = self._tracker.page(card)
+        if not page.over:
+            page.set_tags(card.tags)  # it may be an old page, of a run that was elsewhere then
         return Followed(page, Numbers(result["contract"]), page.mark, dict(card.tags))
 
     def _result(self, line: RunLine, history: bool = False) -> RunResult:

@@ -18,7 +18,7 @@ from tideline.core.errors import Malformed
 
 METRIC = "metrics."
 STRANGE = re.compile(r"[^\w. -]", re.ASCII)  # in no part of a name that every tracker takes
-LONGEST = 100  # characters of a part
+LONGEST = 80  # characters of a part; of three no tracker takes more than 250
 OF_ROUNDS = ("bytes_up", "bytes_down", "seconds", "replies")
 OF_SITES = ("bytes_up", "bytes_down")
 Rounds = Mapping[tuple[str, int], ClosedRound]
@@ -26,7 +26,8 @@ Rounds = Mapping[tuple[str, int], ClosedRound]
 
 def plain_name(name: str) -> str:
     """A part of a point's name, of characters that every tracker takes."""
-    return STRANGE.sub("_", name)[:LONGEST].strip() or "_"
+    plain = STRANGE.sub("_", name)[:LONGEST].strip()
+    return plain if plain.strip(".") else "_" * max(len(plain), 1)
 
 
 def rounds_in(result: RunResult) -> Rounds:

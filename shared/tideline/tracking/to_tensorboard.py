@@ -85,7 +85,6 @@ class TensorBoardPage:
         rows = "\n".join(f"| {cell(name)} | {cell(value)} |" for name, value in sorted(card.parameters.items()))
         self._append([self._event(text_pb(PARAMETERS, f"| parameter | value |\n|---|---|\n{rows}"), 0, card.created)])
         self._last[PARAMETERS] = 0
-        self.set_tags(card.tags)
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         self._note({**self._tags, **tags}, over=self.over)
