@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +26,9 @@ OPTIONS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """This machine's browser, without a window."""
+    """This machine's browser, without a window. While Playwright runs, no test of this process can have an event loop of its own."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
         pytest.skip("NOT TESTED: there is no browser on this machine (Debian: apt-get install chromium)")
@@ -63,4 +64,4 @@ def looking(chromium: Browser, federation: Net, request: pytest.FixtureRequest) 
 def keep_picture(page: Page, name: str) -> None:
     if folder := os.environ.get("TIDELINE_TEST_PICTURES"):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+        page.screenshot(path=Path(folder) / f"{re.sub('[^A-Za-z0-9_-]+', '-', name)}.png", full_page=True)
