@@ -256,22 +256,23 @@ def test_the_manual_combines_them() -> None:
     assert set(OVERLAYS) <= set().union(*commands)
 
 
+def composers() -> list[list[str]]:
+    """The commands of Compose that are here: the plugin, and the older program, which reads the same files."""
+    plugin = shutil.which("docker") and not subprocess.run(["docker", "compose", "version"], capture_output=True).returncode
+    older = shutil.which("docker-compose")
+    return [*([["docker", "compose"]] if plugin else []), *([[older]] if older else [])]
+
+
 @pytest.mark.parametrize("files", printed(), ids=lambda files: "+".join(Path(each).stem for each in files))
 def test_compose_takes_them(files: list[str]) -> None:
-    """Whichever Compose there is reads them."""
-    found = shutil.which("docker-compose")
-    plugin = (
-        not found
-        and shutil.which("docker")
-        and not subprocess.run(["docker", "compose", "version"], capture_output=True).returncode
-    )
-    if not (found or plugin):
+    """Each Compose that there is reads them."""
+    if not (found := composers()):
         pytest.skip("There is neither docker-compose nor `docker compose` here")
-    command = [found] if found else ["docker", "compose"]
-    words = [*command, *(word for file in files for word in ("-f", file)), "config", "--quiet"]
-    env = os.environ | {"FEDERATION_HOST": "federation.example"}
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, env=env)
-    assert done.returncode == 0, done.stdout + done.stderr
+    for command in found:
+        words = [*command, *(word for file in files for word in ("-f", file)), "config", "--quiet"]
+        env = os.environ | {"FEDERATION_HOST": "federation.example"}
+        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, env=env)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_manual_knows_the_overlays() -> None:

@@ -8,7 +8,7 @@ from tests.docker.engine import Containers, docker
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
 OVERLAYS = ("replicas", "metrics", "open")
-SETTINGS = {"FEDERATION_HOST": "127.0.0.1", "GRPC_PORT": "0"}
+SETTINGS = {"FEDERATION_HOST": "127.0.0.1", "GRPC_PORT": "27800"}
 SERVICES = ("demo", "coordinator-2", "prometheus")  # all but Grafana
 BOTH = ("coordinator", "coordinator-2")
 SHAKE = (

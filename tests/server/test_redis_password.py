@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from tests.redis import Redis, running
+from tideline.cli.serving import coordinator_settings
 from tideline.core.errors import ConfigRefused
 from tideline_server.bell import RedisBell, RedisCounts, redis_of
 from tideline_server.settings import CoordinatorSettings
@@ -88,3 +89,12 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """Its name is said."""
     with pytest.raises(ConfigRefused, match="none cannot be read"):
         redis_of(CoordinatorSettings(redis="redis://here", redis_password_file=tmp_path / "none"))
+
+
+def test_an_empty_variable_names_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where containers take a certificate or a password away again; other variables say what they say."""
+    for name in ("REDIS_PASSWORD_FILE", "TLS_CERT", "TLS_KEY"):
+        monkeypatch.setenv(f"TIDELINE_{name}", "")
+    monkeypatch.setenv("TIDELINE_TLS_CLIENT_CA", "ca.pem")
+    made = coordinator_settings({})
+    assert (made.redis_password_file, made.tls_cert, made.tls_key, made.tls_client_ca) == (None, None, None, Path("ca.pem"))

@@ -168,7 +168,8 @@ def settings_given(kind: type[Settings], options: Options, environment: str = ""
     for field in dataclasses.fields(kind):
         hint, place = base_of(kind, field.name), option_of(field.name)
         value, variable = options.get(field.name), f"{environment}{field.name.upper()}"
-        if value is None and environment and variable in os.environ:
+        empty = hint is Path and not os.environ.get(variable)  # no file; an overlay of containers says so
+        if value is None and environment and variable in os.environ and not empty:
             value, place = from_text(hint, os.environ[variable]), variable
         if get_origin(hint) is tuple:
             values |= {field.name: tuple(value)} if value else {}
