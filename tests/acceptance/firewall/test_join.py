@@ -51,7 +51,7 @@ def site(opened: tuple[Federation, int], tmp_path: Path) -> AgentSettings:
 def joined(site: AgentSettings, *more: str) -> list[str]:
     """The command."""
     where = ("--home", str(site.home), "--name", site.name, "--data", str(site.data), "--role", "source", "--device", "cpu")
-    return ["join", site.coordinator, site.token, *where, *more]
+    return ["join", *where, *more, "--", site.coordinator, site.token]  # a secret without its prefix may begin with a dash
 
 
 def test_a_service(site: AgentSettings, tmp_path: Path) -> None:
