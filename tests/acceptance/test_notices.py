@@ -57,7 +57,7 @@ def test_a_stalled_run_is_told_over_a_kill(tmp_path: Path) -> None:
         made.until(lambda: len(names(receiver)) == 2, "the second try")
         assert len(set(names(receiver))) == 1 and target.name == "chat"
         told = json.loads(receiver.got[-1].body)
-        assert told["run"] == {"id": run, "name": "<!channel>"} and told["link"] == f"http://tideline.example/runs/{run}"
+        assert told["run"] == {"id": run, "name": "<!channel>"} and told["link"] == f"http://tideline.example/#/runs/{run}"
         made.until(lambda: made.client().get("/notify")[0]["last_sent"] is not None, "the coordinator to note it")
         kinds = [entry["kind"] for entry in made.client().get("/audit?limit=1000")]
         assert {"target_added", "run_stalled"} <= set(kinds)
