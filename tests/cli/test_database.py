@@ -13,7 +13,7 @@ from tests.postgres import own_schema
 from tests.services import free_port
 from tideline import __version__
 from tideline_server.store import SqlJournal
-from tideline_server.store.database.revisions import OLDEST, newest
+from tideline_server.store.database.revisions import OLDEST, known, newest
 
 
 @pytest.fixture
@@ -62,4 +62,4 @@ def test_what_is_not_there(tmp_path: Path, words: tuple[str, ...]) -> None:
 def test_a_revision_that_is_none(home: Path) -> None:
     """Those that there are are named."""
     told = tide("database", "downgrade", "12", "--home", str(home))
-    assert told.exit_code == 2 and f"Choose one of: {OLDEST}, {newest()}" in told.stderr
+    assert told.exit_code == 2 and f"Choose one of: {', '.join(each for each in known() if each >= OLDEST)}\n" in told.stderr

@@ -120,7 +120,12 @@ OURS: dict[str, Object] = {
             "adminKey": {"secret": "mine", "key": "key"},
             "settings": {"lease": 7.5, "wait": 30, "rate": 2000000, "rateWrongKeys": 5, "rateEnrol": 0, "connections": 1000}
             | {"partsCache": 2.5, "methods": "ours:METHODS", "networks": ["ours:small", "ours:NETWORKS"]}
-            | {"publicUrl": "https://federation.example", "notifyPrivate": ["10.0.0.0/8", "::1"], "smtp": "mail.example:587"}
+            | {
+                "dashboard": "off",
+                "publicUrl": "https://federation.example",
+                "notifyPrivate": ["10.0.0.0/8", "::1"],
+                "smtp": "mail.example:587",
+            }
             | {"smtpFrom": "tideline@example.org", "smtpSecurity": "tls", "smtpUser": "tideline"}
             | {"oidcIssuer": "https://idp.example", "oidcClientId": "tideline", "oidcGrant": ["a=admin", "b=viewer:cardio"]},
             "smtpPassword": {"secret": "mail", "key": "password"},
