@@ -33,7 +33,7 @@ from tideline_server.store.schema import metadata
 
 NOW, LATER = 50.0, 1e6
 STAYING = {"audit", "audit_base", "audit_tip", "tombstones", "witness", "witness_secret", "meta", "marker", "dropped"}
-STAYING |= {"notice_mark", "spent_by_day"}
+STAYING |= {"notice_mark", "spent_by_day", "upgrades"}
 SHARED = files("shared")
 
 
