@@ -66,6 +66,7 @@ ROUTES = [
     "POST /projects/{name}/limit",
     "POST /restored/confirm",
     "POST /runs",
+    "POST /runs/check",
     "POST /runs/{run}/cancel",
     "POST /runs/{run}/resume",
     "POST /sign-in/key",
@@ -74,7 +75,7 @@ ROUTES = [
 ]
 OPEN = ("GET /health", "GET /ready", "GET /sign-in")  # what needs no key
 SIGNING_IN = "POST /sign-in/key"  # it needs no key in a header, and refuses as what does
-UNCHANGING = ("POST /links/plan", SIGNING_IN)  # nor is its answer kept, which has a secret
+UNCHANGING = ("POST /links/plan", "POST /runs/check", SIGNING_IN)  # nor is its answer kept, which has a secret
 UNFAILING = ("GET /health", "GET /sign-in")  # what takes nothing and asks nobody
 
 
