@@ -58,6 +58,7 @@ def test_runs_are_listed_in_one_line_each(finished: tuple[Coordinator, str]) -> 
         "of": 4,
         "parent": None,
         "project": "default",
+        "track": [],
     }
 
 
