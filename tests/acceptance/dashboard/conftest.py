@@ -28,7 +28,7 @@ OPTIONS = [
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """This machine's browser, without a window. While Playwright runs, no test of this process can have an event loop of its own."""
+    """This machine's browser. While Playwright runs, no test of this process can have an event loop of its own."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
         pytest.skip("NOT TESTED: there is no browser on this machine (Debian: apt-get install chromium)")
