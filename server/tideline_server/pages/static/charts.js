@@ -29,12 +29,13 @@ function range(share) {
 export function Lines({ title, x, lines, xLabel, share = false, unit = "", height = 260, n }) {
   const place = useRef(null);
   useEffect(() => {
+    const room = place.current; // the observer may speak once more after the chart has left the page
     const whole = x.every(Number.isInteger);
     const axis = { stroke: ink("--ink"), grid: { stroke: ink("--rule"), width: 1 }, ticks: { stroke: ink("--rule") } };
     const show = (value) => (value === null || value === undefined ? "–" : share ? `${(100 * value).toFixed(1)} %` : `${+value.toPrecision(4)} ${unit}`);
     const made = new uPlot(
       {
-        width: Math.max(260, place.current.clientWidth),
+        width: Math.max(260, room.clientWidth),
         height,
         scales: { x: { time: false }, y: { range: range(share) } },
         axes: [
@@ -56,10 +57,10 @@ export function Lines({ title, x, lines, xLabel, share = false, unit = "", heigh
         legend: { live: true },
       },
       [x, ...lines.map((line) => line.values)],
-      place.current,
+      room,
     );
-    const fit = new ResizeObserver(() => made.setSize({ width: Math.max(260, place.current.clientWidth), height }));
-    fit.observe(place.current);
+    const fit = new ResizeObserver(() => made.setSize({ width: Math.max(260, room.clientWidth), height }));
+    fit.observe(room);
     return () => {
       fit.disconnect();
       made.destroy();
