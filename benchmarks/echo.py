@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Generator
 
+from tideline.algorithms.averaging.sums import alike, mean_of
 from tideline.core.algorithm import Algorithm
 from tideline.core.asked.world import World
 from tideline.core.phase import Phase, Plan, Replies, Turn
@@ -68,7 +69,7 @@ def average(state: Model, replies: Replies[Changed], turn: Turn) -> Model:
 
 def plan(config: Config) -> Plan:
     """The same exchange, over and over."""
-    return (Phase("echo", change, ask=to_all, fold=average),) * config.rounds
+    return (Phase("echo", change, ask=to_all, fold=average, sums=mean_of(alike)),) * config.rounds
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {}

@@ -21,6 +21,14 @@ def emit(rows: Iterable[Row], args: Any, line: Callable[[Row], str]) -> None:
         sys.stdout.flush()
 
 
+def show(args: Any, rows: Callable[[Any], Iterable[Row]], table: Callable[[list[dict[str, Any]]], str]) -> None:
+    """The table of a file's rows, if `args.table` names one; else rows as they are made, as words for people."""
+    if args.table:
+        sys.stdout.write(table(read_rows(args.table)))
+    else:
+        emit(rows(args), args, lambda row: " ".join(f"{name}={value}" for name, value in row.items()))
+
+
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of such a file."""
     return [json.loads(each) for each in path.read_text().splitlines()]

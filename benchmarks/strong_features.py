@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.domains import each_target, played_with
-from benchmarks.lines import Row, cell, emit, read_rows, there
+from benchmarks.lines import Row, cell, show, there
 from tideline.learning.formats.holdings import Holdings
 from tideline.nets import registry
 
@@ -93,10 +93,7 @@ def main() -> int:
     """A line a set, target, seed and method; or their table."""
     args = arguments()
     torch.set_num_threads(1)
-    if args.table:
-        sys.stdout.write(table(read_rows(args.table)))
-        return 0
-    emit(rows(args), args, lambda row: " ".join(f"{name}={value}" for name, value in row.items()))
+    show(args, rows, table)
     return 0
 
 

@@ -212,13 +212,14 @@ def start(children: Children, home: Path, n: int, lane: str = "grpc", tls: bool 
     return client
 
 
-def play(client: Client, mb: float, n: int, rounds: int) -> dict[str, Any]:
-    """One run of the echo, to its end."""
+def play(client: Client, mb: float, n: int, rounds: int, **more: Any) -> dict[str, Any]:
+    """One run of the echo, to its end. more: what else the experiment says."""
     experiment = {
         "method": "echo",
         "config": {"rounds": rounds, "mb": mb},
         "world": {"inputs": [2], "classes": 2, "model": "linear", "normalise": "none"},
         "roster": {f"agent-{i}": "source" for i in range(n)},
+        **more,
     }
     run = client.post("/runs", experiment)["run"]
     while not ended(result := client.get(f"/runs/{run}")):

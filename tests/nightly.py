@@ -43,6 +43,7 @@ def parts(jobs: int) -> Mapping[str, tuple[str, ...]]:
         "long": (*pytest, "-m", "long and not docker", *spread),
         "deep": (*pytest, "-m", "hypothesis and not docker", *deep, *spread),
         "chaos": ("-m", "tests.acceptance.chaos", "--seeds", str(SEEDS)),
+        "chaos-http": ("-m", "tests.acceptance.chaos", "--seeds", str(SEEDS // 5), "--first", str(SEEDS), "--over-http"),
         "failpoints-sqlite": (*failpoints, "sqlite"),
         "failpoints-postgres": (*failpoints, "postgres"),
         "soak": ("benchmarks/soak.py", "--minutes", str(SOAK_MINUTES), "--warm", "0.55"),

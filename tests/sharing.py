@@ -13,10 +13,12 @@ SHARED = {
     "federation": (
         "test_alignment",
         "test_best",
+        "test_dossiers",
         "test_hours",
         "test_links",
         "test_notes",
         "test_peers",
+        "test_private_runs",
         "test_refusals",
         "test_packed_survival",
         "test_rehearsal",

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Makes the dashboard's two vendored scripts again from the packages that are pinned here: tools/vendor.sh
+# Makes the two vendored scripts of the pages again from the packages that are pinned here: tools/vendor.sh
 # Needs npm. What it writes is committed, so that neither a build nor a browser needs the internet.
 set -euo pipefail
-to="$(cd "$(dirname "$0")/.." && pwd)/server/tideline_server/pages/static/vendor"
+to="$(cd "$(dirname "$0")/.." && pwd)/shared/tideline/pages/static/vendor"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"

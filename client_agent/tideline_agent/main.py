@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ import structlog
 
 from tideline import __version__
 from tideline.core.algorithm import REGISTRY
-from tideline.core.asked.computing import GPU_MEMORY
 from tideline.core.errors import FederationError, IdentityRefused, TooMany, Unreachable
 from tideline.core.notes import OTHERWISE
 from tideline.core.run import ClientId, OrderId, RunId
@@ -30,11 +29,15 @@ from tideline.engine.process.private import for_the_owner_alone
 from tideline.engine.process.resources import retain_freed_memory
 from tideline.engine.process.stopping import stopping
 from tideline.engine.site.agent import Agent
-from tideline.engine.site.owner import Owner
 from tideline.engine.site.rules import OnDelete
+from tideline.engine.site.summing import notebook_in
 from tideline.learning.sites.named import place_in
 from tideline_agent.discovery import find, introduced
 from tideline_agent.home import identity, marks
+from tideline_agent.home.budget.owning import owner_of
+from tideline_agent.home.budget.releasing import Releasing
+from tideline_agent.home.budget.shown import standings
+from tideline_agent.home.disclosing.policy_and_data import Disclosing
 from tideline_agent.home.held import HeldOrders
 from tideline_agent.home.identity import Keys, only_one
 from tideline_agent.home.ledger import FileLedger, fits, show
@@ -42,15 +45,17 @@ from tideline_agent.home.obeyed import obey
 from tideline_agent.home.pins import FolderPins
 from tideline_agent.home.retention.cleaner import Cleaner
 from tideline_agent.home.retention.deleted import Inquiry, NoInquiry
-from tideline_agent.home.runs import at_work
+from tideline_agent.home.runs import SUMS, at_work
 from tideline_agent.home.seen import SeenFile
 from tideline_agent.link import EnrolReply, GrpcLink
+from tideline_agent.machine.device import device_name
 from tideline_agent.metrics import AgentMetrics, CountedLink, CountedPool
 from tideline_agent.notes import NoteQueue, Witness
+from tideline_agent.page.work import Work
 from tideline_agent.policy_file import SitePolicy, policy_digest, policy_in, policy_text
-from tideline_agent.pool import TrainerPool
+from tideline_agent.pool import TrainerPool, pool_of
 from tideline_agent.reach import Reach
-from tideline_agent.settings import AgentSettings, Switch, check
+from tideline_agent.settings import AgentSettings, Switch, check, page_place
 from tideline_agent.validity import Validity
 from tideline_agent.vault import FolderVault
 
@@ -79,6 +84,7 @@ class Working:
     progress: float = 0.0
     over: threading.Event = field(default_factory=threading.Event)
     given_up: threading.Event = field(default_factory=threading.Event)
+    since: float = field(default_factory=time.time)
 
     def tick(self, share: float) -> None:
         """Note progress. What is no number is none."""
@@ -108,25 +114,16 @@ def run_agent(settings: AgentSettings) -> None:
             session=str(identity.new_session(settings.folder)),
             bulk=settings.bulk is Switch.ON,
         )
+        noted = settings.notes and policy.notes  # beside replies
+        link.device = device_name(settings.device) if noted else ""
         reach = Reach(settings, found.memo, link)
         reach.begin(stop)
         vault = FolderVault(settings.folder / "runs")
-        notes = NoteQueue(link.send_notes, stop, settings.notes and policy.notes)
+        notes = NoteQueue(link.send_notes, stop, noted)
         validity = Validity(lambda: link.endpoints, stop, lambda: link.ahead)
         witness = Witness(notes.put, settings.folder, warned=validity.notes)
-        command = (vault.folder, settings.data, settings.methods, settings.device)
-        pool = TrainerPool(
-            *command,
-            settings.trainer_idle,
-            died=witness.died,
-            networks=settings.networks,
-            rows_cache=settings.rows_cache,
-            uncached=witness.uncached,
-            workers=settings.workers,
-            environment={GPU_MEMORY: repr(settings.memory_share)},
-        )
-        own = settings.networks or settings.methods != REGISTRY or place_in(settings.data)
-        if own:  # what is wrong with the owner's code is said here, not at the first run
+        pool = pool_of(settings, vault, witness)
+        if settings.networks or settings.methods != REGISTRY or place_in(settings.data):  # the owner's code: wrong now, not later
             checked(pool)
         if not admission(link, settings, keys, reach.note):
             return
@@ -135,18 +132,22 @@ def run_agent(settings: AgentSettings) -> None:
         metrics, ledger = AgentMetrics(__version__), FileLedger(settings.folder)
         ledger.record("started", version=__version__, policy=policy_digest(obey(settings.folder, settings.policy, text)))
         link.ledger = partial(shown, settings.folder)
+        metrics.show_budgets(partial(standings, settings.folder, ledger))
+        discloses = Disclosing(policy, settings.data, settings.folder)
         agent = Agent(
             name=ClientId(settings.name),
             link=CountedLink(link, metrics),
             vault=vault,
             pool=CountedPool(pool, metrics),
-            owner=Owner(policy.allowed, policy.rules, ledger, frozenset(settings.roles), projects=policy.said),
+            owner=owner_of(policy, ledger, settings.roles, pool.private_methods, discloses),
             log=order_log(witness, metrics),
             peer_keys=PeerKeys(partial(identity.own, settings.folder), FolderPins(settings.folder, met)),
-            hours=settings.notes and policy.notes,
+            hours=noted,
+            secret=partial(identity.noise_secret, settings.folder),
+            notebook=notebook_in(settings.folder / SUMS),
         )
-        with metrics.serve(settings.metrics):
-            AgentLoop(
+        with metrics.serve(settings.metrics), ExitStack() as stack:
+            loop = AgentLoop(
                 agent=agent,
                 link=link,
                 pool=pool,
@@ -158,7 +159,20 @@ def run_agent(settings: AgentSettings) -> None:
                 at_work=partial(at_work, settings.folder),
                 held=HeldOrders(agent.holds, settings.folder),
                 inquiry=cleaning(settings, policy, stop),
-            ).run()
+            )
+            if (place := page_place(settings)) is not None:
+                page_link = stack.enter_context(served_page(settings, place, loop.works))
+                log.info("page_served", link=page_link, valid="once, for ten minutes")
+            loop.run()
+
+
+def served_page(
+    settings: AgentSettings, place: tuple[str, int], works: Callable[[], Sequence[Work]]
+) -> AbstractContextManager[str]:
+    """The owner's page. What serves it is loaded where it is wanted alone."""
+    from tideline_agent.page.serving import serve_page
+
+    return serve_page(settings, place, works)
 
 
 def mark(home: Path) -> None:
@@ -325,6 +339,7 @@ class AgentLoop:
     inquiry: Inquiry = field(default_factory=lambda: NoInquiry(Path()))
 
     def __post_init__(self) -> None:
+        self.releasing = Releasing(self.agent.owner.ledger)
         self._threads = ThreadPoolExecutor(self.parallel, "order")
         self._working: dict[OrderId, Working] = {}
         self._lock, self._full = threading.Lock(), False
@@ -421,6 +436,16 @@ class AgentLoop:
             failed = FederationError(f"The agent failed with {name}", "See the agent's own log at that site", error=name)
             self.agent.fail(working.order, failed)
 
+    def works(self) -> list[Work]:
+        """What is lived now, for the owner's page."""
+        with self._lock:
+            working = tuple(self._working.values())
+        return [
+            Work(run=o.run, phase=o.phase, step=o.step, round=o.round, progress=w.progress, since=w.since)
+            for w in working
+            for o in (w.order,)
+        ]
+
     def send_heartbeats(self) -> None:
         """Say that this agent lives; give up what is no longer wanted; end idle trainers."""
         idle = 0
@@ -436,12 +461,13 @@ class AgentLoop:
             if idle % IDLE_BEATS:
                 continue
             try:
-                beaten = self.link.beat(progress, held, self.pool.quiet(), self.inquiry.due())
+                beaten = self.link.beat(progress, held, self.releasing.asks(self.pool.quiet()), self.inquiry.due())
                 self.heard()
                 self.rotation.turn(beaten.rotate)
             except Unreachable:
                 continue  # the stream of orders tells of the outage
             self.pool.end(beaten.over)
+            self.releasing.heard(beaten.over)
             self.inquiry.heard(beaten.deleted)
             self.held.drop(beaten.gone)
             with self._lock:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from tideline.archive.parts import Parts
-from tideline.core.errors import ConfigRefused
+from tideline.core.errors import ConfigRefused, FederationError
 from tideline.core.tokens import split_address
+from tideline.engine.epsilon.budget import Standing
 from tideline.engine.model.orders import Arrivals, Files, Order, Receipt, Reply
 from tideline.engine.ports.site import Done, Job, Link, Pool
 
@@ -36,6 +39,10 @@ class AgentMetrics:
         for direction in ("in", "out"):
             self.bytes.labels(direction)
 
+    def show_budgets(self, ask: Callable[[], Iterable[Standing]]) -> None:
+        """Tell of budgets of epsilon from now on, as they are when somebody asks."""
+        self.registry.register(BudgetCollector(ask))
+
     def heard(self) -> None:
         self.contact.set(time.time())
 
@@ -58,6 +65,27 @@ class AgentMetrics:
             thread.join()
 
 
+class BudgetCollector(Collector):
+    """What private runs have spent of each budget of the site, what is reserved, and what is left."""
+
+    def __init__(self, ask: Callable[[], Iterable[Standing]]) -> None:
+        self._ask = ask
+
+    def collect(self) -> Iterator[Metric]:
+        found: list[Standing] = []
+        with suppress(FederationError):  # of a ledger that cannot be read: the other numbers stay
+            found = list(self._ask())
+        for name, what in (("spent", "spent"), ("reserved", "reserved by runs that are not over"), ("left", "left")):
+            gauge = GaugeMetricFamily(
+                f"tideline_agent_epsilon_{name}", f"epsilon of the site's rows that is {what}", labels=["population", "limit"]
+            )
+            for each in found:
+                value = getattr(each, name)
+                if value is not None:
+                    gauge.add_metric([each.population, "" if each.epsilon is None else f"{each.epsilon:g}"], value)
+            yield gauge
+
+
 def place(where: str) -> tuple[str, int]:
     """Where to listen: this machine alone unless a host is given. Raises ConfigRefused."""
     try:
@@ -74,6 +102,8 @@ class CountedPool:
         self._pool, self._metrics = pool, metrics
 
     def run(self, job: Job, tick: Callable[[float], None]) -> Done:
+        if job.prices:  # that is no step
+            return self._pool.run(job, tick)
         began, outcome = time.monotonic(), "failed"
         try:
             done = self._pool.run(job, tick)

@@ -12,10 +12,13 @@ approve = "never"
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import cast
 
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure, Policy
@@ -23,13 +26,15 @@ from tideline.core.settings import EMPTY, Plain, nearest, parse, plain
 from tideline.engine.model.access.projects import ALL, NAME
 from tideline.engine.model.orders import hashed
 from tideline.engine.site.owner import Said
-from tideline.engine.site.rules import RATES, SiteRules
+from tideline.engine.site.rules import RATES, Disclosure, PrivacyRules, SiteRules
 
 NOTES = "notes"  # beside the exposures: what an agent tells of its work (core.notes)
 EXPOSURES = ("allow", "forbid")
 RETAIN = "retain_days"  # of no table
 RULES = tuple(each.name for each in fields(SiteRules))
 TABLES = (*EXPOSURES, *(name for name in RULES if name != RETAIN))
+# Of policies from before there were such tables: their digests stay as they are.
+UNSAID: Mapping[str, object] = {"privacy": PrivacyRules(), "disclose": Disclosure()}
 PROJECTS = "projects"  # of which each has tables of its own
 # What counts for the agent as a whole, and so stands in no project's section: a table, or a table's key.
 WHOLE = {"quotas": None, "runs": "projects", "forbid": NOTES}
@@ -39,13 +44,15 @@ WHOLE = {"quotas": None, "runs": "projects", "forbid": NOTES}
 class SitePolicy:
     """What may leave a site in replies, whether its agent tells the coordinator of its work, and which runs may run there.
 
-    projects: what holds for the runs of some projects, whole, in the place of all of it.
+    projects: what holds for the runs of some projects, whole, in the place of all of it. text: the lines that apply, as they may
+    be told: without names of users and projects.
     """
 
     allowed: Policy = DEFAULT_POLICY
     notes: bool = True
     rules: SiteRules = field(default_factory=SiteRules)
     projects: Mapping[str, SitePolicy] = field(default_factory=lambda: EMPTY)
+    text: str = field(default="", compare=False)
 
     def of(self, project: str) -> SitePolicy:
         """What holds for the runs of a project."""
@@ -57,11 +64,22 @@ class SitePolicy:
         return {name: Said(own.allowed, own.rules) for name, own in self.projects.items()}
 
 
+MASKED = f"{Exposure.MASKED} to {Audience.COORDINATOR}"
+
+
 def policy_digest(policy: SitePolicy) -> str:
     """What stands in the ledger for the policy by which the entries that follow were made."""
-    allowed = sorted(f"{exposure} to {audience}" for exposure, audience in policy.allowed)
+    allowed = sorted(f"{exposure} to {audience}" for exposure, audience in policy.allowed if audience is not Audience.SUM)
+    allowed = [line for line in allowed if line != MASKED]
+    # What version 0.2.0 did not know is named only where it does not follow from what it knew.
+    unlike = {pair for pair in policy.allowed if pair[1] is Audience.SUM} ^ in_sums(policy.allowed)
+    allowed += sorted(f"{exposure} to {audience}, otherwise" for exposure, audience in unlike)
+    allowed += [] if (Exposure.MASKED, Audience.COORDINATOR) in policy.allowed else [f"not {MASKED}"]
     own = {name: policy_digest(each) for name, each in sorted(policy.projects.items())}
-    return hashed("policy", allowed, policy.notes, plain(policy.rules), *([own] if own else []))
+    rules = {name: value for name, value in plain(policy.rules).items() if getattr(policy.rules, name) != UNSAID.get(name)}
+    if not policy.rules.least.trusted and isinstance(least := rules["least"], dict):
+        rules["least"] = {name: value for name, value in least.items() if name != "trusted"}
+    return hashed("policy", allowed, policy.notes, rules, *([own] if own else []))
 
 
 def read_policy(path: Path | None) -> SitePolicy:
@@ -128,10 +146,33 @@ def policy_of(path: Path, raw: Mapping[str, Plain]) -> SitePolicy:
             raise ConfigRefused(
                 f"{path}: {RETAIN} stands below [{name}]", "Write it above the first table, or it is one of its settings"
             )
-    allowed = DEFAULT_POLICY | frozenset(pairs(path, raw, "allow"))
+    named = frozenset(pairs(path, raw, "allow"))
     forbidden = frozenset(pairs(path, raw, "forbid"))
+    allowed = ((DEFAULT_POLICY | in_sums(named)) - in_sums(forbidden)) | named
     quiet = bool(table(path, raw, "forbid").get(NOTES))
-    return SitePolicy(allowed - forbidden, not quiet, rules_in(path, raw))
+    return SitePolicy(allowed - forbidden, not quiet, rules_in(path, raw), text="\n".join(lines_of(raw)))
+
+
+NAMES = ("users", "projects")  # of [runs]: names of others, which are nobody's business
+BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def lines_of(raw: Mapping[str, Plain]) -> Iterator[str]:
+    """The lines of tables, as TOML: values alone, no comment."""
+    if RETAIN in raw:
+        yield f"{RETAIN} = {json.dumps(raw[RETAIN])}"
+    for name in (each for each in TABLES if isinstance(raw.get(each), Mapping)):
+        yield f"[{name}]"
+        for key, value in cast("Mapping[str, Plain]", raw[name]).items():
+            if name == "runs" and key in NAMES:
+                yield f"# {key}: some are named, and not told"
+            else:
+                yield f"{key if BARE.fullmatch(key) else json.dumps(key)} = {json.dumps(value)}"
+
+
+def in_sums(pairs: Policy) -> Policy:
+    """What may go to the coordinator may be in a sum for it, and what is kept from it may not, unless that is said by name."""
+    return frozenset((exposure, Audience.SUM) for exposure, audience in pairs if audience is Audience.COORDINATOR)
 
 
 def toml_in(path: Path, text: str) -> dict[str, Plain]:
@@ -168,7 +209,7 @@ def pairs(path: Path, raw: Mapping[str, Plain], name: str) -> Iterator[tuple[Exp
             raise ConfigRefused(f"{path}: {name}.{exposure} is no exposure", todo)
         for audience in audiences if isinstance(audiences, list) else [audiences]:
             if audience not in [a.value for a in Audience]:
-                raise ConfigRefused(f"{path}: {name}.{exposure} names {audience!r}", "Use 'coordinator' and 'peers'")
+                raise ConfigRefused(f"{path}: {name}.{exposure} names {audience!r}", "Use 'coordinator', 'peers' and 'sum'")
             if exposure != NOTES:
                 yield Exposure(exposure), Audience(audience)
             elif audience != Audience.COORDINATOR:

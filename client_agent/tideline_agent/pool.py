@@ -15,17 +15,22 @@ from pathlib import Path
 
 import structlog
 
+from tideline.core.asked.computing import GPU_MEMORY
 from tideline.core.errors import Cancelled, StepFailed
 from tideline.core.run import RunId
-from tideline.core.settings import EMPTY, plain
+from tideline.core.settings import EMPTY, Plain, plain
 from tideline.engine.ports.site import Done, Job
 from tideline.engine.process.environment import DATABASE, without_secrets
 from tideline.engine.process.pipe import Child, ChildDied, done_in
 from tideline.learning.cache.folder import HALF
 from tideline.learning.sites.named import place_in
+from tideline_agent.notes import Witness
+from tideline_agent.settings import AgentSettings
+from tideline_agent.vault import FolderVault
 
 log = structlog.get_logger()
 CHECK = "check"  # the call that loads methods and networks, and runs nothing
+ABLE = "private_methods"  # the call that loads methods, and says which can protect rows
 AUTO = "auto"  # for the number of workers: the trainer finds it
 NOBODYS = RunId("")
 SPAWN_AFTER_SECONDS = 10.0  # how long a run waits for another's trainer before it gets one of its own
@@ -94,9 +99,17 @@ class TrainerPool:
 
     def check(self) -> None:
         """Start a trainer ahead of the first step. Raises ConfigRefused for methods and networks that it cannot load."""
+        self._call(CHECK)
+
+    def private_methods(self) -> tuple[str, ...]:
+        """The names of the methods that can protect rows. A trainer loads them."""
+        found = self._call(ABLE)[ABLE]
+        return tuple(map(str, found)) if isinstance(found, list) else ()
+
+    def _call(self, name: str) -> Mapping[str, Plain]:
         trainer = self._take(NOBODYS)
         try:
-            trainer.child.call(CHECK, {})
+            return trainer.child.call(name, {})
         finally:
             with self._freed:
                 trainer.run, trainer.used = None, time.monotonic()
@@ -210,3 +223,18 @@ class TrainerPool:
 
     def _idle_ones(self) -> list[Trainer]:
         return [t for t in self._trainers if t.run is None]
+
+
+def pool_of(settings: AgentSettings, vault: FolderVault, witness: Witness) -> TrainerPool:
+    """The processes that run steps."""
+    command = (vault.folder, settings.data, settings.methods, settings.device)
+    return TrainerPool(
+        *command,
+        settings.trainer_idle,
+        died=witness.died,
+        networks=settings.networks,
+        rows_cache=settings.rows_cache,
+        uncached=witness.uncached,
+        workers=settings.workers,
+        environment={GPU_MEMORY: repr(settings.memory_share)},
+    )

@@ -10,11 +10,12 @@ from tideline.core.algorithm import REGISTRY
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role
 from tideline.core.settings import setting
-from tideline.core.tokens import place_of
+from tideline.core.tokens import place_of, split_address
 from tideline.learning.cache.folder import HALF, limit_in
 from tideline.learning.loading.workers import MOST
 from tideline.learning.sites.named import place_in
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 NOTES = "notes"  # beside the exposures: what an agent tells of its work (core.notes)
 
 
@@ -72,6 +73,9 @@ class AgentSettings:
     bulk: Switch = setting(Switch.ON, doc="Whether parts travel over the coordinator's bulk lane, if it has one: on, off.")
     metrics: str | None = setting(None, doc="[HOST:]PORT that serves metrics for Prometheus. [default: off]")
 
+    page: str | None = setting(None, doc="HOST:PORT of this machine that serves the owner's page. [default: off]")
+    page_host: tuple[str, ...] = setting((), doc="Name by which a proxy of yours is called that reaches --page. Repeatable.")
+
     @property
     def addresses(self) -> tuple[str, ...]:
         """Where the coordinators are, as far as the owner says so."""
@@ -97,9 +101,29 @@ def check(settings: AgentSettings) -> None:
         raise ConfigRefused(f"--data {settings.data} is not a folder", todo)
     if settings.pin_addresses and not settings.addresses:
         raise ConfigRefused("--pin-addresses needs the addresses", "Give --coordinator HOST:PORT, or https://HOST")
+    page_place(settings)
     limit_in(settings.rows_cache)
     if (settings.tls_cert is None) != (settings.tls_key is None):
         raise ConfigRefused("The agent's own certificate needs its key", "Give --tls-cert and --tls-key")
+
+
+def page_place(settings: AgentSettings) -> tuple[str, int] | None:
+    """Where the owner's page is served; None: nowhere. Raises ConfigRefused."""
+    if settings.page is None:
+        if settings.page_host:
+            raise ConfigRefused("--page-host is given, and no page", "Add --page 127.0.0.1:7890", path="page_host")
+        return None
+    try:
+        host, port = split_address(settings.page if ":" in settings.page else f"127.0.0.1:{settings.page}")
+        number = int(port)
+    except (ConfigRefused, ValueError):
+        todo = "Write HOST:PORT, such as 127.0.0.1:7890"
+        raise ConfigRefused(f"--page {settings.page!r} is no address", todo, path="page") from None
+    if host.strip("[]") not in LOOPBACK and not settings.page_host:
+        what = f"--page {settings.page} would show this site's ledger to other machines"
+        todo = "Write --page 127.0.0.1:PORT and reach it by an SSH tunnel, or name your proxy with TLS: --page-host NAME"
+        raise ConfigRefused(what, todo, path="page")
+    return host.strip("[]"), number
 
 
 def check_address(address: str, secured: bool) -> None:

@@ -22,7 +22,9 @@ from tideline.core.asked.world import World
 from tideline.core.run import Role
 from tideline.core.settings import Plain, plain
 from tideline.core.step import no_tick
+from tideline.engine.compute.private.metering import able
 from tideline.engine.compute.step_runner import StepRunner, owners_code
+from tideline.engine.model.orders import hashed
 from tideline.engine.ports.site import OpenSiteData, SiteData
 from tideline.engine.process.measuring import measuring
 from tideline.engine.process.pipe import Tick, job_in, serve
@@ -34,7 +36,7 @@ from tideline.learning.sites.named import files_of_module, place_in
 from tideline.nets import registry
 from tideline.nets.computing.devices import chosen, limit_memory, present
 from tideline_agent.home.features import FEATURES
-from tideline_agent.pool import AUTO, CHECK, SILENT
+from tideline_agent.pool import ABLE, AUTO, CHECK, SILENT
 from tideline_agent.vault import FolderVault
 
 Files = tuple[tuple[str, int, int], ...]
@@ -92,6 +94,7 @@ def main() -> None:
             device=where,
             features=features,
             workers=None if workers == AUTO else int(workers),
+            seen=hashed("data", files),
         )
 
     def handle(name: str, payload: Mapping[str, Plain], tick: Tick) -> Mapping[str, Plain]:
@@ -99,6 +102,8 @@ def main() -> None:
             if place is not None:
                 function_at(place)
             return {"methods": len(loaded())}
+        if name == ABLE:
+            return {ABLE: list[Plain](able(loaded()))}
         present(where)
         follower.tick = tick
         limit_memory(where)

@@ -76,7 +76,7 @@ class FolderVault:
             raise MemoryLost(what, "Restore the agent's home directory, or begin the run again") from None
         files = {
             k: tuple((Digest(d), int(n)) for d, n in raw.get(k) or ())
-            for k in ("memory", "reply", "asked", "own", "outputs", "unsent")
+            for k in ("memory", "reply", "asked", "own", "outputs", "unsent", "sum_state")
         }
         return Head(
             order=OrderId(raw["order"]),
@@ -94,6 +94,7 @@ class FolderVault:
             rowless=raw.get("rowless", False),
             unsent=files["unsent"],
             spent=None if raw.get("spent") is None else Spent(**raw["spent"]),
+            sum_state=files["sum_state"],
         )
 
     def commit(self, run: RunId, head: Head) -> None:
@@ -114,7 +115,7 @@ class FolderVault:
         before = self.head(run)
         safe = {digest for digest, _ in (*before.stays, *before.own)} if before else set()
         parts = self.parts(run)
-        for digest, _ in dict.fromkeys((*head.memory, *head.outputs, *head.unsent, *head.own)):
+        for digest, _ in dict.fromkeys((*head.memory, *head.outputs, *head.unsent, *head.own, *head.sum_state)):
             if digest not in safe:
                 sync(parts.path(digest))
                 sync(parts.path(digest).parent)

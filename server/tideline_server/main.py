@@ -44,6 +44,7 @@ from tideline_server.bell import LocalBell, LocalCounts, RedisBell, RedisCounts,
 from tideline_server.bulk.building import lane_of, listener_of, tls_of
 from tideline_server.bulk.listener import Listener
 from tideline_server.connections import Warden, peer_in, peer_of, share_of
+from tideline_server.dossiers.making import Dossiers, signer_of
 from tideline_server.keys import AdminKeys, stored_secret
 from tideline_server.limits import Limits
 from tideline_server.listeners import WallClock, announce, announcement_of, bound, bracketed, certificate_of, listen, meeting_of
@@ -178,7 +179,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
     """Make every part of a coordinator, once its database answers. Raises Refused errors."""
     folder, clock, metrics, loop = settings.folder, WallClock(), Metrics(__version__), asyncio.get_running_loop()
     admins, oidc, home = AdminKeys(settings), options_of(settings), HOME if settings.dashboard == "on" else MANUAL
-    redis = redis_of(settings)
+    redis, signer = redis_of(settings), signer_of(settings)
     bell = RedisBell(loop, redis) if redis else LocalBell(loop)
     counts = RedisCounts(redis) if redis else LocalCounts()
     limits = limits_of(settings, counts, clock)
@@ -233,6 +234,7 @@ async def build(settings: CoordinatorSettings, grpc_port: int, bulk: socket.sock
         retention=ages.retention,
         archiving=ages.archiving,
         targets=notices.targets,
+        dossiers=Dossiers(journal, signer, clock, folder, files=ages.archive),
         follows=servicer.announcing.follows,
         browser=None if oidc is None else sign_in_of(oidc, journal, clock, admins.shared or admins.own, home),
     )

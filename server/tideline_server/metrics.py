@@ -13,6 +13,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tideline.core.errors import FederationError
+from tideline.core.run import ClientId, RunId
+from tideline.core.settings import EMPTY
 from tideline.engine.coordinator.notices.courier import OUTCOMES
 from tideline.engine.model.access.projects import Project
 from tideline.engine.model.access.spending import Spending
@@ -27,8 +29,32 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"  # what generate_latest writes
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 STREAMS = frozenset({"Orders"})  # calls that last as long as an agent listens
 WAITS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
+MOST_EPSILONS = 1000  # sites of private runs that are told of
 CALLS = (0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60)
 WRITES = (0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60)
+
+
+class EpsilonGauge:
+    """What sites of private runs have spent, as long as the runs are open: of the newest alone, so that labels stay few."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        what = "epsilon that a site has spent at most in a private run whose rounds close here"
+        self._gauge = Gauge("tideline_run_epsilon", what, ["run", "client"], registry=registry)
+        self._lock, self._shown = threading.Lock(), dict[RunId, set[ClientId]]()
+
+    def closed(self, run: RunId, epsilon: Mapping[ClientId, float], over: bool) -> None:
+        with self._lock:
+            before = self._shown.pop(run, set())
+            if epsilon and not over:
+                self._shown[run] = {*epsilon}
+                for client, spent in epsilon.items():
+                    self._gauge.labels(run, client).set(spent)
+            for client in before - self._shown.get(run, set()):
+                self._gauge.remove(run, client)
+            while sum(map(len, self._shown.values())) > MOST_EPSILONS and len(self._shown) > 1:
+                oldest = next(iter(self._shown))
+                for client in self._shown.pop(oldest):
+                    self._gauge.remove(oldest, client)
 
 
 class Metrics(Meter):
@@ -57,6 +83,7 @@ class Metrics(Meter):
         self._store = Histogram(
             "tideline_store_transaction_seconds", "transactions, their commit included", ["kind"], buckets=WRITES, registry=at
         )
+        self.epsilons = EpsilonGauge(self.registry)
         for direction in ("in", "out"):
             self._bytes.labels(direction)
         for what in ("lost", "taken_over"):
@@ -70,7 +97,8 @@ class Metrics(Meter):
     def text(self) -> tuple[bytes, str]:
         return generate_latest(self.registry), TEXT
 
-    def closed(self, run: RunRow, closed: RoundRow) -> None:
+    def closed(self, run: RunRow, closed: RoundRow, epsilon: Mapping[ClientId, float] = EMPTY, over: bool = False) -> None:
+        self.epsilons.closed(run.id, epsilon, over)
         pair = self._pair(run.method, closed.phase)
         self._rounds.labels(*pair).inc()
         self._waits.labels(*pair).observe(max(closed.closed - closed.opened, 0.0))

@@ -15,6 +15,7 @@ from tideline.core.run import RunId
 from tideline.engine.coordinator.integrity.verifying import Scrubber
 from tideline.engine.coordinator.scheduler import Leases, Scheduler, duration
 from tideline.engine.model.runs import OPEN, Status
+from tideline.engine.model.transitions import PartCollected
 from tideline_server.bell import LocalBell
 
 log = structlog.get_logger()
@@ -42,6 +43,7 @@ class SchedulerLoop:
         self.turns = 0  # looks that are under way or wait for a thread; the one worker does one at a time
         self._tasks: dict[RunId, asyncio.Task[None]] = {}
         self._held: dict[RunId, tuple[str, float]] = {}  # runs that are held up: why, and since when
+        self._once_more: set[RunId] = set()  # runs whose last look lost a part to a collection
         # Leases have a thread of their own: a sign of life must not wait for turns, which wait for numbers.
         self._turning, self._leasing = ThreadPoolExecutor(TURNERS, "turn"), ThreadPoolExecutor(1, "leases")
         self._watching: asyncio.Task[None] | None = None
@@ -137,10 +139,13 @@ class SchedulerLoop:
                 return None
             at = self.scheduler.turn(run, token)
             self._held.pop(run, None)
+            self._once_more.discard(run)
             return at
         except Overtaken as error:
             self.overtaken(run, error)
             return None
+        except PartCollected as error:
+            return self.write_again(run, error, token)
         except (StorageFull, Unreachable) as error:
             return self.hold(run, error, token)
         except OSError as error:
@@ -151,6 +156,15 @@ class SchedulerLoop:
             log.exception("conductor_failed", run=run)
             cause = FederationError(f"the coordinator failed with {type(error).__name__}", "See its log")
             return self.end(run, cause, token)
+
+    def write_again(self, run: RunId, error: PartCollected, token: int | None) -> float:
+        """Close the round again at once, which stores the part anew. Twice in a row is the store's trouble."""
+        if run in self._once_more:
+            self._once_more.discard(run)
+            return self.hold(run, error, token)
+        log.info("round_closed_again", run=run, reason=str(error))
+        self._once_more.add(run)
+        return self.scheduler.clock.now()
 
     def overtaken(self, run: RunId, error: Overtaken) -> None:
         """Another conducts the run now; what was worked out here is dropped."""

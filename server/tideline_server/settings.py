@@ -41,6 +41,9 @@ class CoordinatorSettings:
     connections: int = setting(256, low=0, doc="Connections from one address to the HTTP port. 0: no limit.")
     grpc_connections: int = setting(1024, low=0, doc="Connections from one address to the gRPC port. 0: no limit.")
     admin_key_file: Path | None = setting(None, doc="File with an admin key that replicas share, beside the home's own.")
+    signing_key: Path | None = setting(
+        None, doc="File with the private key (Ed25519, PEM) that signs dossiers. [default: signing.key in the home]"
+    )
     # From the environment alone: other users of the machine can see a command's options.
     admin_key: str | None = field(default=None, repr=False)
     grpc_port: int = setting(7800, low=0, high=65535, doc="gRPC port, for agents. 0: any free port.")

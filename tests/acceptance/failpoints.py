@@ -1,10 +1,10 @@
 """kill -9 before and after every commit and every rename of a file: whatever dies, the run ends in the undisturbed bytes.
 
-python -m tests.acceptance.failpoints [--database postgres] [--only WORDS] [--later N] [--every N]
+python -m tests.acceptance.failpoints [--database postgres] [--only WORDS] [--later N] [--every N] [--secure]
 
 A first run notes every point that is passed. Then each is tried: the process that passes it dies there, is started again with
 the same command, and the run must complete. A line a point. --later N: it dies at the pass after the first N. --every N: one in
-N of the points, by their names, so that the same are tried every time.
+N of the points, by their names, so that the same are tried every time. --secure: in a run with secure sums.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.acceptance import gated
 from tests.acceptance.conftest import SITES, WORLD, write_blobs
 from tests.acceptance.harness import COORDINATOR, Net
 from tests.postgres import own_schema
+from tideline.algorithms import METHODS
 from tideline.core.errors import FederationError
 from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.formats.folder import read_folder
@@ -33,14 +35,26 @@ SQLITE, POSTGRES = "sqlite", "postgres"
 RUNS = 6  # tries to come past a point
 BY_THE_CLOCK = ("journal.beat", "journal.saw", "journal.renew")  # passed now and then, and not by every run
 REGISTRY = "tests.acceptance.gated:METHODS"
-EXPERIMENT = {"method": "gated", "config": {"rounds": 3}, "world": WORLD, "roster": SITES, "seed": 9}
+
+
+@dataclass(frozen=True)
+class Play:
+    """What is run, and by which sites."""
+
+    experiment: Mapping[str, Any]
+    sites: Mapping[str, str]
+
+
+PLAIN = Play({"method": "gated", "config": {"rounds": 3}, "world": WORLD, "roster": SITES, "seed": 9}, SITES)
+SUMMING = dict.fromkeys(("a", "b", "c", "d"), "source")
+SECURE = Play({"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": SUMMING, "seed": 9, "secure_sums": True}, SUMMING)
 
 
 class Range:
     """A federation whose processes die at points, and are started again."""
 
-    def __init__(self, federation: Net, data: dict[str, Path]) -> None:
-        self.federation, self.data = federation, data
+    def __init__(self, federation: Net, data: dict[str, Path], play: Play = PLAIN) -> None:
+        self.federation, self.data, self.play = federation, data, play
         self.gun = federation.home / "gun"
         self.gun.mkdir()
         self.over = threading.Event()
@@ -54,7 +68,7 @@ class Range:
             self.federation.again(COORDINATOR)
             self.federation.ready()
         threading.Thread(target=self.attend, daemon=True).start()
-        for name, role in SITES.items():
+        for name, role in self.play.sites.items():
             self.federation.agent(name, self.data[name], role)
 
     def revive(self) -> None:
@@ -70,7 +84,7 @@ class Range:
 
     def run(self, name: str) -> dict[str, Any]:
         """One run from its start to its end, through deaths. It is asked for once, under one key."""
-        run = self.federation.run(EXPERIMENT | {"name": name})
+        run = self.federation.run({**self.play.experiment, "name": name})
         found: dict[str, Any] = {}
 
         def ended() -> bool:
@@ -125,12 +139,12 @@ class Mortal(Net):
 
 
 @contextmanager
-def firing_range(home: Path, database: str = SQLITE) -> Iterator[Range]:
+def firing_range(home: Path, database: str = SQLITE, play: Play = PLAIN) -> Iterator[Range]:
     """A federation that is not started yet, with a database of its own. What dies in it is started again."""
-    data = {name: write_blobs(home / "data" / name, i) for i, name in enumerate(SITES)}
+    data = {name: write_blobs(home / "data" / name, i) for i, name in enumerate(play.sites)}
     with own_schema() if database == POSTGRES else nullcontext() as url:
         federation = Mortal(home, REGISTRY, url)
-        place = Range(federation, data)
+        place = Range(federation, data, play)
         try:
             yield place
         finally:
@@ -138,15 +152,15 @@ def firing_range(home: Path, database: str = SQLITE) -> Iterator[Range]:
             federation.stop()
 
 
-def undisturbed(data: dict[str, Path]) -> str:
+def undisturbed(data: dict[str, Path], play: Play = PLAIN) -> str:
     """The state digest in peace."""
-    sites = {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in SITES}
-    return str(simulate(gated.METHODS, EXPERIMENT, sites)["state_digest"])
+    sites = {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in play.sites}
+    return str(simulate((*METHODS, *gated.METHODS), play.experiment, sites)["state_digest"])
 
 
-def points(database: str) -> tuple[list[str], list[str]]:
+def points(database: str, play: Play = PLAIN) -> tuple[list[str], list[str]]:
     """Every point that a federation passes while it starts, and every point of a run."""
-    with tempfile.TemporaryDirectory(prefix="points-") as folder, firing_range(Path(folder), database) as place:
+    with tempfile.TemporaryDirectory(prefix="points-") as folder, firing_range(Path(folder), database, play) as place:
         place.begin()
         place.run("first")
         starting = place.seen()
@@ -168,9 +182,9 @@ def die_in_run(place: Range, point: str, later: int, expected: str) -> str:
     return "" if later else missed(point)
 
 
-def die_at_start(point: str, database: str, expected: str) -> str:
+def die_at_start(point: str, database: str, expected: str, play: Play = PLAIN) -> str:
     """A federation of its own that loses a process while it starts, and a run in it."""
-    with tempfile.TemporaryDirectory(prefix="start-") as folder, firing_range(Path(folder), database) as place:
+    with tempfile.TemporaryDirectory(prefix="start-") as folder, firing_range(Path(folder), database, play) as place:
         place.arm(point)
         place.begin()
         result = place.run("after")
@@ -198,17 +212,19 @@ def main() -> int:
     parser.add_argument("--only", default="", help="points with these words")
     parser.add_argument("--later", type=int, default=0)
     parser.add_argument("--every", type=int, default=1, help="one in so many of the points")
+    parser.add_argument("--secure", action="store_true", help="a run with secure sums")
     asked = parser.parse_args()
-    starting, running = (share(found, asked.only, asked.every) for found in points(asked.database))
+    play = SECURE if asked.secure else PLAIN
+    starting, running = (share(found, asked.only, asked.every) for found in points(asked.database, play))
     failed = 0
-    with tempfile.TemporaryDirectory(prefix="range-") as folder, firing_range(Path(folder), asked.database) as place:
+    with tempfile.TemporaryDirectory(prefix="range-") as folder, firing_range(Path(folder), asked.database, play) as place:
         place.begin()
-        expected = undisturbed(place.data)
+        expected = undisturbed(place.data, play)
         place.run("warm")
         for point in running:
             failed += report(point, die_in_run(place, point, asked.later, expected))
     for point in starting:
-        failed += report(point, die_at_start(point, asked.database, expected))
+        failed += report(point, die_at_start(point, asked.database, expected, play))
     print(f"{len(running) + len(starting)} points, {failed} failed in {time.monotonic() - began:.0f} s")
     return int(failed > 0)
 

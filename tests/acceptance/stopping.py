@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tideline.__main__ import main
+from tideline.engine.model.access.once import Answer, IdempotencyRecord
 from tideline.engine.model.accounts import Invite
-from tideline.engine.ports.journal import Answer, IdempotencyRecord
 from tideline_server import main as server
 from tideline_server.store import SqlJournal
 

@@ -10,7 +10,9 @@ import pytest
 
 from tests.acceptance.conftest import WORLD, write_blobs
 from tests.acceptance.harness import Net, net
+from tests.acceptance.test_rehearsal import GIVEN as REHEARSAL
 from tests.cli.world import tide_process
+from tideline_agent.home.held import held_runs
 
 pytestmark = pytest.mark.processes
 GIVEN = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {"anna": "source", "bert": "source"}}
@@ -74,6 +76,22 @@ def test_an_approval_covers_the_runs_that_belong_to_it(tmp_path: Path) -> None:
         site(made, "approve", run, "--yes")
         result = made.ended(run)
         assert (result["status"], result["reference_status"]) == ("completed", "completed"), result["cause"]
+
+
+def test_one_word_for_a_rehearsal(tmp_path: Path) -> None:
+    """All its runs wait together, and one approval covers them."""
+    with net(tmp_path) as made:
+        made.coordinator()
+        names = ("anna", "bert", "carl")
+        for i, name in enumerate(names):
+            role = "target" if name == "carl" else "source"
+            made.agent(name, write_blobs(tmp_path / name, i), role, *made.policy("[runs]\napprove = 'always'\nrehearse = true\n"))
+        run = made.run({**REHEARSAL, "roster": {**dict.fromkeys(names[:2], "source"), "carl": "target"}})
+        for name in names:
+            home = made.home / f"home-{name}"
+            made.until(lambda home=home: len(held_runs(home)) > 2, "all to wait")  # type: ignore[misc]
+            assert tide_process("site", "approve", run, "--yes", "--home", home).returncode == 0
+        assert made.ended(run)["status"] == "completed"
 
 
 def test_a_run_that_is_declined(tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ def test_a_file_of_an_older_version_is_read(tmp_path: Path) -> None:
             "peer": "bert",
             "fingerprint": shown(new.public),
             "since": "2026-01-01T00:00:00+00:00",
+            "trusted": False,
             "former": [{"fingerprint": shown(old.public), "until": None}],
         }
     ]

@@ -12,7 +12,7 @@ from tideline.algorithms import METHODS
 
 BLIND = (
     *("tideline.core", "tideline.archive", "tideline.engine", "tideline.learning", "tideline.nets", "tideline.numerics"),
-    "tideline.planning",
+    *("tideline.planning", "tideline.secure"),
     *("tideline_server", "tideline_agent", "tideline_protos"),
 )
 NAMES = frozenset(name for name, _ in METHODS)

@@ -17,19 +17,31 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "tideline.core": (),
     "tideline.archive": ("tideline.core",),
     "tideline.numerics": (),
+    # Its accountant is an extra, which a refusal names.
+    "tideline.numerics.privacy": ("tideline.core",),
+    # Sums of what sites send, of which nobody reads a part. No torch: sites mask beside their keys.
+    "tideline.secure": ("tideline.core", "tideline.archive"),
     "tideline.nets": ("tideline.core", "tideline.numerics", "tideline.learning"),
-    "tideline.learning": ("tideline.core", "tideline.numerics", "tideline.nets"),
+    "tideline.learning": ("tideline.core", "tideline.numerics", "tideline.numerics.privacy", "tideline.nets"),
     "tideline.algorithms": ("tideline.core", "tideline.numerics", "tideline.nets", "tideline.learning"),
     "tideline.planning": ("tideline.core", "tideline.numerics"),
-    "tideline.engine": ("tideline.core", "tideline.archive"),
+    "tideline.engine": ("tideline.core", "tideline.archive", "tideline.secure"),
     # The wall: torch, and what networks are, are known to this room of the engine alone.
-    "tideline.engine.compute": ("tideline.core", "tideline.archive", "tideline.engine", "tideline.learning", "tideline.nets"),
+    "tideline.engine.compute": (
+        *("tideline.core", "tideline.archive", "tideline.engine", "tideline.learning", "tideline.nets"),
+        "tideline.numerics.privacy",  # what charges come to, before a run starts
+        "tideline.secure",
+    ),
     "tideline.engine.simulation": ("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute"),
     # What commands share, the lowest first: a client of the HTTP API and the types of its answers, reports of results, experiment
     # files and their simulation, grids of simulations.
     "tideline.oidc": ("tideline.core",),
+    # Files of web pages, for whoever serves some.
+    "tideline.pages": (),
     "tideline.client": ("tideline.core", "tideline.archive", "tideline.engine", "tideline.oidc"),
     "tideline.report": ("tideline.core", "tideline.engine", "tideline.client"),
+    # What a coordinator signs of a run, and what checks it: of reports it has their words and tables, and no chart.
+    "tideline.dossier": ("tideline.core", "tideline.engine", "tideline.client", "tideline.report"),
     "tideline.written": ("tideline.core", "tideline.engine", "tideline.learning"),
     "tideline.experiments": (
         *("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.simulation", "tideline.learning"),
@@ -52,11 +64,12 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "tideline_server": (
         *("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute", "tideline.learning"),
         *("tideline.nets", "tideline.algorithms", "tideline.numerics", "tideline.planning", "tideline_protos"),
-        *("tideline.oidc", "tideline.written"),
+        *("tideline.oidc", "tideline.written", "tideline.pages", "tideline.dossier"),
     ),
     "tideline_agent": (
         *("tideline.core", "tideline.archive", "tideline.engine", "tideline.engine.compute", "tideline.learning"),
-        *("tideline.nets", "tideline.algorithms", "tideline.numerics", "tideline_protos"),
+        *("tideline.nets", "tideline.algorithms", "tideline.numerics", "tideline_protos", "tideline.pages"),
+        "tideline.numerics.privacy",  # what charges come to, closer than without a library
     ),
 }
 # What users run: it may import anything.
@@ -71,8 +84,8 @@ WEIGHTS = "tideline.learning.weights"
 # Third-party packages and the modules through which alone they come in.
 DOORS: dict[str, tuple[str, ...]] = {
     "fastapi": ("tideline_server.api", "tideline_server.main"),
-    "uvicorn": ("tideline_server.api", "tideline_server.main"),
-    "starlette": ("tideline_server.api", "tideline_server.main"),
+    "uvicorn": ("tideline_server.api", "tideline_server.main", "tideline_agent.page"),
+    "starlette": ("tideline_server.api", "tideline_server.main", "tideline_agent.page"),
     "grpc": ("tideline_server.rpc", "tideline_agent.link"),
     "google.protobuf": ("tideline_server.rpc", "tideline_agent.link"),
     "tideline_protos": ("tideline_server.rpc", "tideline_agent.link"),
@@ -98,7 +111,12 @@ DOORS: dict[str, tuple[str, ...]] = {
         "tideline_agent.home.identity",
         "tideline_agent.link",
         "tideline.client",
+        "tideline.dossier.signing",
+        "tideline.numerics.privacy.streams",
+        "tideline.secure.keys",
+        "tideline.secure.masks",
     ),
+    "dp_accounting": ("tideline.numerics.privacy.accounting",),
     "OpenSSL": ("tideline_agent.link",),
     "nacl": ("tideline.archive.sealing",),
     "yaml": ("tideline.written",),

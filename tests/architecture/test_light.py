@@ -15,7 +15,7 @@ WITH_TORCH = (
     *("tideline.engine.compute", "tideline.engine.simulation.federation", "tideline.engine.simulation.pools"),
     "tideline.engine.simulation.ray_pool",
 )
-LIGHT = ("tideline.core", "tideline.archive", "tideline.engine")
+LIGHT = ("tideline.core", "tideline.archive", "tideline.engine", "tideline.secure")
 ENTRIES = ("tideline_agent.main", "tideline_server.main", "tideline.__main__")
 
 PROBE = """

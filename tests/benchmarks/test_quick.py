@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,25 @@ def test_looking() -> None:
     row = measured("looking")
     assert all(row[kind][figure] > 0 for kind in ("open", "event", "events", "ended") for figure in ("cpu", "wall", "kb"))
     assert row["event"]["kb"] < row["events"]["kb"]
+
+
+def test_ledger() -> None:
+    """Every look is measured, and a limit that is exceeded says so."""
+    row = measured("ledger")
+    assert row["entries"] == 2000 and all(row[key] > 0 for key in ("read_ms", "page_ms", "word_ms", "digest_ms", "export_ms"))
+    measured("ledger", "--limit", "read_ms=0", code=1)
+
+
+@pytest.mark.long
+def test_dashboard() -> None:
+    """Both pages are shown, after the browser's first paint, and the long run's page takes no more files than there are."""
+    if shutil.which("chromium") is None:
+        pytest.skip("NOT TESTED: there is no browser on this machine (Debian: apt-get install chromium)")
+    row = measured("dashboard")
+    assert (row["runs"], row["sites"]) == (4, 3) and row["events"] >= 10_000 and row["found"] > 0
+    for page in ("list", "run"):
+        assert 0 < row[page]["paint"] <= row[page]["shown"] and row[page]["kb"] > 0 < row[page]["files"] < 60
+    assert row["shown"] == row["list"]["shown"]
 
 
 @pytest.mark.long
@@ -201,6 +221,14 @@ def test_a_limit_on_what_is_not_measured_is_refused() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "speed" in done.stderr
+
+
+@pytest.mark.long
+def test_secure_sums() -> None:
+    """A site and the coordinator are measured; beside its values a site sends little."""
+    row = measured("secure_sums")
+    assert (row["sites"], row["remain"], row["neighbours"]) == (8, 6, 7)
+    assert min(value for name, value in row.items() if name.endswith("_s")) > 0 and 1 < row["up_ratio"] < 1.1 and row["up_kb"] > 1
 
 
 @pytest.mark.long

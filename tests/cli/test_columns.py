@@ -119,6 +119,6 @@ def test_a_page_has_lines_and_maps(tmp_path: Path) -> None:
         closed["tables"]["wide"] = {"rows": ["a"], "columns": ["x", "y"], "values": [[1.0, 2.0]]}
     text = page(made, tmp_path)
     section = text.split("<h2>Tables of the rounds</h2>")[1].split("<h2>")[0]
-    assert "Tables of the rounds" in headings(text) and section.count("<figure>") == 3
+    assert "Tables of the rounds" in headings(text) and section.count("<figure>") == 2
     assert "<h3>&lt;u&gt; in phase train</h3>" in section and not any(tag in text for tag in ("<i>", "<u>", "<s>"))
     assert [type(each).__name__ for each in charts(made)][1:] == ["Column", "HeatMap", "HeatMap"]

@@ -196,3 +196,17 @@ def test_check_says_where_features_have_other_scales(tmp_path: Path) -> None:
         shown = tide("data", "check", tmp_path, *given)
         assert shown.exit_code == 0, shown.output
         assert "features of other scales: ranges from 0.019" in shown.stdout and words in " ".join(shown.stdout.split())
+
+
+@pytest.mark.parametrize("words", [False, True])
+def test_whose_rows_are_is_told(tmp_path: Path, words: bool) -> None:
+    """How many units there are; their column is no feature, and in no world that is proposed."""
+    more = {"sex": ["f", "m"] * 20} if words else {}
+    write(tmp_path / "d", "csv", {**table(40), **more, "patient": [i % 7 for i in range(40)]})
+    (tmp_path / "d" / "transforms.toml").write_text('[ward]\nunit = "patient"\n')
+    done = tide("data", "check", tmp_path / "d")
+    assert done.exit_code == DONE, done.output
+    assert "ward, its rows belong to: 7 patients" in done.output and '"patient"' not in done.output
+    (folder,) = json.loads(tide("data", "check", tmp_path / "d", "--json").output)["domains"]
+    assert (folder["unit"], folder["units"]) == ("patient", 7)
+    assert next(each["use"] for each in folder["columns"] if each["name"] == "patient") == "unit"

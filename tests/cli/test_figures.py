@@ -291,15 +291,15 @@ def test_a_legend_that_can_be_read() -> None:
 
 
 def test_scales() -> None:
-    """Shares span ten points at least and stay within 0 and 100; positive values that span much are on a logarithmic scale."""
+    """Shares are drawn from 0 to 100, so that noise is no leap; positive values that span much are on a logarithmic scale."""
 
     def axes(*ys: float, y: str = "loss") -> Any:
         lines = (Line("s", "source", "s", tuple(enumerate(ys))),)
         return figure_of(curves(1, y=y, lines=lines)).axes[0]
 
-    assert axes(0.25, 0.75, y="accuracy_x").get_ylim() == pytest.approx((22.5, 77.5))
-    for ys, limits in (((0.501, 0.503), (45.2, 55.2)), ((0.99, 1.0), (90, 100)), ((0.0,), (0, 10)), ((0.0, 1.0), (0, 100))):
-        assert axes(*ys, y="distilled").get_ylim() == pytest.approx(limits)
+    assert axes(0.25, 0.75, y="accuracy_x").get_ylim() == (0, 100)
+    for ys in ((0.501, 0.503), (0.99, 1.0), (0.0,), (0.0, 1.0)):
+        assert axes(*ys, y="distilled").get_ylim() == (0, 100)
     assert [axes(*ys).get_yscale() for ys in ((0.01, 50.0), (1.0, 50.0), (-1.0, 50.0), (0.0, 50.0))] == ["log"] + 3 * ["linear"]
 
 

@@ -43,12 +43,14 @@ def sections() -> dict[str, str]:
 def test_all_commands_are_there() -> None:
     """The commands that the project promises exist, and no others."""
     runs = {f"run {word}" for word in ("start", "list", "show", "watch", "cancel", "resume", "export", "report", "logs", "track")}
-    runs |= {"run delete", "retention show", "clients assign"} | {
+    runs |= {"run dossier", "dossier verify", "dossier signer", "run delete", "retention show", "clients assign"} | {
         f"projects {word}" for word in ("add", "limit", "list", "remove", "show")
     }
     runs |= {f"site {word}" for word in ("list", "export", "picture", "drift", "peers", "trust", "forget", "pending")}
     runs |= {f"site {word}" for word in ("approve", "clean", "spare", "leave", "decline", "policy check", "policy explain")}
     runs |= {f"site ledger {word}" for word in ("list", "verify", "accept", "export")}
+    runs |= {f"site standing {word}" for word in ("list", "always", "never", "end")} | {"site pause", "site resume", "site page"}
+    runs |= {"site budget", "site spent", "site release"}
     runs |= {f"clients {word}" for word in ("list", "approve", "revoke", "rotate")} | {"tls init", "tls client"}
     runs |= {f"keys {word}" for word in ("add", "list", "revoke")} | {"login", "logout", "data check", "data deal", "data sample"}
     runs |= {"database show", "database downgrade"}

@@ -148,13 +148,13 @@ def test_a_page_shows_all_that_a_run_told(tmp_path: Path) -> None:
     """Every kind of section, in its order; each picture has the sentence below it as its other text."""
     text = page(told(), tmp_path)
     assert headings(text) == [
-        *("Sites", "Accuracies side by side", "Accuracy over the rounds", "Other metrics over the rounds"),
-        *("Families of metrics", "Traffic", "What left the sites"),
+        *("The method and its baselines", "Sites", "Accuracies side by side", "Accuracy over the rounds", "What left the sites"),
+        *("Details", "Other metrics over the rounds", "Families of metrics", "Traffic"),
     ]
     pictures = re.findall(r"<img alt='([^']+)' src='data:image/png;base64,([^']+)'><figcaption>([^<]+)</figcaption>", text)
-    assert len(pictures) == text.count("<img") == 5
+    assert len(pictures) == text.count("<img") == 4
     for other, data, caption in pictures:
-        assert other == caption and base64.b64decode(data).startswith(b"\x89PNG")
+        assert caption.startswith(f"{other} n = ") and "; unit: " in caption and base64.b64decode(data).startswith(b"\x89PNG")
 
 
 def test_the_tables_of_a_page(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_the_tables_of_a_page(tmp_path: Path) -> None:
     assert "site accuracy source_ only accuracy_ a accuracy_ b" in rows
     assert "anna source 50.0 % 25.0 % – –" in rows
     assert "mean over targets 50.0 % 25.0 % 45.0 % 55.0 %" in rows
-    assert text.count("<tr class='target'>") == 4
+    assert text.count("<tr class='target'>") == 6
     assert "phase to a site from a site as a share of sending the model" in rows
     assert any(re.fullmatch(r"send 3 exchanges [\d.]+ k?B [\d.]+ k?B \d+\.\d %", row) for row in rows)
     assert "100 % is what the first exchange of the phase send took, there and back" in words(text)

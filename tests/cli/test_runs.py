@@ -259,6 +259,15 @@ def test_invite_prints_a_command_that_works(there: Coordinator) -> None:
     assert made["token"] not in tide("invite", "--name", "dora", "--home", there.home).stdout
 
 
+def test_an_invitation_names_the_addresses_that_were_given(there: Coordinator) -> None:
+    """Each of them, in their order; one that is none is said before there is a token."""
+    given = ("--address", "https://tideline.example.org", "--address", "10.0.0.7:7800")
+    made = json.loads(tide("invite", "--name", "erna", *given, "--home", there.home, "--json").stdout)
+    assert read_token(made["token"]).addresses == ("https://tideline.example.org", "10.0.0.7:7800")
+    refused = tide("invite", "--name", "fred", "--address", "tideline.example.org", "--home", there.home)
+    assert refused.exit_code == 2 and "'tideline.example.org' is no address" in refused.stderr
+
+
 def test_an_invitation_is_written_to_a_file(there: Coordinator, tmp_path: Path) -> None:
     """Only its owner may read it, and nothing shows the token; where nothing can be written, none is made."""
     file = tmp_path / "carl's token"

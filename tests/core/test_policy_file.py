@@ -9,7 +9,7 @@ import pytest
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.engine.site.rules import RATES, Approval, InitialWeights, Least, RunRules
-from tideline_agent.policy_file import SitePolicy, read_policy
+from tideline_agent.policy_file import SitePolicy, policy_digest, read_policy
 
 COORDINATOR, PEERS = Audience.COORDINATOR, Audience.PEERS
 
@@ -29,13 +29,24 @@ def test_without_a_file() -> None:
 def test_what_is_forbidden_stays(tmp_path: Path) -> None:
     """What is forbidden, and nothing else, is gone from the default."""
     found = read(tmp_path, '[forbid]\nweights = ["coordinator"]\nmetric = "coordinator"\n')
-    assert found.allowed == DEFAULT_POLICY - {(Exposure.WEIGHTS, COORDINATOR), (Exposure.METRIC, COORDINATOR)}
+    gone = {(exposure, to) for exposure in (Exposure.WEIGHTS, Exposure.METRIC) for to in (COORDINATOR, Audience.SUM)}
+    assert found.allowed == DEFAULT_POLICY - gone
+
+
+def test_sums_follow_the_coordinator_unless_they_are_named(tmp_path: Path) -> None:
+    """Weights may leave where nobody sees one site's, and nowhere else; and the other way round."""
+    alone = read(tmp_path, '[forbid]\nweights = ["coordinator"]\n[allow]\nweights = ["sum"]\n')
+    assert alone.allowed == DEFAULT_POLICY - {(Exposure.WEIGHTS, COORDINATOR)}
+    never = read(tmp_path, '[forbid]\nweights = ["sum"]\n')
+    assert never.allowed == DEFAULT_POLICY - {(Exposure.WEIGHTS, Audience.SUM)}
+    masked = read(tmp_path, '[forbid]\nmasked = ["coordinator"]\n')
+    assert len({policy_digest(each) for each in (alone, never, masked, SitePolicy())}) == 4
 
 
 def test_what_is_allowed_may_leave(tmp_path: Path) -> None:
     """What is allowed, to whom it is allowed, comes on top."""
     found = read(tmp_path, '[allow]\nfeatures = ["coordinator"]\n')
-    assert found.allowed == DEFAULT_POLICY | {(Exposure.FEATURES, COORDINATOR)}
+    assert found.allowed == DEFAULT_POLICY | {(Exposure.FEATURES, COORDINATOR), (Exposure.FEATURES, Audience.SUM)}
 
 
 def test_a_word_against_outweighs_a_word_for(tmp_path: Path) -> None:

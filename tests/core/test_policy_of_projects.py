@@ -57,7 +57,7 @@ def test_a_section_overlays_the_file_line_by_line() -> None:
         "20:00-06:00",
     )
     assert own.rules.bounds == {**RATES, "rounds": 500.0, "epochs": 2.0}
-    assert own.allowed == DEFAULT_POLICY | {(Exposure.FEATURES, Audience.COORDINATOR)}
+    assert own.allowed == DEFAULT_POLICY | {(Exposure.FEATURES, to) for to in (Audience.COORDINATOR, Audience.SUM)}
     assert base.allowed == DEFAULT_POLICY - {(Exposure.WEIGHTS, Audience.PEERS)}
     assert (own.rules.least.rows, found.of("retina").rules.least.rows) == (100, 500)
     assert (own.rules.quotas.runs, found.of("retina").allowed) == (3, base.allowed)

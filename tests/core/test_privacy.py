@@ -55,7 +55,7 @@ def test_every_single_forbidden_pair_is_noticed() -> None:
     """A policy that allows all but one pair refuses exactly the clauses with that pair."""
     everything = frozenset(itertools.product(Exposure, Audience))
     for exposure, audience in everything:
-        clause = dataclasses.replace(CLAUSE, exposure=exposure, audience=TO_BOTH)
+        clause = dataclasses.replace(CLAUSE, exposure=exposure, audience=frozenset(Audience))
         assert refused((clause,), everything) == ()
         assert refused((clause,), everything - {(exposure, audience)}) == (clause,)
 
@@ -88,6 +88,7 @@ CHANGES: dict[str, Any] = {
     "exposure": Exposure.FEATURES,
     "audience": TO_COORDINATOR,
     "wire": "int8",
+    "private": "with noise",
 }
 
 

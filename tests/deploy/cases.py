@@ -118,6 +118,7 @@ OURS: dict[str, Object] = {
             "http": {"type": "LoadBalancer", "port": 443, "sourceRanges": ["192.0.2.0/24"]},
             "ingress": {"enabled": True, "host": "federation.example", "tlsSecret": "web", "className": "nginx"},
             "adminKey": {"secret": "mine", "key": "key"},
+            "signingKey": {"secret": "signing"},
             "settings": {"lease": 7.5, "wait": 30, "rate": 2000000, "rateWrongKeys": 5, "rateEnrol": 0, "connections": 1000}
             | {"partsCache": 2.5, "methods": "ours:METHODS", "networks": ["ours:small", "ours:NETWORKS"]}
             | {

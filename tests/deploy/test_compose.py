@@ -231,7 +231,7 @@ def test_no_secret_is_in_what_inspect_shows() -> None:
     """Commands and environments name files; a secret itself stands in none of them."""
     for name, told in together().items():
         env = {key: value for key, value in told.get("environment", {}).items() if re.search("PASS|KEY|SECRET|TOKEN", key)}
-        assert all(re.search("FILE$|_TLS_KEY$", key) and str(value).startswith("/") for key, value in env.items()), name
+        assert all(re.search("FILE$|_(TLS|SIGNING)_KEY$", key) and str(value).startswith("/") for key, value in env.items()), name
         assert not re.search(r"requirepass|--pass|-a ", " ".join(told.get("command", ()))), name
 
 

@@ -281,6 +281,7 @@ def test_every_setting_can_be_set() -> None:
         "redis_password_file",
         "admin_key_file",
         "admin_key",
+        "signing_key",
         "grpc_port",
         "http_port",
         "advertise",
@@ -292,7 +293,7 @@ def test_every_setting_can_be_set() -> None:
     env = containers(made_of("every port and every knob"))
     values = {each["name"]: each["value"] for container in env for each in container["env"] if "value" in each}
     assert values["TIDELINE_RATE"] == "2000000" and values["TIDELINE_LEASE"] == "7.5" and values["TIDELINE_RATE_ENROL"] == "0"
-    assert values["TIDELINE_BULK"] == "7801"
+    assert values["TIDELINE_BULK"] == "7801" and values["TIDELINE_SIGNING_KEY"] == "/secrets/signing/signing.key"
     assert values["TIDELINE_NETWORKS"] == "ours:small,ours:NETWORKS"
     assert (values["TIDELINE_SMTP_FROM"], values["TIDELINE_NOTIFY_PRIVATE"]) == ("tideline@example.org", "10.0.0.0/8,::1")
     secret = {"name": "TIDELINE_SMTP_PASSWORD", "valueFrom": {"secretKeyRef": {"name": "mail", "key": "password"}}}
@@ -318,8 +319,11 @@ def test_agents_take_their_options(objects: list[Object]) -> None:
 
 
 def test_every_option_of_an_agent_can_be_given() -> None:
-    """But for a token in the open, new keys at each start, and the log's form, which the image sets."""
-    options = {param.name for param in COMMAND.commands["agent"].params} - {"token", "rotate", "log_json", "help"}
+    """But for a token in the open, new keys at each start, the owner's page, which is for one machine, and the log's form, which
+    the image sets.
+    """
+    others = {"token", "rotate", "page", "page_host", "log_json", "help"}
+    options = {param.name for param in COMMAND.commands["agent"].params} - others
     args = {arg.partition("=")[0] for arg in containers(made_of("agent with everything"))[0]["args"]}
     told = {arg.removeprefix("--").replace("-", "_") for arg in args if arg.startswith("--")}
     assert told | {"insecure"} == options

@@ -21,6 +21,7 @@ from tests.acceptance.harness import ROOT, Net, net
 from tideline.client import certificates
 from tideline.client.certificates import issue_coordinator
 from tideline.client.http import Client, Endpoint
+from tideline.dossier.signing import signer_in
 
 pytestmark = pytest.mark.processes
 SCRIPTS, METRICS = ROOT / "deploy" / "compose", ROOT / "deploy" / "metrics"
@@ -202,12 +203,14 @@ def test_secrets_are_drawn_once_and_given_to_each(mounts: Containers) -> None:
         "coordinator/pgpass",
         "coordinator/redis",
         "coordinator/admin.key",
+        "coordinator/signing.key",
         "admin/admin.key",
     }
     password, redis, key = (first[name].strip() for name in ("postgres/password", "redis/password", "admin/admin.key"))
     assert len({password, redis, key}) == 3 and min(map(len, (password, redis, key))) == 43
     assert first["coordinator/pgpass"] == f"postgres:5432:*:tideline:{password}\n"
     assert f"requirepass {redis}\n" in first["redis/redis.conf"] and first["coordinator/redis"].strip() == redis
+    assert signer_in(mounts.at("for/coordinator/signing.key")).fingerprint, "the key that signs dossiers"
     modes = {name: mounts.at(f"for/{name}").stat().st_mode & 0o777 for name in first}
     assert {name for name, mode in modes.items() if mode != 0o600} == {"redis/redis.conf", "redis/password"}
     assert {modes["redis/redis.conf"], modes["redis/password"]} == {0o640}, "Redis runs as another user of the same group"

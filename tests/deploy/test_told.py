@@ -52,7 +52,7 @@ def test_the_manual_installs_what_it_says() -> None:
     made = made_of("coordinators")
     assert set(re.findall(r"deployment/([-a-z]+)", shell)) <= set(named(made, "Deployment"))
     given = set(re.findall(r"create secret (?:tls|generic) ([-a-z0-9]+)", shell))
-    assert {"coordinator-tls", "database", "store", "hospital-a", "camera-7", "scraper"} == given
+    assert {"coordinator-tls", "database", "store", "hospital-a", "camera-7", "scraper", "tideline-signing"} == given
     needed = [agent["token"]["secret"] for agent in RENDERED["agents"]["agents"]]
     needed += [agent["policy"]["configMap"] for agent in RENDERED["agents"]["agents"] if "policy" in agent]
     assert set(needed) <= given | set(re.findall(r"create configmap ([-a-z0-9]+)", shell))

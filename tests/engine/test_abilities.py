@@ -16,6 +16,8 @@ from tideline.algorithms import METHODS
 from tideline.archive.errors import Undeclared
 from tideline.core.asked.abilities import ABILITIES, abilities_for
 from tideline.core.asked.computing import Computing
+from tideline.core.asked.private import Privacy
+from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.wire import Format, Wire
 from tideline.core.asked.world import World
 from tideline.core.errors import AgentTooOld
@@ -35,6 +37,8 @@ PLAIN = RunSpec(id=RunId("r"), method="m", config={}, world=World(inputs=(8,)), 
 ASKING = {
     "augment": replace(PLAIN, augment=Augment(flip="horizontal")),
     "computing": replace(PLAIN, computing=Computing()),
+    "privacy": replace(PLAIN, privacy=Privacy(rows=20, noise=1.0)),
+    "secure_sums": replace(PLAIN, secure_sums=SecureSums()),
     "wire bfloat16": replace(PLAIN, wire=Wire(down=Format.BFLOAT16)),
     "wire int8": replace(PLAIN, wire=Wire(Format.INT8)),
     "wire topk": replace(PLAIN, wire=Wire(Format.TOPK, delta=True)),

@@ -28,7 +28,7 @@ from tideline.engine.model.brief import Brief, brief_in, plain_brief
 from tideline.engine.model.orders import Files, Hold, Order
 from tideline.engine.ports.site import Best, Head
 from tideline.engine.simulation.federation import Federation
-from tideline.engine.site.agent import best_of
+from tideline.engine.site.remembered import best_of
 
 NAMES = tuple(peaks.EXPERIMENT["roster"])
 

@@ -173,7 +173,20 @@ def test_keys_are_for_the_owner_alone(begun: Path) -> None:
 
 def test_every_method_that_changes_something_is_recorded() -> None:
     """Each method of the port is known to write or to read; a new one has to be sorted in."""
-    reads = {"run", "run_ids", "headlines", "tally", "leases", "rounds", "order", "orders", "open_orders", "last_answers"}
+    reads = {
+        "run",
+        "run_ids",
+        "headlines",
+        "count_runs",
+        "last_event",
+        "tally",
+        "leases",
+        "rounds",
+        "order",
+        "orders",
+        "open_orders",
+        "last_answers",
+    }
     reads |= {
         "round",
         "recent_rounds",

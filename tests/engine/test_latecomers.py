@@ -20,7 +20,8 @@ from tideline.engine.model.orders import Order
 from tideline.engine.model.runs import JOIN, Status
 from tideline.engine.peers.peer_keys import Known, MemoryPins, PeerKeys, Pins, fresh
 from tideline.engine.ports.site import Head
-from tideline.engine.site.agent import members, new_peer_keys
+from tideline.engine.site.agent import new_peer_keys
+from tideline.engine.site.remembered import members
 from tideline_agent.vault import FolderVault
 
 

@@ -15,11 +15,12 @@ from tests.laws.stage import Stage
 from tests.laws.trace import answered, asked
 from tests.synthetic import NAMES, experiment, sites
 from tideline.archive.parts import MemoryParts
-from tideline.core.errors import Refused, StorageFull, Unreachable
+from tideline.core.errors import ConfigRefused, Refused, StorageFull, Unreachable
 from tideline.core.run import ClientId, Digest
 from tideline.engine.compute.inline import InlineCompute
+from tideline.engine.coordinator.result import result_of
 from tideline.engine.coordinator.scheduler import suspects
-from tideline.engine.model.orders import OrderStatus
+from tideline.engine.model.orders import Order, OrderStatus
 from tideline.engine.model.runs import JOIN, Status
 from tideline.engine.ports.compute import CloseRequest
 from tideline.engine.simulation.federation import Federation, simulate
@@ -155,6 +156,40 @@ def test_a_stalled_run_is_resumed_and_ends_as_if_nothing_had_been(on: Stage) -> 
     assert on.row(run).state_digest == whole.row(other).state_digest
     assert asked(on.journal, run) == asked(whole.journal, other)
     assert answered(on.journal, run) == answered(whole.journal, other)
+
+
+def without_bert(on: Stage) -> Callable[[list[Order]], list[Order]]:
+    return lambda orders: [o for o in orders if o.id not in names(on, BERT)]
+
+
+@pytest.mark.parametrize("at", [JOIN, 1])
+def test_a_stalled_run_goes_on_without_a_site(on: Stage, at: int) -> None:
+    """Resumed with fewer replies, at the join as later, it ends with those that answer; its notes, events and the log say so."""
+    run = start(on)
+    gone = without_bert(on)
+    assert on.play(run, lambda orders: gone(orders) if on.row(run).cursor >= at else orders).status is Status.STALLED
+    for wrong in (0, 4, -1):
+        with pytest.raises(ConfigRefused, match="has 3 sites"):
+            on.run_service.resume(run, quorum=wrong)
+    on.run_service.resume(run, quorum=2)
+    assert on.play(run, gone).status is Status.COMPLETED
+    assert "Since the run was resumed, 2 replies are enough in a round" in result_of(on.journal, run, on.clock.now())["notes"]
+    (resumed,) = [e for e in on.journal.events(run) if "min_replies" in e.data]
+    assert resumed.data["min_replies"] == 2
+    (entry,) = [e for e in on.journal.audit() if e.kind == "run_resumed"]
+    assert entry.details["min_replies"] == 2
+
+
+def test_what_was_said_of_replies_stays_said(on: Stage) -> None:
+    """Resumed once more without a number, as many are enough as before."""
+    run = start(on)
+    gone = without_bert(on)
+    on.play(run, gone)
+    on.run_service.resume(run, quorum=2)
+    on.play(run, lambda orders: [])
+    assert on.row(run).status is Status.STALLED
+    on.run_service.resume(run)
+    assert on.play(run, gone).status is Status.COMPLETED
 
 
 def names(on: Stage, client: ClientId) -> set[str]:

@@ -210,3 +210,17 @@ def test_notes_name_a_few() -> None:
     world: World = world_in({**BN, "trains": ["features.*"]})
     said = sentence(world, {n: w for n, w in drawn(BN).items() if n in ("classifier.weight", "features.backbone.0.bias")}, True)
     assert said.count("features.") == SHOWN and "and 7 more, which are drawn" in said
+
+
+def test_a_private_run_takes_batch_norm_that_is_frozen() -> None:
+    """Under a bottleneck whose norm stays as it came, a linear layer trains; where the norm trains, it mixes rows."""
+    privacy = {"rows": 20, "noise": 2.0, "delta": 1e-3, "rate": 0.5}
+    weights = drawn(BN)
+    federation, run = begun(weights, world=BN, trains=LINEAR, privacy=privacy)
+    found = federation.run(run)
+    assert found["status"] == "completed", found["cause"]
+    with pytest.raises(ConfigRefused, match="norm: group"):
+        begun(weights, world=BN, trains=UPPER, privacy=privacy)
+    grouped = {**BN, "model": {"name": "lenet_bn", "options": {"norm": "group"}}}
+    federation, run = begun(drawn(grouped), world=grouped, trains=UPPER, privacy=privacy)
+    assert federation.run(run)["status"] == "completed"

@@ -31,6 +31,7 @@ from tideline.engine.simulation.federation import SimSite
 from tideline.engine.simulation.journal import MemoryJournal
 from tideline.engine.site.agent import Agent, driven, new_peer_keys
 from tideline.engine.site.owner import Owner
+from tideline.secure.rounds.notebook import MemoryNotebook
 
 ROLES = ("source", "target", "peer")
 numbers = count()
@@ -181,13 +182,15 @@ class Stage:
         cuts: Cuts | None = None,
         parts: MemoryParts | None = None,
         workers: int | None = None,
+        masks: bool = True,
     ) -> None:
-        self.methods, self.sites, self.workers = methods, sites, workers
+        self.methods, self.sites, self.workers, self.masks = methods, sites, workers, masks
         self.cuts, self.wire = cuts or Cuts(), Wire()
         self.clock, self.bell, self.journal = ManualClock(1000.0), QuietBell(), WatchedJournal(self.cuts)
         self.parts = parts or MemoryParts()
         self.vaults = {ClientId(name): WatchedVault(self.cuts) for name in sorted(sites)}
         self.peer_keys_of = {name: new_peer_keys() for name in self.vaults}
+        self.notebooks = {name: MemoryNotebook() for name in self.vaults}
         self.jobs: list[tuple[ClientId, int]] = []
         self.rebuild()
         for name, peer_keys in self.peer_keys_of.items():
@@ -197,7 +200,7 @@ class Stage:
     def rebuild(self) -> None:
         """Every process starts anew."""
         self.part_store = PartStore(self.parts, self.journal, self.clock)
-        self.compute = InlineCompute(self.parts, self.methods)
+        self.compute = InlineCompute(self.parts, self.methods, masks=self.masks)
         self.agent_service = AgentService(self.journal, self.part_store, self.compute, self.bell, self.clock)
         self.run_service = RunService(self.journal, self.compute, self.bell, self.clock)
         self.scheduler = Scheduler(self.journal, self.part_store, self.compute, self.bell, self.clock)
@@ -209,7 +212,8 @@ class Stage:
         link = WatchedLink(name, self.agent_service, self.cuts, self.wire)
         pool = CountingPool(step_runner, self.jobs)
         owner = Owner(self.sites[name].policy, self.sites[name].rules)
-        return Agent(name, link, self.vaults[name], pool, owner, peer_keys=self.peer_keys_of[name])
+        keys, notes = self.peer_keys_of[name], self.notebooks.setdefault(name, MemoryNotebook())
+        return Agent(name, link, self.vaults[name], pool, owner, peer_keys=keys, notebook=notes, masks=self.masks)
 
     def start(self, experiment: Mapping[str, Any]) -> RunId:
         """Start an experiment."""

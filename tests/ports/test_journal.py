@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 from journal_values import (
@@ -25,7 +26,7 @@ from journal_values import (
 
 from tideline.core.run import Member, Role, RunId
 from tideline.engine.model.orders import OrderStatus
-from tideline.engine.model.runs import JOIN, OPEN, Headline, Status
+from tideline.engine.model.runs import JOIN, OPEN, Headline, Sought, Status
 from tideline.engine.ports.journal import Journal
 
 
@@ -58,6 +59,41 @@ def test_a_list_of_runs_has_pages(journal: Journal) -> None:
     assert [page(2, None), page(2, "b"), page(2, "a")] == ["zb", "ca", ""]
     assert [page(3, "z"), page(None, "z"), page(None, "c"), page(1, "b")] == ["bca", "bca", "a", "c"]
     assert [page(0, None), page(9, None), page(9, "nobody")] == ["", "zbca", ""]
+
+
+def test_a_list_of_runs_is_searched(journal: Journal) -> None:
+    """By status, by words in whatever letters, and without those that belong to others; from either end, page by page."""
+    ages = {"z": 1.0, "c": 2.0, "b": 2.0, "a": 3.0}
+    rows = [run_row(RunId(name), created=age, name=f"100%_{name.upper()}") for name, age in ages.items()]
+    journal.create([*rows, run_row(RunId("kid"), created=4.0, parent=RunId("a"))], [])
+    journal.set_status(RunId("b"), OPEN, Status.CANCELLED, "", 9.0)
+
+    def found(limit: int | None = None, after: str | None = None, **sought: Any) -> str:
+        asked = Sought(**sought)
+        lines = journal.headlines(limit, None if after is None else RunId(after), sought=asked)
+        assert limit is not None or after is not None or journal.count_runs(sought=asked) == len(lines)
+        return " ".join(line.id for line in lines)
+
+    assert [found(newest=True), found(2, newest=True), found(2, "a", newest=True)] == ["kid a c b z", "kid a", "c b"]
+    assert [found(None, "z", newest=True), found(None, "nobody", newest=True)] == ["", ""]
+    assert [found(statuses={Status.CANCELLED}), found(tops=True), found(tops=True, newest=True)] == ["b", "z b c a", "a c b z"]
+    assert [found(words="_c"), found(words="FEDAVG"), found(words="0%_"), found(words="%z")] == [
+        "c",
+        "z b c a kid",
+        "z b c a",
+        "",
+    ]
+    assert found(2, "z", words="100", statuses={Status.WAITING}) == "c a"
+    assert journal.count_runs("elsewhere") == 0 and journal.headlines(scope="elsewhere", sought=Sought(newest=True)) == ()
+
+
+def test_the_last_event_is_known_by_its_number(journal: Journal) -> None:
+    """In all, and before a time; 0 where there is none."""
+    began(journal)
+    for at in (2.0, 3.0, 4.0):
+        journal.event(RUN, "note", {}, at)
+    assert [journal.last_event(RUN), journal.last_event(RUN, 3.0), journal.last_event(RUN, 1.0)] == [4, 2, 0]
+    assert journal.last_event(OTHER) == 0
 
 
 def test_a_headline_says_how_far_a_run_is(journal: Journal) -> None:
@@ -93,6 +129,18 @@ def test_a_stalled_run_keeps_its_open_orders(journal: Journal) -> None:
     assert journal.open_orders(ANN) == (order_row(JOIN, ANN),)
     assert journal.open_orders(BOB) == (order_row(JOIN, BOB), again)
     assert journal.held(files("m"), RUN, BOB, 11.0) == {digest("m")}
+
+
+def test_a_run_is_reopened_with_fewer_replies(journal: Journal) -> None:
+    """The number stays until another is given; the event and the log's entry have it."""
+    began(journal)
+    for number, quorum in ((2, 2), (2, None), (1, 1)):
+        assert journal.set_status(RUN, OPEN, Status.STALLED, "too few", 9.0)
+        assert journal.reopen(RUN, Status.WAITING, "resumed", 10.0, 70.0, [], "ann", quorum)
+        row = journal.run(RUN)
+        assert row is not None and row.quorum == number
+    assert [e.data.get("min_replies") for e in journal.events(RUN) if e.kind == "waiting"] == [2, None, 1]
+    assert [e.details["min_replies"] for e in journal.audit() if e.kind == "run_resumed"] == [2, 2, 1]
 
 
 @pytest.mark.parametrize("status", [Status.RUNNING, Status.CANCELLED])

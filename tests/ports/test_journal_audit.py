@@ -34,7 +34,7 @@ from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import Digest, OrderId
 from tideline.engine.audit.entries import KINDS, MOST_FILES
 from tideline.engine.audit.log import About, AuditEvent, Entry, Tip, follow
-from tideline.engine.coordinator.idempotency import IdempotencyRecord
+from tideline.engine.model.access.once import IdempotencyRecord
 from tideline.engine.model.accounts import ApiKey, KeyRole, Keys
 from tideline.engine.model.orders import Failure, Hold, OrderStatus, Reply
 from tideline.engine.model.runs import JOIN, OPEN, Status

@@ -25,9 +25,10 @@ from journal_values import (
 from sqlalchemy import create_engine, func, select
 
 from tideline.core.run import OrderId, RunId
+from tideline.engine.model.access.once import IdempotencyRecord
 from tideline.engine.model.deletion import Cutoffs
 from tideline.engine.model.runs import OPEN, Status
-from tideline.engine.ports.journal import IdempotencyRecord, Journal
+from tideline.engine.ports.journal import Journal
 from tideline_server.store import SqlJournal
 from tideline_server.store.schema import metadata
 

@@ -13,8 +13,9 @@ from relay import relayed
 from tests.postgres import run as run_sql
 from tideline.core.errors import Unreachable
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS
+from tideline.engine.model.access.once import Answer, IdempotencyRecord
 from tideline.engine.model.runs import JOIN
-from tideline.engine.ports.journal import Answer, IdempotencyRecord, Journal
+from tideline.engine.ports.journal import Journal
 from tideline_server.store import SqlJournal
 
 TOLD = Answer(201, (("location", "/runs/a"), ("x", "\xe9")), '{"run": "a\x1a", "name": "Zoë"}')

@@ -7,9 +7,10 @@ from typing import Any
 
 from journal_values import RUN, joins, order_row, run_row, together
 
+from tideline.engine.model.access.once import IdempotencyRecord
 from tideline.engine.model.accounts import ApiKey, KeyRole
 from tideline.engine.model.runs import JOIN, OPEN, Status
-from tideline.engine.ports.journal import IdempotencyRecord, Journal
+from tideline.engine.ports.journal import Journal
 
 
 def key(name: str = "alice", number: str = "1", **changes: Any) -> ApiKey:

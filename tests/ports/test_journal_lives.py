@@ -66,7 +66,7 @@ class Life:
         """A token is written, maybe again, and used for a name that may be taken."""
         if b % 2:
             self.journal.add_invite(invite(str(a)))
-        self.journal.saw(pick(TEAM, b), self.now, pick((None, "2"), a), pick((None, ("target",)), b))
+        self.journal.saw(pick(TEAM, b), self.now, pick((None, "2"), a), pick((None, ("target",)), b), pick((None, "", "gpu"), a))
         self.journal.saw_all(TEAM[a % 3 :], self.now)
         return self.journal.enrol(str(a), client(pick(TEAM, b))), self.journal.invite(str(a)), self.journal.client(ANN)
 

@@ -78,6 +78,11 @@ def test_seeing_a_client_updates_what_it_told(journal: Journal) -> None:
     assert journal.client(ANN) == client(ANN, seen=6.0, version="2", roles=("target",))
     journal.saw(BOB, 7.0)
     assert journal.clients() == (client(ANN, seen=6.0, version="2", roles=("target",)),)
+    journal.saw(ANN, 8.0, "2", ("target",), "a GPU")
+    journal.saw(ANN, 9.0)
+    assert journal.client(ANN) == client(ANN, seen=9.0, version="2", roles=("target",), device="a GPU")
+    journal.saw(ANN, 9.0, device="")
+    assert journal.client(ANN) == client(ANN, seen=9.0, version="2", roles=("target",))
 
 
 def test_many_are_seen_at_once(journal: Journal) -> None:

@@ -11,9 +11,10 @@ from journal_values import ANN, JOIN, OTHER, RUN, advance, digest, files, joins,
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.engine.audit.log import About
+from tideline.engine.model.access.once import IdempotencyRecord
 from tideline.engine.model.experiment import UPLOADER, initial_weights_of
 from tideline.engine.model.runs import OPEN, RunRow, Status
-from tideline.engine.ports.journal import IdempotencyRecord, Journal
+from tideline.engine.ports.journal import Journal
 
 UPLOADED, NOW, LATER = 5.0, 20.0, 1e6
 W = digest("w")

@@ -274,3 +274,25 @@ def test_rows_to_predict() -> None:
     for wrong, words in ((x, "Row 17 holds NaN"), (x.tolist(), "The rows are a list"), (x[:, :3], "A row is 3")):
         with pytest.raises(DataRefused, match=words):
             model.predict(wrong)
+
+
+def test_a_run_with_secure_sums_has_its_model(tmp_path: Path) -> None:
+    """Its final state has a place for sums, which the model is read beside; and the result says that there were some."""
+    three = {**sites(), "third": next(iter(sites().values())), "fourth": next(iter(sites().values()))}
+    run = tideline.simulate(**{**FAST, "secure_sums": True, "seed": 3}, sites=three, out=tmp_path / "out")
+    assert run.status == "completed" and run.model().predict(rows(seed=9)[0]).classes.shape == rows(seed=9)[1].shape
+    said = json.loads(next((tmp_path / "out").rglob("result.json")).read_text())
+    assert said["secure_sums"]["bits"] == 32
+
+
+def test_patients_are_said_from_python() -> None:
+    """A private run over them completes; a site that does not say whose its rows are is told what to write."""
+    given = {**FAST, "privacy": {"unit": "patient", "rows": 20, "noise": 2.0, "delta": 1e-3, "rate": 0.5}}
+    given["world"] = {**FAST.get("world", {}), "normalise": "none"}
+    x, y = rows(60)
+    of = tideline.Site(train=(x, y), unit="patient", units=[i // 3 for i in range(60)])
+    run = tideline.simulate(**given, sites={"anna": of})
+    assert run.status == "completed", run.result.cause
+    assert any("each patient of a site is protected" in note for note in run.result.notes)
+    without = tideline.simulate(**given, sites={"anna": tideline.Site(train=(x, y))})
+    assert without.status == "stalled" and "do not say which rows belong together" in without.cause

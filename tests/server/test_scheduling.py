@@ -15,8 +15,9 @@ from tests.laws.stage import Stage
 from tideline.core.errors import StorageFull, Unreachable
 from tideline.engine.coordinator.scheduler import Leases
 from tideline.engine.model.runs import Status
+from tideline.engine.model.transitions import PartCollected
 from tideline_server.bell import LocalBell
-from tideline_server.scheduling import TURNERS, SchedulerLoop
+from tideline_server.scheduling import HELD_UP_SECONDS, TURNERS, SchedulerLoop
 from tideline_server.worker import machines
 
 LONG = 20.0  # nothing here takes so long; what does has failed
@@ -141,6 +142,37 @@ def test_a_run_that_is_held_up_for_long_waits_for_a_person() -> None:
     mend()
     on.run_service.resume(run)
     assert on.play(run).status is Status.COMPLETED
+
+
+def test_a_round_whose_part_was_collected_is_closed_again_at_once() -> None:
+    """It is no trouble of the machine's, unless it comes twice in a row: then it is said, and tried later."""
+    on = stage()
+    run = start(on)
+    until(on, run, 1)
+    for order in on.waiting():
+        on.handle(order)
+    lost = 3
+
+    def collected(name: str, real: Callable[..., Any], *asked: Any) -> Any:
+        nonlocal lost
+        if lost:
+            lost -= 1
+            raise PartCollected("Part 0123 was collected while the round was closed", "It is closed again")
+        return real(*asked)
+
+    intercept(on.compute, collected)
+
+    async def play() -> list[float]:
+        made = scheduler_loop(on, LocalBell(asyncio.get_running_loop()))
+        waits = [(made.turn(run) or 0.0) - on.clock.now() for _ in range(3)]
+        assert on.row(run).cursor == 1
+        made.turn(run)
+        await made.stop()
+        return waits
+
+    assert asyncio.run(play()) == [0.0, HELD_UP_SECONDS, 0.0]
+    assert on.row(run).cursor == 2
+    assert [each.kind for each in on.journal.events(run)].count("held_up") == 1
 
 
 @pytest.mark.parametrize(

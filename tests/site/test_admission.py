@@ -139,7 +139,7 @@ class Words(NoLedger):
     ) -> None:
         self.words, self.intents, self._spent, self._begun = words, intents, spent, begun
 
-    def word(self, run: RunId) -> bool | None:
+    def word(self, run: RunId, intent: Digest) -> bool | None:
         return self.words.get(run)
 
     def approved(self, intent: Digest) -> bool:

@@ -84,6 +84,19 @@ def test_clipping_bounds_how_far_one_site_moves_brought_weights() -> None:
     assert moved**0.5 == pytest.approx(0.5, rel=1e-3)
 
 
+def test_noise_in_a_private_run_hides_what_the_attack_reads() -> None:
+    """Where nothing else is bound, and the run's epsilon is no small one."""
+    privacy = {"rows": ROWS, "epsilon": 8, "delta": 1e-3, "rate": 1.0, "score_noise": 30.0}
+    federation = Federation(METHODS, {"anna": SimSite(lambda world, role: Rows(), rules=FREE)})
+    before = crafted(world_in(WORLD))
+    given = {"method": "fedavg", "world": WORLD, "roster": {"anna": "source"}, "config": {**ATTACK, "batch": ROWS}}
+    weights = federation.bring([save(before)])
+    result = federation.run(federation.start({**given, "privacy": privacy, "weights": weights}))
+    assert result["status"] == "completed", result["cause"]
+    guesses = read_rows(before, decode(State, result["state_digest"], federation.parts).model)
+    assert int((torch.cdist(Rows().x.double(), guesses).amin(dim=1) < 0.1).sum()) == 0
+
+
 def test_numbers_to_normalise_by_are_brought_as_well() -> None:
     """Far from the rows, they leave single ones above thresholds that are drawn."""
     shifted = {**WORLD, "normalise": {"mean": [2.0] * 10, "std": [1.0] * 10}}

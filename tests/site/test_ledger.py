@@ -20,7 +20,7 @@ from tideline.engine.site.rules import Quotas, SiteRules
 from tideline_agent.home.ledger import FILE, FileLedger, accept, entries
 from tideline_agent.home.ledger_head import HEAD, KNOWN
 
-ONE, TWO = RunId("one"), RunId("two")
+ONE, TWO, ANY = RunId("one"), RunId("two"), Digest("any")
 
 
 def test_what_is_recorded_stands_after_a_new_start(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_what_is_recorded_stands_after_a_new_start(tmp_path: Path) -> None:
         if not summary:
             (tmp_path / KNOWN).unlink()
         again = FileLedger(tmp_path, lambda: at[0])
-        assert (again.word(ONE), again.word(TWO), again.approved(Digest("i"))) == (None, True, True)
+        assert (again.word(ONE, ANY), again.word(TWO, ANY), again.approved(Digest("i"))) == (None, True, True)
         assert (again.began(ONE), again.began(TWO)) == (True, False)
         assert again.spent(0.0) == Spent(1, 2, 75) and again.spent(1_000_050.0) == Spent(0, 1, 5)
     assert [each.seq for each in entries(tmp_path)] == [1, 2, 3, 4, 5]
@@ -48,7 +48,7 @@ def test_a_command_writes_beside_the_agent(tmp_path: Path) -> None:
     agent, command = FileLedger(tmp_path), FileLedger(tmp_path)
     agent.record("run", run=ONE)
     command.record("declined", run=ONE, intent="i")
-    assert agent.word(ONE) is False and not agent.approved(Digest("i"))
+    assert agent.word(ONE, ANY) is False and not agent.approved(Digest("i"))
     agent.record("reply", run=ONE, bytes=1)
     assert [each.kind for each in entries(tmp_path)] == ["run", "declined", "reply"]
 
@@ -103,7 +103,7 @@ def test_a_summary_of_another_file_is_not_believed(tmp_path: Path) -> None:
     (tmp_path / FILE).unlink()
     accept(tmp_path, "owner")
     again = FileLedger(tmp_path)
-    assert again.word(ONE) is None and [each.kind for each in entries(tmp_path)] == ["cut_accepted"]
+    assert again.word(ONE, ANY) is None and [each.kind for each in entries(tmp_path)] == ["cut_accepted"]
 
 
 def test_a_ledger_that_was_taken_away_is_said(tmp_path: Path) -> None:
@@ -112,13 +112,13 @@ def test_a_ledger_that_was_taken_away_is_said(tmp_path: Path) -> None:
     made.record("declined", run=ONE)
     (tmp_path / FILE).rename(elsewhere)
     with pytest.raises(StorageFull, match="cannot be written: No such file"):
-        made.word(ONE)
+        made.word(ONE, ANY)
     (tmp_path / FILE).mkdir()
     with pytest.raises(StorageFull, match="cannot be written"):
         made.record("reply", run=ONE, bytes=1)
     (tmp_path / FILE).rmdir()
     elsewhere.rename(tmp_path / FILE)
-    assert made.word(ONE) is False
+    assert made.word(ONE, ANY) is False
 
 
 def cut_off(home: Path) -> None:

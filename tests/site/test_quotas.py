@@ -29,7 +29,7 @@ def owner(home: Path, quotas: Quotas, now: datetime = NOON) -> Owner:
 def played(asked: Owner, order: Order) -> None:
     """An order that is worked on and answered."""
     asked.begins(order, BRIEF)
-    asked.replies(order, FILES)
+    asked.replies(order, BRIEF, FILES)
 
 
 @pytest.mark.parametrize("summary", [True, False])

@@ -4,6 +4,7 @@ keys.pem         the keys that sign
 keys.next.pem    while they are rotated: the new ones. Which of the two the coordinator knows, it says itself
 keys.former.pem  keys to receive of before, the newest first: what was sealed to them may still be on its way
 coordinator.json where the coordinators are, and who vouches for them
+noise.key        what all noise of runs that protect rows comes from; made when the first of them comes
 session          how many times an agent has started with this home
 """
 
@@ -25,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from tideline.archive.folder import sync
+from tideline.core.asked.private import KEY_BYTES
 from tideline.core.errors import IdentityRefused, Refused
 from tideline.core.signing import bulk_bytes, call_bytes, fingerprint, handover_bytes, rotation_bytes
 from tideline.engine.model.accounts import Session
@@ -34,7 +36,7 @@ from tideline.engine.process.private import close_home
 T = TypeVar("T")
 
 KEYS, NEXT, FORMER, COORDINATOR = "keys.pem", "keys.next.pem", "keys.former.pem", "coordinator.json"
-SESSION = "session"
+SESSION, NOISE = "session", "noise.key"
 RESTORE = "Restore the file, or delete it and enrol with a new token"
 END = b"-----END PRIVATE KEY-----\n"
 PEM = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -137,6 +139,25 @@ def new_session(folder: Path) -> Session:
 def keys(folder: Path) -> Keys:
     """The agent's keys, made before it enrols, so that a killed agent starts again with the same command."""
     return held(folder / KEYS)
+
+
+def noise_secret(folder: Path) -> bytes:
+    """What the noise of private runs comes from, made once: with another one, an order that comes again would get other noise,
+    and two noises on one answer tell more than was charged for.
+    """
+    found = read(folder / NOISE, noise_in, "Restore it from a backup. If there is none, delete it and charge your budget anew")
+    if found is None:
+        found = secrets.token_bytes(KEY_BYTES)
+        write(folder / NOISE, found.hex().encode())
+    return found
+
+
+def noise_in(text: bytes) -> bytes:
+    """Raises ValueError for what is no such key."""
+    found = bytes.fromhex(text.decode("ascii"))
+    if len(found) != KEY_BYTES:
+        raise ValueError("another length")
+    return found
 
 
 def next_keys(folder: Path) -> Keys:

@@ -16,25 +16,34 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from tideline.archive.folder import room
-from tideline.core.errors import ChainBroken, Refused, StorageFull
+from tideline.core.errors import BudgetExceeded, ChainBroken, Refused, StorageFull
 from tideline.core.run import Digest, RunId
 from tideline.core.settings import Plain
 from tideline.engine.audit.log import START, AuditEvent, Entry, Tip, chained, follow
+from tideline.engine.epsilon.budget import RELEASED, Budgets, Decide, budgets_in, plain_budgets
 from tideline.engine.model.accounts import ShownLedger
 from tideline.engine.ports.ledger import Spent
+from tideline.engine.site.standing import Answer, StandingDecision, answer_in
 from tideline_agent.home.ledger_head import KNOWN, REPORTED, Cut, read, remember, remembered
 from tideline_agent.home.marks import check
 
 FILE = "ledger.jsonl"
 APPROVED, DECLINED, RUN, REPLY, ORDER = "approved", "declined", "run", "reply", "order"
+STANDING, STANDING_ENDED, PAUSED, RESUMED = "standing", "standing_ended", "paused", "resumed"
 ACCEPTED = "cut_accepted"
 REPORTED_WORDS = "as it was reported to the coordinator"
 DAY_SECONDS = 86400.0
+BEHIND = "This site's ledger lacks entries that the coordinator was told of: it may have spent more than it knows"
+BEHIND_TODO = (
+    "Ask the site's owner to restore the newest home; or to go on without these entries and say what was spent: "
+    "tideline site ledger accept, then tideline site spent"
+)
 TODO = (
     "Keep a copy of the file as it is, and ask who has had access to the agent's home. To begin another, move it away: "
     "tideline site ledger accept --home DIR"
@@ -45,24 +54,38 @@ TODO = (
 class Known:
     """What entries come to, up to a place in the file.
 
-    words: the owner's, by run. intents: that were approved, and not declined since. begun: runs. lately: what was spent when, of
-    the last two days.
+    words: the owner's, by run. covers: the intents that an approved run may have; any, where the approval names none. intents:
+    that were approved, and not declined since. begun: runs. lately: what was spent when, of the last two days. standing: the
+    owner's decisions that hold for more than one run, by the entry's number. paused: since when nothing begins; 0: it does.
+    budgets: what private runs were charged.
     """
 
     offset: int = 0
     tip: Tip = field(default_factory=Tip)
     words: dict[str, bool] = field(default_factory=dict)
+    covers: dict[str, list[str]] = field(default_factory=dict)
     intents: dict[str, bool] = field(default_factory=dict)
     begun: set[str] = field(default_factory=set)
     lately: list[tuple[float, str, int]] = field(default_factory=list)
+    standing: dict[str, StandingDecision] = field(default_factory=dict)
+    paused: float = 0.0
+    budgets: Budgets = field(default_factory=Budgets)
 
     def take(self, entry: Entry) -> None:
         """One more entry."""
+        self.take_budget(entry)
         if entry.kind in (APPROVED, DECLINED):
             said = entry.kind == APPROVED
             self.words[entry.run] = said
+            self.take_covers(entry)
             if intent := entry.details.get("intent"):
                 self.intents[str(intent)] = said
+        elif entry.kind == STANDING:
+            self.standing[str(entry.seq)] = standing_in(entry)
+        elif entry.kind == STANDING_ENDED:
+            self.standing.pop(str(entry.details.get("decision")), None)
+        elif entry.kind in (PAUSED, RESUMED):
+            self.paused = entry.at if entry.kind == PAUSED else 0.0
         elif entry.kind in (RUN, REPLY):
             begins = entry.kind == RUN and entry.run not in self.begun
             self.begun.add(entry.run)
@@ -70,6 +93,21 @@ class Known:
                 self.lately.append((entry.at, entry.kind, int(entry.details.get("bytes", 0))))
         if self.lately and self.lately[0][0] < entry.at - 2 * DAY_SECONDS:
             self.lately = [each for each in self.lately if each[0] >= entry.at - 2 * DAY_SECONDS]
+
+    def take_covers(self, entry: Entry) -> None:
+        self.covers.pop(entry.run, None)
+        if "covers" in entry.details:
+            covers = entry.details["covers"]
+            self.covers[entry.run] = list(map(str, covers)) if isinstance(covers, list) else []
+
+    def take_budget(self, entry: Entry) -> None:
+        """What an entry says of budgets. One that cannot be read may have said that something was spent."""
+        try:
+            self.budgets.take(entry.kind, entry.run, entry.details)
+        except (KeyError, TypeError, ValueError):
+            self.budgets.lose()
+        if entry.kind == ACCEPTED:
+            self.budgets.lose()
 
 
 class FileLedger:
@@ -104,11 +142,32 @@ class FileLedger:
     def tip(self) -> Tip:
         return self._known.tip
 
-    def word(self, run: RunId) -> bool | None:
-        return self._seen().words.get(run)
+    def word(self, run: RunId, intent: Digest) -> bool | None:
+        known = self._seen()
+        said = known.words.get(run)
+        return None if said and intent not in known.covers.get(run, (intent,)) else said
+
+    def approved_before(self, run: RunId) -> bool:
+        """Whether the owner approved a run, whatever it asked for then."""
+        return self._seen().words.get(run, False)
 
     def approved(self, intent: Digest) -> bool:
         return self._seen().intents.get(intent, False)
+
+    def stands(self, method: str, intent: Digest) -> bool | None:
+        said = answer_in(self._seen().standing.values(), method, intent)
+        return None if said is None else said is Answer.ALWAYS
+
+    def standing(self) -> tuple[StandingDecision, ...]:
+        """The owner's decisions that hold now, the oldest first."""
+        return tuple(self._seen().standing.values())
+
+    def paused(self) -> bool:
+        return self._seen().paused > 0
+
+    def paused_since(self) -> float:
+        """Seconds since 1970; 0: it is not paused."""
+        return self._seen().paused
 
     def began(self, run: RunId) -> bool:
         return run in self._seen().begun
@@ -117,6 +176,38 @@ class FileLedger:
         lately = [each for each in self._seen().lately if each[0] >= since]
         replies = [nbytes for _, kind, nbytes in lately if kind == REPLY]
         return Spent(sum(kind == RUN for _, kind, _ in lately), len(replies), sum(replies))
+
+    def account(self, run: RunId, decide: Decide) -> None:
+        """Write the entries that follow from what stands here on private runs. Raises BudgetExceeded, StorageFull."""
+        with self._lock, self._open() as file:
+            self._catch_up(file)
+            if lacking(self.path.parent) is not None:
+                raise BudgetExceeded(BEHIND, BEHIND_TODO)
+            for kind, facts in decide(self._known.budgets):
+                self._append(file, AuditEvent(kind, self._now(), run=run, details=facts))
+
+    def charges(self) -> int:
+        return self._seen().budgets.charges
+
+    def uncharged(self) -> int:
+        """How many runs began here and were charged to no budget."""
+        known = self._seen()
+        return len(known.begun - known.budgets.accounts.keys())
+
+    def open_accounts(self) -> tuple[RunId, ...]:
+        self._seen()
+        with self._lock:
+            return self._known.budgets.open_accounts()
+
+    def release(self, run: RunId) -> None:
+        if run in self.open_accounts():
+            self.record(RELEASED, run=run)
+
+    def budgets(self) -> Budgets:
+        """What private runs were charged: a copy."""
+        self._seen()
+        with self._lock:
+            return deepcopy(self._known.budgets)
 
     def _seen(self) -> Known:
         """All that stands in the file now: a command may have written the owner's word meanwhile."""
@@ -195,7 +286,8 @@ class FileLedger:
     def _write_known(self) -> None:
         temporary = self._resume.with_suffix(".tmp")
         with room(temporary):
-            temporary.write_text(json.dumps({**asdict(self._known), "begun": sorted(self._known.begun)}))
+            more = {"begun": sorted(self._known.begun), "budgets": plain_budgets(self._known.budgets)}
+            temporary.write_text(json.dumps(asdict(replace(self._known, budgets=Budgets())) | more))
         temporary.replace(self._resume)
 
 
@@ -209,10 +301,31 @@ def resumed(path: Path, resume: Path) -> Known:
     """What was known at the last start, if the entry that it ended with still stands there; else nothing is known yet."""
     try:
         raw = json.loads(resume.read_text())
-        known = Known(**{**raw, "tip": Tip(**raw["tip"]), "begun": set(raw["begun"]), "lately": list(map(tuple, raw["lately"]))})
+        known = Known(
+            **{
+                **raw,
+                "tip": Tip(**raw["tip"]),
+                "covers": raw["covers"],  # an older version's summary says nothing of it, though entries may
+                "begun": set(raw["begun"]),
+                "lately": list(map(tuple, raw["lately"])),
+                "standing": {number: decision_in(each) for number, each in raw.get("standing", {}).items()},
+                "budgets": budgets_in(raw["budgets"]),  # of a summary without them the entries may tell of some
+            }
+        )
         return known if known.offset == 0 or last_before(path, known.offset).hash == known.tip.hash else Known()
     except (OSError, ValueError, TypeError, KeyError, IndexError):
         return Known()
+
+
+def standing_in(entry: Entry) -> StandingDecision:
+    """The decision of an entry; of an answer that this version does not know, the one that lets nothing run."""
+    texts = {name: str(entry.details.get(name, "")) for name in ("method", "intent", "by", "owner", "words")}
+    answer = Answer.ALWAYS if entry.details.get("answer") == Answer.ALWAYS else Answer.NEVER
+    return StandingDecision(number=entry.seq, at=entry.at, answer=answer, **texts)
+
+
+def decision_in(raw: dict[str, Any]) -> StandingDecision:
+    return StandingDecision(**{**raw, "answer": Answer(raw["answer"])})
 
 
 def last_before(path: Path, offset: int) -> Entry:

@@ -74,7 +74,8 @@ def pin_in(fields: Mapping[str, Any]) -> Pin:
     """A pin from plain data. Raises KeyError, TypeError, ValueError. Fingerprints were shorter once: they are made anew."""
     keys = None if fields["keys"] is None else Keys(**fields["keys"])
     fingerprint = str(fields["fingerprint"]) if keys is None else shown(keys)
-    return Pin(keys, fingerprint, tuple(map(former_in, fields["former"])), str(fields["since"]))
+    former, trusted = tuple(map(former_in, fields["former"])), fields.get("trusted", False) is True
+    return Pin(keys=keys, fingerprint=fingerprint, former=former, since=str(fields["since"]), trusted=trusted)
 
 
 def former_in(fields: Mapping[str, Any]) -> Former:
@@ -94,16 +95,18 @@ def trust(folder: Path, name: str, fingerprint: str) -> Pin:
             todo = f"See `tideline site peers`{nearest(name, sorted(known))}"
             raise NotFound(f"This site has met no peer {name!r}{met}", todo)
         before.append(known[who])
-        return {who: Pin(known[who].keys if known[who].fingerprint == expected else None, expected)}
+        return {who: Pin(known[who].keys if known[who].fingerprint == expected else None, expected, trusted=True)}
 
     FolderPins(folder).change(trusted)
     return before[0]
 
 
 def listed(folder: Path, now: float) -> list[dict[str, Any]]:
-    """The peers that a site knows, by which keys and since when, and which former keys it still believes until when."""
+    """The peers that a site knows, by which keys and since when, whether its owner said so, and which former keys it still
+    believes until when.
+    """
     return [
-        {"peer": name, "fingerprint": pin.fingerprint, "since": pin.since, "former": believed(pin, now)}
+        {"peer": name, "fingerprint": pin.fingerprint, "trusted": pin.trusted, "since": pin.since, "former": believed(pin, now)}
         for name, pin in sorted(FolderPins(folder).read().items())
     ]
 

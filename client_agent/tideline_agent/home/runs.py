@@ -26,6 +26,7 @@ from tideline.core.record import Weights
 from tideline.core.run import Digest, Role, RunId
 from tideline.core.settings import EMPTY, Plain, nearest, parse
 from tideline.engine.model.access.projects import DEFAULT
+from tideline.engine.site.summing import close_notes
 from tideline_agent.vault import FolderVault, RunBrief
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ MODEL = "model"
 UNFINISHED = "As far as the site knew, the run was not over when this was written"
 SELDOM = "some methods keep nothing, others only at targets and only after their last exchanges"
 RUNS, WORKING, FORGOTTEN = "runs", "working", "forgotten"
+SUMS = "sums"  # what was answered in secure sums, which outlives the runs
 SPARED = "spared"  # a file in a run's folder: the owner's word that no rule deletes it
 TRIES = 5  # a working agent replaces its memory now and then; the next look finds the new one whole
 
@@ -238,6 +240,7 @@ def forget(home: Path, run: RunId, first: Callable[[], object] = lambda: None) -
     try:
         with held(home / WORKING / run, wait=False):
             first()
+            close_notes(home / SUMS, run)
             FolderVault(home / RUNS).path(run).replace(home / FORGOTTEN / uuid.uuid4().hex)
     except BlockingIOError:
         raise Refused(f"The agent works for run {run} now", "Wait until it has answered, or have the run cancelled") from None

@@ -10,9 +10,12 @@ import threading
 from dataclasses import asdict
 from pathlib import Path
 
+import structlog
+
 from tideline.engine.audit.witness import Seen
 from tideline_agent.home.identity import write
 
+log = structlog.get_logger()
 WITNESS = "witness.json"
 MOST_TEXT = 200  # characters of a hash and of a proof
 
@@ -22,20 +25,29 @@ class SeenFile:
 
     def __init__(self, folder: Path) -> None:
         self._path, self._lock = folder / WITNESS, threading.Lock()
-        self._seen = read(self._path)
+        self._seen, self._unwritten = read(self._path), False
 
     @property
     def seen(self) -> Seen:
         return self._seen
 
     def note(self, given: Seen) -> None:
-        """Remember a tip, if it is a newer one."""
+        """Remember a tip, if it is a newer one. Where the disk takes none, until the agent ends: others remember it, too."""
         if given.seq <= self._seen.seq or max(len(given.hash), len(given.proof)) > MOST_TEXT:
             return
         with self._lock:
             if given.seq > self._seen.seq:
-                write(self._path, json.dumps(asdict(given)).encode())
                 self._seen = given
+                self._write()
+
+    def _write(self) -> None:
+        try:
+            write(self._path, json.dumps(asdict(self._seen)).encode())
+            self._unwritten = False
+        except OSError as error:
+            if not self._unwritten:  # said once, and not at every beat
+                log.warning("witness_not_written", path=str(self._path), reason=error.strerror or type(error).__name__)
+            self._unwritten = True
 
 
 def read(path: Path) -> Seen:

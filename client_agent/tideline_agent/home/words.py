@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tideline.core.errors import ConfigRefused, FederationError, NotFound
-from tideline.core.run import RunId
-from tideline.core.settings import nearest
+from tideline.core.errors import ConfigRefused, FederationError, NotFound, Refused
+from tideline.core.run import Digest, RunId
+from tideline.core.settings import Plain, nearest
 from tideline.engine.model.brief import Brief
-from tideline.engine.site.admission import brief_in_words, facts_of
+from tideline.engine.site.admission import brief_in_words, facts_of, intent_digest, shown
+from tideline.engine.site.standing import Answer, StandingDecision
 from tideline_agent.home import marks
 from tideline_agent.home.held import HeldRun, brief_at, held_runs
-from tideline_agent.home.ledger import APPROVED, DECLINED, FILE, FileLedger
+from tideline_agent.home.ledger import APPROVED, DECLINED, FILE, PAUSED, RESUMED, STANDING, STANDING_ENDED, FileLedger
 from tideline_agent.vault import FolderVault
+
+CHANGED = "You approved this run before, as it asked for something else: nothing of what is new works here without your word."
+METHOD = re.compile(r"[A-Za-z0-9_.-]{1,80}")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What an owner is shown before a word: a run, and those that belong to it and wait with it. The word covers these alone."""
+
+    run: str
+    brief: Brief
+    beside: tuple[Brief, ...] = ()
+
+    @property
+    def intents(self) -> list[Digest]:
+        return list(dict.fromkeys(map(intent_digest, (self.brief, *self.beside))))
+
+    def words(self) -> Iterator[str]:
+        return in_words(self.brief, self.beside)
 
 
 @dataclass(frozen=True)
@@ -24,6 +45,16 @@ class Waiting:
 
     run: HeldRun
     beside: tuple[HeldRun, ...] = ()
+
+    @property
+    def question(self) -> Question:
+        return Question(self.run.run, self.run.brief, tuple(each.brief for each in self.beside))
+
+    def words(self, ledger: FileLedger) -> Iterator[str]:
+        """What an owner reads before a word. Some was approved before: then that comes first."""
+        if ledger.approved_before(self.run.run):
+            yield CHANGED
+        yield from self.question.words()
 
 
 def waiting(home: Path) -> list[Waiting]:
@@ -35,12 +66,84 @@ def waiting(home: Path) -> list[Waiting]:
     return [Waiting(each, tuple(other for other in held if other.brief.intent.parent == each.run)) for each in roots]
 
 
-def say(home: Path, run: str, approve: bool) -> Brief:
-    """Write down that a run may run, or may not. Raises NotFound for one that neither waits here nor ever worked here."""
-    brief = brief_of(home, run)
-    facts = {name: value for name, value in facts_of(brief).items() if name in ("by", "method", "intent", "experiment", "role")}
-    FileLedger(home).record(APPROVED if approve else DECLINED, run=run, owner=getpass.getuser(), **facts)
-    return brief
+def question(home: Path, run: str, shown: Collection[str] | None = None) -> Question:
+    """What there is to say a word to. Raises NotFound for a run that neither waits here nor ever worked here.
+
+    shown: the intents that the owner has read. What came beside the run since then is left out; Refused where the run itself
+    asks for something else now.
+    """
+    found = Question(run, brief_of(home, run), covered(home, run))
+    if shown is None:
+        return found
+    if intent_digest(found.brief) not in shown:
+        raise Refused(f"What {run[:80]} asks for has changed since it was shown", "Read again what it asks for, then decide")
+    return replace(found, beside=tuple(each for each in found.beside if intent_digest(each) in shown))
+
+
+def approve(home: Path, asked: Question) -> None:
+    """Let a run work, and those beside it; for a policy that asks about what is new, all that ask for the same, too."""
+    record_word(home, APPROVED, asked, "by", "method", "intent", "experiment", "role")
+
+
+def approve_once(home: Path, asked: Question) -> None:
+    """Let a run work, and by that nothing else: what asks for the same is asked about again, however the policy asks."""
+    record_word(home, APPROVED, asked, "by", "method", "experiment", "role", once=True)
+
+
+def decline(home: Path, asked: Question) -> None:
+    """Let a run not work, whatever it asks for."""
+    record_word(home, DECLINED, asked, "by", "method", "intent", "experiment", "role")
+
+
+def record_word(home: Path, kind: str, asked: Question, *names: str, **more: Plain) -> None:
+    """An entry of a word; an approval names by digests all that it covers."""
+    facts = {name: value for name, value in facts_of(asked.brief).items() if name in names}
+    covers = {"covers": asked.intents} if kind == APPROVED else {}
+    FileLedger(home).record(kind, run=asked.run, owner=getpass.getuser(), **more, **facts, **covers)
+
+
+def approve_always(home: Path, asked: Question) -> None:
+    """Let a run work, and from now on all that ask for exactly the same. Raises Refused where its method never may."""
+    method = asked.brief.method
+    if any(each.answer is Answer.NEVER and each.method == method for each in FileLedger(home).standing()):
+        what = f"You said that the method {method} never works here"
+        raise Refused(what, "End that decision first, see `tideline site standing list`")
+    approve_once(home, asked)
+    ledger = FileLedger(home)
+    for each in (asked.brief, *asked.beside):  # those that belong to it will belong to the next one, too
+        settings = ", ".join(f"{name}: {shown(value)}" for name, value in each.config.items())
+        asks = {"method": each.method, "intent": intent_digest(each), "by": each.intent.by, "words": settings}
+        ledger.record(STANDING, run=asked.run, answer=Answer.ALWAYS.value, owner=getpass.getuser(), **asks)
+
+
+def never(home: Path, method: str) -> None:
+    """Let no run of a method work here any more, also none that was approved. Raises ConfigRefused."""
+    check_home(home)
+    if not METHOD.fullmatch(method):
+        raise ConfigRefused(
+            f"{method[:80]!r} cannot name a method", "Use a name as runs have it: letters, digits, dots and dashes", path="method"
+        )
+    FileLedger(home).record(STANDING, answer=Answer.NEVER.value, method=method, owner=getpass.getuser())
+
+
+def end_decision(home: Path, number: int) -> StandingDecision:
+    """End a standing decision: from now on such runs are asked about again. Raises NotFound."""
+    check_home(home)
+    ledger = FileLedger(home)
+    found = next((each for each in ledger.standing() if each.number == number), None)
+    if found is None:
+        raise NotFound(f"No standing decision {number} is in force here", "See `tideline site standing list`")
+    ledger.record(STANDING_ENDED, decision=number, owner=getpass.getuser(), method=found.method)
+    return found
+
+
+def pause(home: Path, on: bool) -> None:
+    """Have the agent begin nothing from now on, or go on. Raises Refused where it is so already."""
+    check_home(home)
+    ledger = FileLedger(home)
+    if ledger.paused() is on:
+        raise Refused(f"This site is {'paused already' if on else 'not paused'}", "Nothing is to be done")
+    ledger.record(PAUSED if on else RESUMED, owner=getpass.getuser())
 
 
 def in_words(brief: Brief, beside: Iterable[Brief] = ()) -> Iterator[str]:

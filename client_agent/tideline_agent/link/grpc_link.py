@@ -119,6 +119,7 @@ class GrpcLink:
         self.reported = Tip()  # the last entry of this site's ledger that was reported to the coordinator, by its own word
         self.ledger: Callable[[Tip], ShownLedger] | None = None  # how the ledger is shown to it
         self.hearing: Hearing | None = None  # who takes up what is announced
+        self.device = ""  # what the site computes on, if its owner lets that be told
 
     @property
     def address(self) -> str:
@@ -155,6 +156,7 @@ class GrpcLink:
         request = pb.EnrolRequest(protocol=PROTOCOL, token=token, name=self.name, version=__version__, roles=roles)
         request.sign_key, request.receive_key = self._keys.public
         request.seen.CopyFrom(self._shown())
+        request.device = self.device
         reply: pb.EnrolReply = self._ask(call, request, CALL_SECONDS)
         self._remember(reply.seen)
         if call == "Enrol" and self.hearing is not None:
@@ -341,10 +343,11 @@ class GrpcLink:
         self._begin(self._lines.now, "Push", head, start)
 
     def report(self, order: Order, reply: Reply) -> Receipt:
-        request = reply_out(reply)
+        made = time.monotonic()
         for attempt in self._retrying():
             with attempt:
-                raw = self._ask("Report", request, REPORT_SECONDS)
+                stages = reply.stages and reply.stages.older(time.monotonic() - made)
+                raw = self._ask("Report", reply_out(replace(reply, stages=stages)), REPORT_SECONDS)
                 self._chunk = raw.chunk and min(max(raw.chunk, MIN_CHUNK), MAX_CHUNK)
                 return receipt_in(raw)
         raise Cancelled("The agent is stopping")

@@ -82,6 +82,10 @@ def reply_out(reply: Reply) -> pb.ReportRequest:
         made.ledger.CopyFrom(entry_out(reply.ledger))
     if reply.spent is not None:
         made.spent.CopyFrom(spent_out(reply.spent))
+    if reply.stages is not None:
+        made.stages.CopyFrom(pb.Stages(**vars(reply.stages)))
+    if reply.disclosed is not None:
+        made.disclosed.CopyFrom(pb.Disclosed(**vars(reply.disclosed)))
     if reply.failure:
         made.failure.CopyFrom(pb.Failure(kind=reply.failure.kind, what=sendable(reply.failure.what)))
     return made

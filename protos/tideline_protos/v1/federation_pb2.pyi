@@ -26,7 +26,7 @@ class HelloReply(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., oldest: _Optional[int] = ..., version: _Optional[str] = ..., time_ms: _Optional[int] = ...) -> None: ...
 
 class EnrolRequest(_message.Message):
-    __slots__ = ("protocol", "token", "name", "roles", "version", "sign_key", "receive_key", "seen")
+    __slots__ = ("protocol", "token", "name", "roles", "version", "sign_key", "receive_key", "seen", "device")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class EnrolRequest(_message.Message):
     SIGN_KEY_FIELD_NUMBER: _ClassVar[int]
     RECEIVE_KEY_FIELD_NUMBER: _ClassVar[int]
     SEEN_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     token: str
     name: str
@@ -43,7 +44,8 @@ class EnrolRequest(_message.Message):
     sign_key: bytes
     receive_key: bytes
     seen: Seen
-    def __init__(self, protocol: _Optional[int] = ..., token: _Optional[str] = ..., name: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., sign_key: _Optional[bytes] = ..., receive_key: _Optional[bytes] = ..., seen: _Optional[_Union[Seen, _Mapping]] = ...) -> None: ...
+    device: str
+    def __init__(self, protocol: _Optional[int] = ..., token: _Optional[str] = ..., name: _Optional[str] = ..., roles: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., sign_key: _Optional[bytes] = ..., receive_key: _Optional[bytes] = ..., seen: _Optional[_Union[Seen, _Mapping]] = ..., device: _Optional[str] = ...) -> None: ...
 
 class Seen(_message.Message):
     __slots__ = ("seq", "hash", "proof")
@@ -286,7 +288,7 @@ class PushReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("order", "files", "metrics", "facts", "failure", "sealed", "ledger", "spent")
+    __slots__ = ("order", "files", "metrics", "facts", "failure", "sealed", "ledger", "spent", "stages", "disclosed")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -302,6 +304,8 @@ class ReportRequest(_message.Message):
     SEALED_FIELD_NUMBER: _ClassVar[int]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
     SPENT_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    DISCLOSED_FIELD_NUMBER: _ClassVar[int]
     order: str
     files: _containers.RepeatedCompositeFieldContainer[File]
     metrics: _containers.ScalarMap[str, float]
@@ -310,7 +314,9 @@ class ReportRequest(_message.Message):
     sealed: _containers.RepeatedCompositeFieldContainer[Sealed]
     ledger: LedgerEntry
     spent: Spent
-    def __init__(self, order: _Optional[str] = ..., files: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., facts: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Sealed, _Mapping]]] = ..., ledger: _Optional[_Union[LedgerEntry, _Mapping]] = ..., spent: _Optional[_Union[Spent, _Mapping]] = ...) -> None: ...
+    stages: Stages
+    disclosed: Disclosed
+    def __init__(self, order: _Optional[str] = ..., files: _Optional[_Iterable[_Union[File, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., facts: _Optional[str] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Iterable[_Union[Sealed, _Mapping]]] = ..., ledger: _Optional[_Union[LedgerEntry, _Mapping]] = ..., spent: _Optional[_Union[Spent, _Mapping]] = ..., stages: _Optional[_Union[Stages, _Mapping]] = ..., disclosed: _Optional[_Union[Disclosed, _Mapping]] = ...) -> None: ...
 
 class Spent(_message.Message):
     __slots__ = ("gpu_seconds", "cpu_seconds", "devices", "cores", "order")
@@ -325,6 +331,26 @@ class Spent(_message.Message):
     cores: int
     order: str
     def __init__(self, gpu_seconds: _Optional[float] = ..., cpu_seconds: _Optional[float] = ..., devices: _Optional[int] = ..., cores: _Optional[int] = ..., order: _Optional[str] = ...) -> None: ...
+
+class Stages(_message.Message):
+    __slots__ = ("fetching", "began", "done")
+    FETCHING_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    fetching: float
+    began: float
+    done: float
+    def __init__(self, fetching: _Optional[float] = ..., began: _Optional[float] = ..., done: _Optional[float] = ...) -> None: ...
+
+class Disclosed(_message.Message):
+    __slots__ = ("policy", "digest", "data")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    policy: str
+    digest: str
+    data: str
+    def __init__(self, policy: _Optional[str] = ..., digest: _Optional[str] = ..., data: _Optional[str] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("kind", "what")

@@ -14,6 +14,7 @@ from tideline.engine.audit.entries import Refusals
 from tideline.engine.coordinator.access.projects import Projects
 from tideline.engine.coordinator.api_keys import ApiKeys
 from tideline_server.api.answers import add_handlers
+from tideline_server.api.dossiers import routes as dossiers
 from tideline_server.api.live import changes
 from tideline_server.api.models import Problem
 from tideline_server.api.openapi import Described
@@ -88,7 +89,7 @@ for status in (409, 429, 503):
     REFUSALS[status]["headers"] = LATER
 REFUSALS[401]["headers"] = {"WWW-Authenticate": {"description": "Bearer", "schema": {"type": "string"}}}
 KEYED = (
-    *(changes.router, orders.router),
+    *(changes.router, orders.router, dossiers.router),
     *(runs.router, retention.router, files.router, files.weights, methods.links, methods.router, clients.router),
     *(admin.router, projects_routes.router, notify.router, sessions.router, admin.audit, admin.restores, health.numbers),
 )

@@ -147,6 +147,8 @@ class RunResult(BaseModel):
     prior: str = Field(description="at which shares of the classes targets predict: source or em")
     augment: Facts | None = Field(None, description="how images were changed at random to train on; null: not at all")
     computing: Facts | None = Field(None, description="how its steps compute; null: the experiment does not say")
+    secure_sums: Facts | None = Field(None, description="how values are added up that nobody sees; null: single replies are seen")
+    privacy: Facts | None = Field(None, description="how it protects rows, and its epsilon for each; null: it does not")
     wire: Facts | None = Field(None, description="in which numbers its weights travel; null: all as float32")
     track: list[str] = Field(default_factory=list, description="experiment trackers that are to write it down")
     rounds: int | None
@@ -312,6 +314,9 @@ class ClientLine(BaseModel):
     fingerprint: str = Field(description="of its public keys, for you to compare")
     rotate: bool = Field(description="whether it is asked for new keys")
     projects: list[str] = Field(description="which it serves, of those that you see")
+    device: str | None = Field(
+        default=None, description="the name of what it computes on, as its agent told when it started; null: it has not told"
+    )
     follows: bool | None = Field(
         default=None,
         description="whether it has told this coordinator lately that it has taken up the addresses and authorities that are "

@@ -157,6 +157,11 @@ class QuietServer(uvicorn.Server):
     async def renew(self, tls: ssl.SSLContext) -> None:
         """Show another certificate from now on, to who connects. Connections that are there go on, and so does the port."""
         before, self.servers = self.servers, await self._opened(tls)
+        loop = asyncio.get_running_loop()
+        for each in before:
+            for listening in each.sockets:
+                loop.remove_reader(listening.fileno())
+        await asyncio.sleep(0)  # a connection that was accepted is its server's only now, and a closed one takes none
         for each in before:
             each.close()
 

@@ -23,6 +23,7 @@ from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.compute import Compute
 from tideline.engine.ports.journal import Journal
 from tideline_server.api.requests.wrapping import Seen
+from tideline_server.dossiers.making import Dossiers
 from tideline_server.limits import UNLIMITED, Limits
 from tideline_server.oidc.browser import BrowserSignIn
 
@@ -72,6 +73,7 @@ class Services:
     targets       who is notified, where this coordinator notifies
     follows       whether an agent has taken up what is announced to agents, as far as this coordinator knows
     browser       signs users in with a provider of identities, if there is one
+    dossiers      makes and signs dossiers of runs, where this coordinator has a key
     health        facts about this coordinator, shown to everybody; raises Unreachable when a store does not answer
     """
 
@@ -99,6 +101,7 @@ class Services:
     targets: Targets | None = None
     follows: Callable[[ClientId], bool | None] = lambda client: None
     browser: BrowserSignIn | None = None
+    dossiers: Dossiers | None = None
 
 
 @dataclass(frozen=True)

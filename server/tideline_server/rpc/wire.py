@@ -21,6 +21,8 @@ from tideline.engine.coordinator.enrolment import Applicant
 from tideline.engine.model.access.spending import Spent
 from tideline.engine.model.accounts import Keys, Session, ShownLedger
 from tideline.engine.model.orders import Arrivals, Failure, Order, Reply
+from tideline.engine.model.said.disclosed import Disclosed
+from tideline.engine.model.said.stages import Stages
 from tideline.engine.peers.sealing import sealed_in, sealed_out
 from tideline_protos.v1 import federation_pb2 as pb
 
@@ -103,6 +105,7 @@ def applicant_in(request: pb.EnrolRequest, keys: Keys, session: Session, signed_
         keys=keys,
         session=session,
         signed=signed_ms / 1000,
+        device=request.device,
     )
 
 
@@ -171,6 +174,8 @@ def reply_in(raw: bytes) -> Reply:
         sealed=sealed,
         ledger=entry_in(request.ledger),
         spent=spent_in(request.spent) if request.HasField("spent") else None,
+        stages=stages_in(request.stages) if request.HasField("stages") else None,
+        disclosed=disclosed_in(request.disclosed) if request.HasField("disclosed") else None,
     )
 
 
@@ -184,6 +189,15 @@ def spent_in(message: pb.Spent) -> Spent:
         cores=int(message.cores),
         order=OrderId(message.order if named else ""),
     )
+
+
+def stages_in(message: pb.Stages) -> Stages:
+    """How long ago a step began, whatever its site says."""
+    return Stages(message.fetching, message.began, message.done)
+
+
+def disclosed_in(message: pb.Disclosed) -> Disclosed | None:
+    return Disclosed.of(message.policy, message.digest, message.data)
 
 
 def notes_in(request: pb.SendNotesRequest) -> list[tuple[OrderId, Note]]:

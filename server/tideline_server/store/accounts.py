@@ -12,7 +12,7 @@ from tideline.core.run import ClientId
 from tideline.engine.audit.log import Tip
 from tideline.engine.model.access.projects import EVERY, shares
 from tideline.engine.model.accounts import ApiKey, Client, Handover, Invite, KeyRole, Keys, Session, ShownLedger, Standing
-from tideline.engine.model.transitions import ledger_shown, let_on, rekeyed, sessioned
+from tideline.engine.model.transitions import ledger_shown, let_on, rekeyed, sessioned, succeeding
 from tideline_server.store.access.projects import admit_members
 from tideline_server.store.database.dialect import INSERTS, added
 from tideline_server.store.listings import in_batches
@@ -31,6 +31,11 @@ NOTE_LEDGER = (
         or_(clients.c.ledger_entries.is_(None), clients.c.ledger_entries < bindparam("entries")),
     )
     .values(ledger_entries=bindparam("entries"), ledger_hash=bindparam("hash"))
+)
+NOTE_CHARGES = (
+    update(clients)
+    .where(clients.c.name == bindparam("who"), or_(clients.c.charged.is_(None), clients.c.charged < bindparam("total")))
+    .values(charged=bindparam("total"), charged_at=bindparam("at"))
 )
 
 
@@ -66,7 +71,7 @@ def enrol(connection: Connection, token_hash: str, client: Client) -> bool:
         return False
     if (before := known(connection, client.name)) is None or before.standing is Standing.REVOKED:
         admit_members(connection, client.projects)
-    if not added(connection, clients, asdict(client)) and not replaced(connection, client):
+    if not added(connection, clients, asdict(client)) and not replaced(connection, succeeding(before, client)):
         return False
     connection.execute(update(invites).where(fresh).values(used_by=client.name))
     return True
@@ -93,10 +98,16 @@ def last_seen(connection: Connection, names: Collection[ClientId], scope: str = 
 
 
 def saw(
-    connection: Connection, name: ClientId, now: float, version: str | None, roles: tuple[str, ...] | None
+    connection: Connection,
+    name: ClientId,
+    now: float,
+    version: str | None,
+    roles: tuple[str, ...] | None,
+    device: str | None,
 ) -> tuple[str, ...] | None:
-    """Note that a client lives, and the version and roles that it tells. Gives its roles from before if they changed."""
-    changes = {name: value for name, value in (("version", version), ("roles", roles)) if value}
+    """Note that a client lives, and the version, roles and device that it tells. Gives its roles from before if they changed."""
+    changes: dict[str, Any] = {name: value for name, value in (("version", version), ("roles", roles)) if value}
+    changes |= {} if device is None else {"device": device or None}
     mine = clients.c.name == name
     before = connection.scalar(select(clients.c.roles).where(mine).with_for_update()) if roles else None
     connection.execute(update(clients).where(mine).values(seen=now, **changes))
@@ -133,11 +144,14 @@ def begin_session(connection: Connection, name: ClientId, session: Session, now:
     return after if after.standing is not before.standing else None
 
 
-def note_ledgers(connection: Connection, reported: Mapping[ClientId, Tip]) -> None:
-    """Note the last entries of ledgers. Sorted by name, so that two writers never deadlock."""
-    connection.execute(
-        NOTE_LEDGER, [{"who": name, "entries": tip.seq, "hash": tip.hash} for name, tip in sorted(reported.items())]
-    )
+def note_ledgers(connection: Connection, reported: Mapping[ClientId, Tip], charged: Mapping[ClientId, tuple[int, float]]) -> None:
+    """Note the last entries of ledgers, and charges. Sorted by name, so that two writers never deadlock."""
+    if reported:
+        ends = [{"who": name, "entries": tip.seq, "hash": tip.hash} for name, tip in sorted(reported.items())]
+        connection.execute(NOTE_LEDGER, ends)
+    if charged:
+        totals = [{"who": name, "total": total, "at": now} for name, (total, now) in sorted(charged.items())]
+        connection.execute(NOTE_CHARGES, totals)
 
 
 def show_ledger(connection: Connection, name: ClientId, shown: ShownLedger) -> tuple[Client, Client] | None:

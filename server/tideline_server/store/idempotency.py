@@ -10,9 +10,9 @@ from sqlalchemy import Connection, Row, bindparam, delete, null, select, update
 
 from tideline.core.run import Digest
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS, free, overtaken
+from tideline.engine.model.access.once import Answer, IdempotencyRecord
 from tideline.engine.model.orders import OrderRow
 from tideline.engine.model.runs import RunRow
-from tideline.engine.ports.journal import Answer, IdempotencyRecord
 from tideline_server.store import runs, transitions
 from tideline_server.store.database.address import GaveWay
 from tideline_server.store.database.dialect import upsert

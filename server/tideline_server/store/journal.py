@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -11,20 +10,21 @@ from typing import Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Connection
 
 from tideline.core.run import ClientId, Digest, OrderId, RunId
-from tideline.core.settings import Plain
+from tideline.core.settings import EMPTY, Plain
 from tideline.engine.audit import entries
 from tideline.engine.audit.log import AuditEvent, Entry, Tip
 from tideline.engine.audit.witness import confirmed, keys_in
 from tideline.engine.coordinator.idempotency import free
-from tideline.engine.model.access.projects import Project, Quota
+from tideline.engine.model.access.once import IdempotencyRecord
+from tideline.engine.model.access.projects import Project, Quota, Usage
 from tideline.engine.model.access.user_sessions import UserSession
-from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Roles, Session, ShownLedger
 from tideline.engine.model.deletion import Tombstone
 from tideline.engine.model.orders import Files, Hold, OrderRow, OrderStatus, Reply
 from tideline.engine.model.runs import OPEN, Headline, Lease, RoundRow, RunRow, Status
-from tideline.engine.model.transitions import answered, present, with_author
+from tideline.engine.model.transitions import answered, present, reopened, resuming, with_author
 from tideline.engine.peers.sealing import ciphers
-from tideline.engine.ports.journal import MOST_DROPPED, Advance, IdempotencyRecord, Present, all_present
+from tideline.engine.ports.journal import MOST_DROPPED, Advance, Present, all_present
 from tideline_server.store import (
     accounts,
     audit,
@@ -40,6 +40,7 @@ from tideline_server.store import (
 )
 from tideline_server.store.access import projects, spending, user_sessions
 from tideline_server.store.access.projects import assign
+from tideline_server.store.access.projects import usage as usage_of
 from tideline_server.store.access.user_sessions import begin as begin_session
 from tideline_server.store.access.user_sessions import end as end_session
 from tideline_server.store.access.user_sessions import end_all as end_sessions
@@ -85,7 +86,7 @@ class SqlJournal:
 
     # First of all: below, a method's name hides the module of that name.
     run_ids, headlines, events = reads(runs.ids), reads(runs.headlines), reads(runs.events_after)
-    tally = reads(runs.tally)
+    tally, count_runs, last_event = reads(runs.tally), reads(runs.count_runs), reads(runs.last_event)
     leases = reads(leases.of_open_runs)
     round, recent_rounds = reads(runs.round_at), reads(runs.recent_rounds)
     order_lines, missed, barred = reads(orders.lines), reads(orders.missed), reads(orders.barred)
@@ -99,7 +100,7 @@ class SqlJournal:
     tombstone, tombstones, due_runs = reads(deletion.find), reads(deletion.among), reads(deletion.due)
     invite = reads(accounts.invite)
     client, clients, last_seen = reads(accounts.known), reads(accounts.everybody), reads(accounts.last_seen)
-    projects, usage, uploaded = reads(projects.every), reads(projects.usage), reads(projects.uploaded)
+    projects, uploaded = reads(projects.every), reads(projects.uploaded)
     api_keys, used_key = reads(accounts.all_keys), writes(accounts.use_key)
     user_session, used_user_session = reads(user_sessions.find), writes(user_sessions.use)
     user_sessions = reads(user_sessions.every)
@@ -133,9 +134,9 @@ class SqlJournal:
     def enrol(self, token_hash: str, client: Client) -> bool:
         return self._do(lambda connection: accounts.enrol(connection, token_hash, client), entries.enrolled(client, token_hash))
 
-    def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
+    def saw(self, name: ClientId, now: float, version: str | None = None, roles: Roles = None, device: str | None = None) -> None:
         def work(connection: Connection, done: list[AuditEvent]) -> None:
-            before = accounts.saw(connection, name, now, version, roles)
+            before = accounts.saw(connection, name, now, version, roles, device)
             done += [entries.roles_changed(name, before, roles or (), now)] if before is not None else []
 
         self._write(work)
@@ -159,9 +160,9 @@ class SqlJournal:
 
         return self._write(work)
 
-    def note_ledgers(self, reported: Mapping[ClientId, Tip]) -> None:
-        if reported:
-            self._store.write(lambda connection: accounts.note_ledgers(connection, reported))
+    def note_ledgers(self, reported: Mapping[ClientId, Tip], charged: Mapping[ClientId, tuple[int, float]] = EMPTY) -> None:
+        if reported or charged:
+            self._store.write(lambda connection: accounts.note_ledgers(connection, reported, charged))
 
     def show_ledger(self, name: ClientId, shown: ShownLedger, now: float) -> bool:
         def work(connection: Connection, done: list[AuditEvent]) -> bool:
@@ -266,7 +267,15 @@ class SqlJournal:
         return self._write(work)
 
     def reopen(
-        self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow], by: str = ""
+        self,
+        run: RunId,
+        status: Status,
+        cause: str,
+        now: float,
+        deadline_at: float,
+        orders: Iterable[OrderRow],
+        by: str = "",
+        quorum: int | None = None,
     ) -> bool:
         asked = tuple(orders)
 
@@ -274,9 +283,9 @@ class SqlJournal:
             row = self._locked(connection, run)
             if row.status is not Status.STALLED:
                 return False
-            late = replace(row, deadline_at=deadline_at)
-            transitions.set_status(connection, late, status, with_author({"cause": cause}, by), now)
-            done.append(entries.run_resumed(row, transitions.offer_new(connection, asked, now), by, now))
+            late = reopened(row, deadline_at, quorum)
+            transitions.set_status(connection, late, status, with_author(resuming(cause, quorum), by), now)
+            done.append(entries.run_resumed(late, transitions.offer_new(connection, asked, now), by, now))
             return True
 
         return self._write(work)
@@ -323,6 +332,9 @@ class SqlJournal:
     def order(self, order: OrderId) -> OrderRow | None:
         found = self._read(orders.find, self._library, orders.ONE, order=order)
         return found[0] if found else None
+
+    def usage(self, projects: Collection[str]) -> Mapping[str, Usage]:
+        return self._read(usage_of, self._library, projects)
 
     def orders(self, run: RunId, cursor: int | None = None) -> tuple[OrderRow, ...]:
         if cursor is None:

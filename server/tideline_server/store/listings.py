@@ -18,7 +18,7 @@ from tideline_server.store.schema import listings, members
 
 T = TypeVar("T")
 Listed = Mapping[Files, int | None]  # files and their listing; no files have none
-KEPT_FILES = 5_000  # files of listings that are remembered: those of many open runs
+KEPT_FILES = 20_000  # files of listings that are remembered, some 200 bytes each: those of many runs
 BATCH = 500  # values that one statement may name
 
 FILES = prepared(select(listings.c.id, listings.c.files).where(listings.c.id.in_(bindparam("ids", expanding=True))))

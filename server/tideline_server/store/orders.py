@@ -12,6 +12,7 @@ from tideline.core.run import ClientId, OrderId, RunId
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.orders import Failure, Files, Hold, OrderRow, OrderStatus
 from tideline.engine.model.runs import reaches
+from tideline.engine.model.said.stages import STAGES, stages_in
 from tideline.engine.model.totals import OrderLine, OrderTimes
 from tideline_server.store import envelopes
 from tideline_server.store.database.prepared import prepared
@@ -28,7 +29,7 @@ STATUS, FAILURE = map(IN_LINE.index, ("status", "failure"))
 LINE = select(*(orders.c[name] for name in IN_LINE)).where(orders.c.run == bindparam("of"))
 LINES = LINE.where(orders.c.cursor == bindparam("at")).order_by(orders.c.client, orders.c.attempt)
 MISSING = LINE.where(MISSED).order_by(orders.c.cursor, orders.c.client, orders.c.attempt)
-IN_TIME = [each.name for each in fields(OrderTimes)]
+IN_TIME = ["facts" if each.name == STAGES else each.name for each in fields(OrderTimes)]
 PLACES = (
     select(orders.c.cursor)
     .where(orders.c.run == bindparam("of"), orders.c.cursor <= bindparam("last"))
@@ -120,7 +121,9 @@ def recent(connection: Connection, run: RunId, places: int, last: int | None = N
 
 def times_of(row: Row[Any]) -> OrderTimes:
     failure = Failure(**row.failure) if row.failure else None
-    return OrderTimes(**dict(row._mapping) | {"status": STATUSES[row.status], "failure": failure})
+    columns = dict(row._mapping)
+    stages = stages_in(columns.pop("facts") or {})
+    return OrderTimes(**columns | {"status": STATUSES[row.status], "failure": failure, "stages": stages})
 
 
 def missed(connection: Connection, run: RunId) -> tuple[OrderLine, ...]:

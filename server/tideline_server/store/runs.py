@@ -14,6 +14,7 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
+    and_,
     bindparam,
     exists,
     func,
@@ -33,7 +34,19 @@ from tideline.engine.model.access.projects import EVERY
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.fold_report import groups_in, tables_in
 from tideline.engine.model.orders import OrderStatus
-from tideline.engine.model.runs import FINAL, JOIN, Event, Headline, PhaseFact, RoundRow, RunRow, Status, Tally
+from tideline.engine.model.runs import (
+    EVERYTHING,
+    FINAL,
+    JOIN,
+    Event,
+    Headline,
+    PhaseFact,
+    RoundRow,
+    RunRow,
+    Sought,
+    Status,
+    Tally,
+)
 from tideline_server.store.database.dialect import upsert
 from tideline_server.store.database.prepared import prepared
 from tideline_server.store.listings import Listed, batches, files_of, in_batches
@@ -79,6 +92,7 @@ CHECKPOINTS = (
 IDS = select(runs.c.id).order_by(runs.c.created, runs.c.id)
 OF_PROJECT = runs.c.project == bindparam("project")
 LENGTH = func.json_array_length(drafts.c.plan)
+NEWER = ("privacy", "epsilon", "charges", "secure_sums")  # keys of a spec since 0.2.0
 TRACK = drafts.c.spec["track"].label("track")  # null in rows of versions before
 ELSEWHERE = {"of": LENGTH.label("of"), "track": TRACK}
 LINE = [ELSEWHERE[field.name] if field.name in ELSEWHERE else runs.c[field.name] for field in fields(Headline)]
@@ -91,6 +105,8 @@ MARK = runs.alias("mark")
 BEFORE = select(MARK.c.created).where(MARK.c.id == bindparam("after")).scalar_subquery()
 SEEN = exists().where(MARK.c.id == bindparam("after"), MARK.c.project == bindparam("project"))
 LATER = or_(runs.c.created > BEFORE, (runs.c.created == BEFORE) & (runs.c.id > bindparam("after")))
+EARLIER = or_(runs.c.created < BEFORE, (runs.c.created == BEFORE) & (runs.c.id < bindparam("after")))
+SEARCHED = (runs.c.name, runs.c.method, runs.c.id, runs.c.project)
 
 
 @dataclass(frozen=True)
@@ -202,7 +218,9 @@ def write(connection: Connection, run: RunRow) -> None:
     """Write a new run. Raises IntegrityError for a known one."""
     plan = [[fact.phase, fact.step, fact.round, fact.floor, fact.needs] for fact in run.plan]
     connection.execute(insert(runs), changing(run))
-    facts = {"spec": as_plain(run.spec), "roster": as_plain(run.roster), "plan": plan, "contract": to_json(run.contract)}
+    # Keys that earlier versions do not know are left out where a run has nothing of them, so that they read the others.
+    spec = {name: value for name, value in as_plain(run.spec).items() if value is not None or name not in NEWER}
+    facts = {"spec": spec, "roster": as_plain(run.roster), "plan": plan, "contract": to_json(run.contract)}
     connection.execute(insert(drafts), {"run": run.id, **facts})
     if run.members:
         write_members(connection, run.id, run.members)
@@ -250,15 +268,33 @@ def ids(connection: Connection, scope: str = EVERY) -> tuple[RunId, ...]:
 
 
 def headlines(
-    connection: Connection, limit: int | None = None, after: RunId | None = None, scope: str = EVERY
+    connection: Connection,
+    limit: int | None = None,
+    after: RunId | None = None,
+    scope: str = EVERY,
+    sought: Sought = EVERYTHING,
 ) -> tuple[Headline, ...]:
-    """Runs in one line each, the oldest first. The database counts a plan's phases."""
-    chosen = LINES if after is None else LINES.where(LATER)
+    """Runs in one line each. The database counts a plan's phases."""
+    chosen = LINES if after is None else LINES.where(EARLIER if sought.newest else LATER)
+    if sought.newest:
+        chosen = chosen.order_by(None).order_by(runs.c.created.desc(), runs.c.id.desc())
+    chosen = chosen.where(fits(sought))
     chosen = chosen.where(OF_PROJECT) if scope else chosen
     chosen = chosen.where(SEEN) if scope and after is not None else chosen
     values = {"after": after} if after is not None else {}
     rows = connection.execute(chosen.limit(limit), values | ({"project": scope} if scope else {}))
     return tuple(map(headline_of, rows))
+
+
+def count_runs(connection: Connection, scope: str = EVERY, sought: Sought = EVERYTHING) -> int:
+    chosen = select(func.count()).select_from(runs).where(fits(sought))
+    return connection.scalar(chosen.where(runs.c.project == scope) if scope else chosen) or 0
+
+
+def fits(sought: Sought) -> ColumnElement[bool]:
+    wanted = runs.c.status.in_(sorted(sought.statuses)) if sought.statuses else ALL
+    found = or_(*(column.icontains(sought.words, autoescape=True) for column in SEARCHED)) if sought.words else ALL
+    return and_(wanted, found, runs.c.parent.is_(None) if sought.tops else ALL)
 
 
 def headline_of(row: Row[Any], more: Mapping[str, Any] = EMPTY) -> Headline:
@@ -317,6 +353,11 @@ def note(connection: Connection, run: RunId, kind: str, data: Mapping[str, Plain
 def events_after(connection: Connection, run: RunId, after: int = 0, limit: int | None = None) -> tuple[Event, ...]:
     chosen = select(events).where(events.c.run == run, events.c.seq > after).order_by(events.c.seq).limit(limit)
     return tuple(Event(**row._mapping) for row in connection.execute(chosen))
+
+
+def last_event(connection: Connection, run: RunId, before: float | None = None) -> int:
+    chosen = select(events.c.seq).where(events.c.run == run, ALL if before is None else events.c.at < before)
+    return connection.scalar(chosen.order_by(events.c.seq.desc()).limit(1)) or 0
 
 
 def tally(connection: Connection, scope: str = EVERY) -> Tally:

@@ -100,6 +100,9 @@ clients = Table(
     whole("ledger_entries", null=True),
     text("ledger_hash", null=True),
     whole("ledger_now", null=True),
+    whole("charged", null=True),
+    seconds("charged_at", null=True),
+    text("device", null=True),
     Index("clients_by_standing", "standing", "name"),
 )
 
@@ -120,6 +123,7 @@ runs = Table(
     text("parent", null=True),
     whole("best", null=True),
     text("project"),
+    whole("quorum", null=True),
     Index("runs_by_age", "created", "id"),
     Index("runs_by_project", "project", "created", "id"),
     Index("runs_by_end", "ended"),

@@ -122,8 +122,13 @@ def place_of(about: About, prefix: bytes, i: int, count: int) -> tuple[bytes, by
 
 def seal_key(key: bytes, receive_key: bytes) -> bytes:
     """A content key for the holder of a private X25519 key alone. Raises ValueError for no key, or one of low order."""
+    return box(key, receive_key)
+
+
+def box(message: bytes, receive_key: bytes) -> bytes:
+    """A short message for the holder of a private X25519 key alone. Raises ValueError for no key, or one of low order."""
     try:
-        return bytes(SealedBox(PublicKey(receive_key)).encrypt(key))
+        return bytes(SealedBox(PublicKey(receive_key)).encrypt(message))
     except CryptoError as cause:
         raise ValueError(f"the key to receive is none: {cause}") from None
 
@@ -138,15 +143,24 @@ def receives(receive_key: bytes) -> bool:
 
 def open_key(sealed: bytes, receive_key: bytes) -> bytes | None:
     """The content key in a sealed box; None where it was not sealed to this private key."""
+    key = unboxed(sealed, receive_key)
+    return key if key is not None and len(key) == KEY_BYTES else None
+
+
+def unboxed(sealed: bytes, receive_key: bytes) -> bytes | None:
+    """The message in a sealed box; None where it was not sealed to this private key."""
     try:
-        key = bytes(SealedBox(PrivateKey(receive_key)).decrypt(sealed))
+        return bytes(SealedBox(PrivateKey(receive_key)).decrypt(sealed))
     except (CryptoError, TypeError, ValueError):
         return None
-    return key if len(key) == KEY_BYTES else None
 
 
 def sign(handed: Handed, sign_key: bytes) -> bytes:
     return SigningKey(sign_key).sign(handed.words).signature
+
+
+def sign_words(words: bytes, sign_key: bytes) -> bytes:
+    return SigningKey(sign_key).sign(words).signature
 
 
 def signed_by(handed: Handed, signature: bytes, sign_keys: Iterable[bytes]) -> bool:

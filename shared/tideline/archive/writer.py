@@ -25,7 +25,7 @@ from torch import Tensor
 from tideline.archive import errors, layout
 from tideline.archive.checks import DTYPE_NAMES, RULES, Checks, Rules, expect, mistyped, under
 from tideline.archive.digests import Buffer
-from tideline.archive.layout import LIMITS
+from tideline.archive.layout import LIMITS, PART_BYTES
 from tideline.archive.parts import Parts
 from tideline.archive.wire.formats import Packed
 from tideline.core.asked.forms import Form
@@ -34,7 +34,6 @@ from tideline.core.record import Kind, Record, Spec, Value, Weights, inner_specs
 from tideline.core.run import Digest
 from tideline.core.settings import Plain
 
-PART_BYTES = 1 << 20
 WRITERS = 4  # parts written at once: some wait for the disk
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tideline.bench.scores import METRICS, Score, Spread, Status, rows, spread
 from tideline.report.charts import average
-from tideline.report.style import COLOURS, INCHES, MARKS, NAME, SPAN, WORDS, cut, legend, png_of
+from tideline.report.style import COLOURS, INCHES, MARKS, NAME, WORDS, cut, legend, png_of
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 FIGURES = "figures"
+SPAN = 10.0  # of percent that an axis spans at least
 TITLES = {"id": "id: the clients' own held-out rows", "ood": "ood: the scored rows of the domain that is left out"}
 Curve = list[tuple[int, Spread]]
 

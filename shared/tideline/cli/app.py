@@ -5,10 +5,10 @@ from __future__ import annotations
 import typer
 
 from tideline.cli import adapting, serving
-from tideline.cli.coordinator import access, database, links, maintenance, notify, projects, retention, runs, tracking
+from tideline.cli.coordinator import access, database, dossiers, links, maintenance, notify, projects, retention, runs, tracking
 from tideline.cli.guard import Guarded
 from tideline.cli.local import bench, predict, research, tls
-from tideline.cli.site import approval, cleaning, data, join, leaving, site
+from tideline.cli.site import approval, budget, cleaning, data, join, leaving, site, standing
 
 # Plain help: rich would double the time that it takes.
 app = typer.Typer(
@@ -40,10 +40,14 @@ groups = {
 }
 groups |= {"projects": projects.app, "retention": retention.app, "notify": notify.app, "database": database.database}
 groups |= {"clients": access.clients, "audit": maintenance.audit, "tls": tls.app, "links": links.app}
+groups |= {"dossier": dossiers.app}
 runs.app.command("track")(tracking.track)
+runs.app.command("dossier")(dossiers.dossier)
 approval.add_to(site.app)
+budget.add_to(site.app)
 cleaning.add_to(site.app)
 leaving.add_to(site.app)
+standing.add_to(site.app)
 for name, group in groups.items():
     app.add_typer(group, name=name)
 for command in (

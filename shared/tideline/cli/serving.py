@@ -153,6 +153,9 @@ def invite(
     ttl: Annotated[str, typer.Option(help="How long the token is valid: 90s, 30m, 1h, 2d.")] = "24h",
     hold: Annotated[bool, typer.Option("--hold", help="Make the client wait for `tideline clients approve`.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the token to this file, not to the screen.")] = None,
+    address: Annotated[
+        list[str] | None, typer.Option(help="HOST:PORT or https://HOST that the agent calls, where you know a better one.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make a one-use token that lets an agent in.
@@ -163,8 +166,12 @@ def invite(
     if out is not None:
         write_token("", out)  # before there is a token to lose
     with connect() as client:
-        body["addresses"] = [client.grpc_address().partition("://")[2]]
+        body["addresses"] = address or [client.grpc_address().partition("://")[2]]
         invited = client.post("/invites", body | ({"hold": True} if hold else {}))
+    if address and invited["addresses"] != address:
+        typer.echo(
+            f"The coordinator announces its own addresses, which the token names: {', '.join(invited['addresses'])}", err=True
+        )
     invited["command"] = command = agent_command(name, invited["token"], out)
     where = invited["token"] if out is None else str(out)
     if out is not None:

@@ -64,9 +64,16 @@ def result_table(result: RunResult) -> Table:
         columns, *rows = ([first, *rest] for first, _, *rest in (columns, *rows))
     made = table(title(result), columns, rows, right=range(len(columns) - 6, len(columns) - 1))
     captions = [f"{what}: {share(accuracy)}" for what, accuracy in generalized(result)]
-    if captions := [*captions, *filter(None, [selected(result), hours(result.get("spent"))])]:
+    if captions := [*captions, *filter(None, [selected(result), hours(result.get("spent")), spent_epsilon(result)])]:
         made.caption = Text("\n".join(captions))
     return made
+
+
+def spent_epsilon(result: RunResult) -> str:
+    """What a private run has cost its sites' rows so far."""
+    found = [epsilon for each in result["clients"] if (epsilon := each.get("epsilon")) is not None]
+    privacy = result.get("privacy")
+    return f"epsilon spent so far: {max(found) + 0.0005:.3f} at most, at delta {privacy['delta']}" if found and privacy else ""
 
 
 def hours(spent: SpentData | None) -> str:

@@ -49,6 +49,7 @@ class SiteResult(TypedDict):
     declined: NotRequired[str | None]
     computing: NotRequired[dict[str, Plain] | None]
     spent: NotRequired[SpentData | None]
+    epsilon: NotRequired[float | None]
 
 
 class DeletedRun(TypedDict):
@@ -222,6 +223,8 @@ class RunResult(TypedDict):
     weights: NotRequired[str | None]
     sample: NotRequired[dict[str, Plain] | None]
     prior: NotRequired[str]
+    privacy: NotRequired[dict[str, Plain] | None]
+    secure_sums: NotRequired[dict[str, Plain] | None]
     augment: NotRequired[dict[str, Plain] | None]
     computing: NotRequired[dict[str, Plain] | None]
     wire: NotRequired[dict[str, Plain] | None]
@@ -266,9 +269,11 @@ class EventData(TypedDict, total=False):
     asked: int
     marks: dict[str, list[str]]
     without: dict[str, str]
+    epsilon: dict[str, float]
     best: ValidatedData
     metrics: dict[str, float]
     cause: str
+    min_replies: int
     why: str
     kind: str
     what: str
@@ -318,6 +323,7 @@ class ClientLine(TypedDict):
     ledger_hash: str | None
     ledger_now: int | None
     projects: list[str]
+    device: str | None
     follows: bool | None
 
 

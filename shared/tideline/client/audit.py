@@ -201,6 +201,17 @@ def verify_file(path: Path, tip: str = "", archive: Path | None = None) -> Follo
     return Followed(last, base)
 
 
+def places_in(path: Path) -> Iterator[tuple[int, str]]:
+    """The numbers and hashes of a log's export, or of the files of an archive if it is a folder."""
+    if path.is_dir():
+        yield from ((entry.seq, entry.hash) for entry in chain_in(*opened(path)))
+        return
+    with path.open(encoding="ascii", errors="backslashreplace", newline="\n") as file:
+        for number, line in enumerate(file, 1):
+            entry = read_line(number, line.removesuffix("\n"))
+            yield entry.seq, entry.hash
+
+
 def follow_folder(folder: Path) -> tuple[Tip, Tip]:
     """The last entry of an archive, which begins at the very first one."""
     last = Tip()

@@ -65,6 +65,8 @@ def words_of(kind: str, data: EventData) -> str:
         line = f"closed {data['phase']} {data['round']} with {counted(data['replies'], 'reply', 'replies')}"
         return line + without(data.get("without") or {})
     why = data.get("cause") or data.get("why") or ""
+    if "min_replies" in data:
+        why = f"{why}, from now on with {counted(data['min_replies'], 'reply', 'replies')} at least"
     return f"{kind.replace('_', ' ')}{': ' if why else ''}{why}"
 
 

@@ -46,6 +46,8 @@ TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 STREAM_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 # Once a file is there, the coordinator syncs it to its disk or sends it on to a bucket before it answers.
 UPLOAD_TIMEOUT = httpx.Timeout(30.0, connect=5.0, read=600.0)
+# A dossier is made when it is asked for, of all that a run has.
+DOSSIER_TIMEOUT = httpx.Timeout(30.0, connect=5.0, read=600.0)
 # The coordinator searches for a plan for as long as the request says, and some seconds more.
 PLAN_TIMEOUT = httpx.Timeout(30.0, connect=5.0, read=60.0)
 PATIENCE_SECONDS = 60.0
@@ -188,9 +190,9 @@ class Client:
         except (Unreachable, Underway) as error:
             raise type(error)(error.what, UNKNOWN, **error.context) from None
 
-    def download(self, path: str) -> Iterator[bytes]:
+    def download(self, path: str, patience: httpx.Timeout = TIMEOUT) -> Iterator[bytes]:
         """A file's bytes, piece by piece."""
-        with self._reached(), self._http.stream("GET", self.base_url + path) as response:
+        with self._reached(), self._http.stream("GET", self.base_url + path, timeout=patience) as response:
             self._check(response)
             yield from response.iter_bytes(1 << 20)
 

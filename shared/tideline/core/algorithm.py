@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from tideline.core.asked.forms import form_up
+from tideline.core.asked.private import Privacy
 from tideline.core.asked.scoring import NO_MORE, Scores, Scoring, Selection
 from tideline.core.asked.wire import NO_WIRE, Wire
 from tideline.core.asked.world import World
@@ -129,6 +130,8 @@ class Algorithm(Generic[C, S, M]):
     augments    whether its sites train on rows, so that a run may have images changed at random
     result  what models a run ends in: of the run, of each site, both, or none. Every registered method says so
     own_loop whether sites step networks in a loop of the method's own, which neither scales gradients nor adds up mini-batches
+    privately   what it does otherwise in runs that protect rows, in sentences
+    unprotected why none of its runs can protect rows, in a clause; empty: those can whose exchanges all have a price
     around  what a run's world does to the whole plan (tideline.learning.in_world); no method says it
     """
 
@@ -157,6 +160,8 @@ class Algorithm(Generic[C, S, M]):
     augments: bool = True
     result: Result[C, S, M] = ()
     own_loop: bool = False
+    privately: tuple[str, ...] = ()
+    unprotected: str = ""
     around: Callable[[Plan[C, S]], Plan[C, S]] = lambda plan: plan
 
     @property
@@ -220,6 +225,20 @@ STORE_BEST = "store_best"
 # Phases, and their steps, that stand before a method's own: where missing cells are filled by medians, rows normalised by shared
 # statistics, and targets' predictions corrected by shares of the classes.
 MEDIANS, NORMALISE, CLASS_COUNTS = "medians", "normalise", "class_counts"
+# Steps that agents do themselves, around values that are added up so that nobody sees a single one. That of the values stands
+# behind the second.
+SUM_KEYS, SUM_SHARES, SUM_SURVIVORS, SUM_UNMASK = "sum_keys", "sum_shares", "sum_survivors", "sum_unmask"
+SUM_STEPS = (SUM_KEYS, SUM_SHARES, SUM_SURVIVORS, SUM_UNMASK)
+
+
+def named_around(phase: str, step: str) -> str:
+    """What an exchange around a phase's sums is called: `train keys`."""
+    return f"{phase} {step.removeprefix('sum_')}"
+
+
+def summed_by(phase: str, step: str) -> str:
+    """The phase that such an exchange is around."""
+    return phase.removesuffix(named_around("", step)) if step in SUM_STEPS else phase
 
 
 def storing(algorithm: Algorithm[C, S, M]) -> Plan[C, S]:
@@ -242,13 +261,15 @@ def storing(algorithm: Algorithm[C, S, M]) -> Plan[C, S]:
     return (Phase(STORE_BEST, step, ask=ask, floor=0),)
 
 
-def contract(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE, wire: Wire = NO_WIRE) -> Contract:
+def contract(
+    algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE, wire: Wire = NO_WIRE, privacy: Privacy | None = None
+) -> Contract:
     """Every field and metric that any phase's replies hold, in the order of the plan, without repeats."""
-    found = (clauses(phase, wire) for phase in plan_of(algorithm, config, scoring))
+    found = (clauses(phase, wire, privacy) for phase in plan_of(algorithm, config, scoring))
     return tuple(dict.fromkeys(itertools.chain.from_iterable(found)))
 
 
-def clauses(phase: Phase[C, S], wire: Wire) -> Iterator[Clause]:
+def clauses(phase: Phase[C, S], wire: Wire, privacy: Privacy | None) -> Iterator[Clause]:
     step = phase.step
     if step is None:
         return
@@ -263,12 +284,29 @@ def clauses(phase: Phase[C, S], wire: Wire) -> Iterator[Clause]:
             exposure=leaf.exposure,
             audience=leaf.audience,
             doc=leaf.doc,
-            wire=form.words if form else "",
+            wire=form.words if form else leaf.form,
+            private=made_of(leaf.private, privacy),
         )
-    for name in step.metrics:
+    for name in step.reports if privacy else step.metrics:
         yield Clause(
-            *place, f"metrics.{name}", dims="", exposure=Exposure.METRIC, audience=TO_COORDINATOR, doc="one number per reply"
+            *place,
+            f"metrics.{name}",
+            dims="",
+            exposure=Exposure.METRIC,
+            audience=TO_COORDINATOR,
+            doc="one number per reply",
+            private=made_of(NOISED, privacy),
         )
+
+
+NOISED = "worked out from numbers with noise"
+
+
+def made_of(said: str, privacy: Privacy | None) -> str:
+    """What a field or metric is made of in a run that protects rows, or units."""
+    if privacy is None or not said:
+        return ""
+    return said if privacy.unit is None else f"{said}, each {privacy.unit} as one"
 
 
 def rounds_of(plan: Plan[C, S]) -> tuple[int, ...]:

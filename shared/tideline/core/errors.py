@@ -54,6 +54,10 @@ class PolicyRefused(Refused):
     """A site's owner does not let a run run there. `context["rules"]` names the lines of the policy that say so."""
 
 
+class BudgetExceeded(PolicyRefused):
+    """A run would cost a site's rows more than its owner lets all runs together cost. `context["left"]` is what is left."""
+
+
 class DataRefused(Refused):
     """A site's data cannot be read or do not fit the run's world."""
 
@@ -140,6 +144,10 @@ class Stalled(FederationError):
 
 class ChainBroken(FederationError):
     """The audit log is not as it was written: an entry was changed, taken out or put in. `context["entry"]` says which."""
+
+
+class DossierBroken(ChainBroken):
+    """A dossier is not as it was signed, or was signed by somebody else. `context["member"]` says which file in it."""
 
 
 class Diverged(FederationError):

@@ -8,14 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from tideline.core.asked.scoring import Selection
+from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.world import World
 from tideline.core.record import is_record, specs
-from tideline.core.run import ClientId, Role, Roster
+from tideline.core.run import ClientId, Role, Roster, RunId
 from tideline.core.settings import EMPTY, setting
 from tideline.core.step import AnyStep
 
 if TYPE_CHECKING:
-    from torch import Generator
+    from torch import Generator, Tensor
 
 G = TypeVar("G", covariant=True)
 S = TypeVar("S")
@@ -41,13 +42,16 @@ SCORE, RECALLS, VALIDATION = "score: ", "recall of each class", "validation"
 
 @dataclass(frozen=True)
 class Turn(Generic[C_co]):
-    """What `ask` and `fold` see beside the state. `rng` is seeded from run, purpose and cursor."""
+    """What `ask` and `fold` see beside the state. `rng` is seeded from run, purpose and cursor. run: its name, which no numbers
+    may depend on.
+    """
 
     config: C_co
     world: World
     roster: Roster
     round: int
     rng: Generator
+    run: RunId = RunId("")
 
     def members(self, *roles: Role) -> tuple[ClientId, ...]:
         """The clients with one of these roles, sorted; all of them where no role is named."""
@@ -186,6 +190,26 @@ class Tells:
 
 
 @dataclass(frozen=True)
+class Sums(Generic[C_contra, S]):
+    """What a fold needs of replies, where it needs no more than sums over sites.
+
+    shapes  of what a site gives, by name, from the order, and from settings and world; the same for all sites
+    of      a site's numbers, from its reply, the order and the site: float tensors, between -1 and 1 in each place but for those
+            that are too large and are clipped there
+    fold    the next state from their sums over the sites that have answered
+    alike   names of what all sites give the same of, where they weigh alike: the rest can be shortened, and get noise. None: no
+            noise can be added
+    differs whether sites may be asked for different things; then each learns of the others' orders by digest
+    """
+
+    shapes: Callable[[Any, Any, World], Mapping[str, tuple[int, ...]]]
+    of: Callable[[Any, Any, Any, SecureSums], Mapping[str, Tensor]]
+    fold: Callable[[Mapping[str, Tensor], S, Turn[C_contra], SecureSums], S | Folded[S]]
+    alike: tuple[str, ...] | None = None
+    differs: bool = False
+
+
+@dataclass(frozen=True)
 class Phase(Generic[C_contra, S]):
     """One exchange. Without a step it is a computation on the coordinator: `fold` gets no replies.
 
@@ -193,7 +217,10 @@ class Phase(Generic[C_contra, S]):
     waiting rules say, and `needs` says for users what needs so many. With a floor of 0 it can work with none, where those rules
     have `min_replies`: a phase that asks one client at a time. `sampled`: a run may ask only some of those that
     `ask` names, `floor` of them or more: the fold works with their replies, and the others can be left out of that round.
-    report(phase, tells): of a scoring, the same phase that tells more.
+    report(phase, tells): of a scoring, the same phase that tells more. asks: roles, if nobody else is ever asked: in a run that
+    protects rows others do not pay for it. sums: what `fold` needs, where that is sums over sites alone: then a run may have them
+    added up so that nobody sees a single reply. masks: it is there for the masks of such sums, and left out where nothing is
+    masked.
     """
 
     name: str
@@ -205,6 +232,9 @@ class Phase(Generic[C_contra, S]):
     skip: Callable[[S], bool] = lambda state: False
     sampled: bool = False
     report: Callable[[AnyPhase, Tells], AnyPhase] | None = None
+    asks: tuple[Role, ...] = ()
+    sums: Sums[C_contra, S] | None = None
+    masks: bool = False
 
 
 Plan: TypeAlias = tuple[Phase[C_contra, S], ...]

@@ -15,8 +15,9 @@ from tideline.core.settings import Plain, plain
 
 
 class Exposure(StrEnum):
-    """How much a value tells about the data that it came from, from least to most."""
+    """How much a value tells about the data that it came from, from least to most. MASKED: keys, and shares of keys, of masks."""
 
+    MASKED = "masked"
     METRIC = "metric"
     COUNT = "count"
     WEIGHTS = "weights"
@@ -27,14 +28,16 @@ class Exposure(StrEnum):
 
 
 class Audience(StrEnum):
-    """Who may come to hold a single client's value."""
+    """Who may come to hold a single client's value. SUM: nobody; the coordinator gets the sum over sites."""
 
     COORDINATOR = "coordinator"
     PEERS = "peers"
+    SUM = "sum"
 
 
 TO_COORDINATOR = frozenset({Audience.COORDINATOR})
 TO_PEERS = frozenset({Audience.PEERS})
+TO_SUM = frozenset({Audience.SUM})
 TO_BOTH = frozenset({Audience.COORDINATOR, Audience.PEERS})
 
 
@@ -42,7 +45,7 @@ TO_BOTH = frozenset({Audience.COORDINATOR, Audience.PEERS})
 class Clause:
     """One thing that leaves a site: which field of which reply, its size, its exposure and its audience.
 
-    wire: in which form its numbers travel, where that is not their own.
+    wire: in which form its numbers travel, where that is not their own. private: what it is made of in a run that protects rows.
     """
 
     phase: str
@@ -53,21 +56,24 @@ class Clause:
     audience: frozenset[Audience]
     doc: str = ""
     wire: str = ""
+    private: str = ""
 
     def sentence(self) -> str:
         """The clause in words, for owners of data."""
         size = f" ({self.dims})" if self.dims else ""
-        to = " and ".join(sorted(a.value for a in self.audience))
+        to = " and ".join("a sum over sites" if a is Audience.SUM else a.value for a in sorted(self.audience))
         note = f": {self.doc}" if self.doc else ""
         form = f", in the form {self.wire}" if self.wire else ""
-        return f"{self.phase}/{self.step} sends {self.field}{size} as {self.exposure.value.upper()} to {to}{form}{note}"
+        made = f", {self.private}" if self.private else ""
+        return f"{self.phase}/{self.step} sends {self.field}{size} as {self.exposure.value.upper()} to {to}{form}{made}{note}"
 
 
+LATER = ("wire", "private")  # what clauses of earlier versions do not have
 Contract = tuple[Clause, ...]
 Policy = frozenset[tuple[Exposure, Audience]]
 
 DEFAULT_POLICY: Policy = frozenset(
-    {(e, Audience.COORDINATOR) for e in Exposure if e not in (Exposure.FEATURES, Exposure.SAMPLES)}
+    {(e, a) for e in Exposure if e not in (Exposure.FEATURES, Exposure.SAMPLES) for a in (Audience.COORDINATOR, Audience.SUM)}
     | {(Exposure.WEIGHTS, Audience.PEERS)}
 )
 
@@ -79,7 +85,7 @@ def refused(contract: Contract, policy: Policy) -> Contract:
 
 def to_json(contract: Contract) -> list[dict[str, Plain]]:
     """As plain data. A clause without a wire has no such key: contracts of runs that have none stay as they were."""
-    return [{name: value for name, value in plain(each).items() if name != "wire" or value} for each in contract]
+    return [{name: value for name, value in plain(each).items() if name not in LATER or value} for each in contract]
 
 
 def from_json(clauses: Iterable[Mapping[str, Any]]) -> Contract:
@@ -92,6 +98,7 @@ def from_json(clauses: Iterable[Mapping[str, Any]]) -> Contract:
                 audience=frozenset(Audience(a) for a in c["audience"]),
                 doc=c.get("doc", ""),
                 wire=c.get("wire", ""),
+                private=c.get("private", ""),
             )
             for c in clauses
         )

@@ -9,6 +9,7 @@ T | None. A Handle's record travels sealed to other sites, so its fields declare
 Dims are names bound once per message, an order's for its reply too; a number pins a size, `...` stands for any further axes. On
 Weights, `like model` ties names, shapes and dtypes to the field `model` of the order. On numbers, alone or in a Tensor, `low` is
 the least that is taken. A `difference` is one already, as an update less the model before: a run's wire takes none of it again.
+`private` says what a reply's field is made of in a run that protects rows; a field that does not say so is refused there.
 """
 
 from __future__ import annotations
@@ -63,11 +64,16 @@ def field(
     doc: str = "",
     low: float | None = None,
     difference: bool = False,
+    private: str = "",
+    form: str = "",
     default: Any = dataclasses.MISSING,
 ) -> Any:
-    """A record's field: its dims, what it exposes (required in replies), whom it may reach, and a sentence."""
+    """A record's field: its dims, what it exposes (required in replies), whom it may reach, and a sentence. form: how it travels,
+    where that is not as it is.
+    """
     meta: dict[str, Any] = {"dims": " ".join(dims.split()), "exposure": exposure, "audience": audience, "doc": doc, "low": low}
-    meta |= {"difference": difference} if difference else {}
+    more = {"difference": difference, "private": private, "form": form}
+    meta |= {name: value for name, value in more.items() if value}
     return dataclasses.field(default=default, metadata=meta)
 
 
@@ -111,6 +117,8 @@ class Spec:
     doc: str = ""
     low: float | None = None
     difference: bool = False
+    private: str = ""
+    form: str = ""
 
 
 def is_record(kind: object) -> TypeGuard[type[Any]]:
@@ -186,6 +194,8 @@ class Leaf:
     kind: Kind
     sealed: bool = False
     difference: bool = False
+    private: str = ""
+    form: str = ""
 
 
 def leaves(kind: type[Any], prefix: str = "") -> Iterator[Leaf]:
@@ -214,6 +224,8 @@ def leaf(spec: Spec, kind: Kind, path: str) -> Iterator[Leaf]:
             doc=spec.doc,
             kind=kind,
             difference=spec.difference,
+            private=spec.private,
+            form=spec.form,
         )
 
 

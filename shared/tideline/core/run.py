@@ -8,8 +8,10 @@ from enum import StrEnum
 from typing import NewType
 
 from tideline.core.asked.computing import Computing
+from tideline.core.asked.private import Charge, Privacy
 from tideline.core.asked.sampling import Sampling
 from tideline.core.asked.scoring import NO_MORE, Scoring
+from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.wire import NO_WIRE, Wire
 from tideline.core.asked.world import World
 from tideline.core.rows import NO_AUGMENT, Augment
@@ -103,7 +105,11 @@ class RunSpec:
     shares         how much one site may count in a fold
     augment, wire  how images are changed at random where sites train on them; in which numbers weights travel
     computing      how its steps compute; None: as they always did, and sites tell nothing of it
+    privacy        how it protects rows, with the noise that its epsilon came to; None: it does not
+    epsilon        what it costs a row of a site at most, at the delta of its privacy; None: it protects none
+    charges        what each of its exchanges costs, by phase/step; None: it protects none
     track          experiment trackers whose followers write it down; nothing of the run depends on them
+    secure_sums    how what its sites send is added up, so that the coordinator sees sums alone; None: it sees single replies
     """
 
     id: RunId
@@ -132,4 +138,8 @@ class RunSpec:
     augment: Augment = NO_AUGMENT
     computing: Computing | None = None
     wire: Wire = NO_WIRE
+    privacy: Privacy | None = None
+    epsilon: float | None = None
+    charges: Mapping[str, tuple[Charge, ...]] | None = None
     track: tuple[str, ...] = ()
+    secure_sums: SecureSums | None = None

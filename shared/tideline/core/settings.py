@@ -52,17 +52,26 @@ def setting(
     choices: tuple[Any, ...] | None = None,
     doc: str = "",
     kept: bool = False,
+    later: bool = False,
     sizes: Mark | None = None,
 ) -> Any:
     """A dataclass field with its bounds (inclusive), its allowed values and a sentence of documentation.
 
     kept: a setting that stays at the coordinator, such as one that says something of other sites. Sites have its default.
+    later: a setting of a method that was released without it. Sites hear of another value than its default alone, as earlier
+    versions refuse what they do not know.
     sizes: what it sizes in a site's training, a mark such as RATE or pull("rate").
     """
-    meta = {"low": low, "high": high, "choices": choices, "doc": doc, "kept": kept, "sizes": sizes}
+    meta = {"low": low, "high": high, "choices": choices, "doc": doc, "kept": kept, "later": later, "sizes": sizes}
     if isinstance(default, Mapping):
         return dataclasses.field(default_factory=lambda: default, metadata=meta)
     return dataclasses.field(default=default, metadata=meta)
+
+
+def unsaid(settings: Settings) -> tuple[str, ...]:
+    """The names of settings that sites are not told of, and have the default of."""
+    found = ((f.name, f.metadata, getattr(settings, f.name) == f.default) for f in dataclasses.fields(settings))
+    return tuple(name for name, marks, default in found if marks.get("kept") or (marks.get("later") and default))
 
 
 def parse(kind: type[T], given: Mapping[str, Any], where: str = "") -> T:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
+from tideline.core.asked.private import Charge, Meter, Privacy
 from tideline.core.asked.world import World
 from tideline.core.handle import Handle
 from tideline.core.record import Record, require_exposures
@@ -46,6 +47,8 @@ class Data:
     domains the names of the domains that the site holds
     bare    m rows like those of x: training rows without labels that lie beside the labelled ones (x, y); None where all rows
             are alike. Whoever does not ask for them goes on with the labelled rows alone
+    unit    what several rows may belong to, in a word such as patient; empty where the data do not say whose a row is
+    units   (n,) int64, a number for each row's unit: the same for all rows of one; None where there is no such word
     """
 
     x: Rows
@@ -53,6 +56,8 @@ class Data:
     domain: Tensor
     domains: tuple[str, ...]
     bare: Rows | None = None
+    unit: str = ""
+    units: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -131,7 +136,9 @@ class Site(Generic[C_co]):
     `normalised_by` and `filled_by` are what the rows are normalised by, and their missing cells filled, where that was found in
     the run; steps have no use for them.
     `least_per_class`: of a class with fewer labelled rows here, nothing that is told class by class may tell. `least_rows`: the
-    rows that each training is of at least, also where a step chooses among those that are here.
+    rows that each training is of at least, also where a step chooses among those that are here. `private` is there in runs that
+    protect rows: all that a step learns of its rows it learns by charges of that meter. `noise_key`: of the site's own, in runs
+    whose sums get noise.
     """
 
     config: C_co
@@ -153,6 +160,13 @@ class Site(Generic[C_co]):
     source_shares: Tensor | None = None
     least_per_class: int = 1
     least_rows: int = 1
+    private: Meter | None = None
+    noise_key: bytes = b""
+
+    @property
+    def samples(self) -> int:
+        """How many training rows there are, as it may be sent: in a run that protects rows, or units, the public number."""
+        return self.private.asked.rows if self.private else len(self.data)
 
 
 @dataclass(frozen=True)
@@ -170,9 +184,24 @@ class Outcome(Generic[G, M]):
     correction: Tensor | None = None
 
 
+Spends: TypeAlias = Callable[[Any, Privacy], tuple[Charge, ...]]
+
+
+def charged_before(config: object, privacy: Privacy) -> tuple[Charge, ...]:
+    """What a step spends that reads no rows: all that it sends was made of what was charged before."""
+    return ()
+
+
 @dataclass(frozen=True)
 class Step(Generic[T_in, M, G, C]):
-    """A step with the types of what it takes, keeps and gives. `gives` is the privacy contract."""
+    """A step with the types of what it takes, keeps and gives. `gives` is the privacy contract.
+
+    spends   what it costs in a run that protects rows, by its settings: exactly what its site's meter says afterwards. None: it
+             cannot protect them
+    reports  those of its metrics that are then made of what was charged; the others are withheld
+    by_unit  whether a unit of several rows then changes what is charged no more than a row does
+    adapts   whether it trains, so that the clip of its gradients may follow a quantile
+    """
 
     name: str
     run: Callable[[T_in, M, Site[C]], Outcome[G, M]]
@@ -181,6 +210,10 @@ class Step(Generic[T_in, M, G, C]):
     gives: type[G]
     metrics: tuple[str, ...] = ()
     view: View = View.TRAIN
+    spends: Spends | None = None
+    reports: tuple[str, ...] = ()
+    by_unit: bool = False
+    adapts: bool = False
 
     def __post_init__(self) -> None:
         require_exposures(self.gives)
@@ -192,7 +225,15 @@ AnyStep: TypeAlias = Step[Any, Any, Any, Any]
 Run: TypeAlias = Callable[[T_in, M, Site[C]], Outcome[G, M]]
 
 
-def step(*, metrics: tuple[str, ...] = (), view: View = View.TRAIN) -> Callable[[Run[T_in, M, C, G]], Step[T_in, M, G, C]]:
+def step(
+    *,
+    metrics: tuple[str, ...] = (),
+    view: View = View.TRAIN,
+    spends: Spends | None = None,
+    reports: tuple[str, ...] = (),
+    by_unit: bool = False,
+    adapts: bool = False,
+) -> Callable[[Run[T_in, M, C, G]], Step[T_in, M, G, C]]:
     """Make a Step of `def name(order: O, memory: M, site: Site[C]) -> Outcome[G, M]`: its types are read from its annotations."""
 
     def made(run: Run[T_in, M, C, G]) -> Step[T_in, M, G, C]:
@@ -202,6 +243,18 @@ def step(*, metrics: tuple[str, ...] = (), view: View = View.TRAIN) -> Callable[
         hints = typing.get_type_hints(said, run.__globals__)
         gives, keeps = typing.get_args(hints["return"])
         takes = hints[first]
-        return Step(name=run.__name__, run=run, takes=takes, keeps=keeps, gives=gives, metrics=metrics, view=view)
+        return Step(
+            name=run.__name__,
+            run=run,
+            takes=takes,
+            keeps=keeps,
+            gives=gives,
+            metrics=metrics,
+            view=view,
+            spends=spends,
+            reports=reports,
+            by_unit=by_unit,
+            adapts=adapts,
+        )
 
     return made

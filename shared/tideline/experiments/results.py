@@ -28,7 +28,9 @@ from tideline.core.settings import nearest
 from tideline.engine.model.runs import Status
 from tideline.experiments.chosen import Chosen, chosen_for, chosen_model
 from tideline.learning.around.class_shares import UNCORRECTED, correction_in, shares_in
+from tideline.learning.around.clipping import adapting
 from tideline.learning.around.medians import medians_in
+from tideline.learning.around.sums import SUMS
 from tideline.learning.frozen import base_of, whole
 from tideline.learning.in_world import in_world, statistics_in
 from tideline.learning.model_file import BEST, FINAL, Model, Origin
@@ -62,7 +64,11 @@ class Ended:
             raise Refused(what, NEXT.get(Status(result["status"]), WAIT).format(run=self.run), path="run")
         self.whole: World = world_in(result["world"])
         self.prior = Prior(result.get("prior", Prior.SOURCE))
-        self.method: AnyAlgorithm = in_world(resolve(methods, result["method"]), self.whole.scaling, self.prior, self.whole.fills)
+        method = resolve(methods, result["method"])
+        if result.get("secure_sums"):
+            method = replace(method, state=SUMS.of(method.state))
+        method = in_world(method, self.whole.scaling, self.prior, self.whole.fills)
+        self.method: AnyAlgorithm = adapting(method, (result.get("privacy") or {}).get("quantile") is not None)
         self.config = self.method.configure(result["config"])
         self.world = played(self.whole, self.base, str(result["weights"]))
         self.roles = {client["name"]: client["role"] for client in result["clients"]}

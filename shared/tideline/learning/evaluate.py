@@ -15,6 +15,7 @@ from typing import Generic, TypeAlias, TypeVar
 import torch
 from torch import Tensor, nn
 
+from tideline.core.asked.private import Charge, Meter, Privacy
 from tideline.core.asked.scoring import Selection
 from tideline.core.phase import MOST_VALUES, RIGHT, WRONG, Folded, Phase, Replies, Table, Tells, Turn, unchanged
 from tideline.core.privacy import Exposure
@@ -23,12 +24,15 @@ from tideline.core.rows import Rows, as_rows
 from tideline.core.run import ClientId, Role
 from tideline.core.step import AnyStep, Outcome, Site, Step, View
 from tideline.learning.loading.ahead import in_parts
+from tideline.learning.private.units import Units, units_in
 from tideline.learning.scoring import telling
 from tideline.learning.scoring.correcting import corrected, correction_at
 from tideline.learning.scoring.kept_outputs import kept_outputs, mean_of
 from tideline.learning.scoring.score_tables import CONFUSION_NAME, class_names, confusions
 from tideline.learning.scoring.telling import Asked, Histogram
 from tideline.numerics.labels.confidence import BINS, Tally, calibration_error, nothing, tally
+from tideline.numerics.privacy.mechanisms import gaussian
+from tideline.numerics.privacy.streams import Stream
 
 C = TypeVar("C")  # settings
 S = TypeVar("S")  # the coordinator's state
@@ -83,6 +87,9 @@ def evaluate(
         gives=Histogram if confidence else Nothing,
         metrics=reported,
         view=View.HELD_OUT,
+        spends=None if confidence else scoring_spends,
+        reports=() if confidence else metrics,
+        by_unit=True,
     )
     fold = histograms if confidence else unchanged
     # A baseline that is scored under another name is no result to select by, or to tell more of.
@@ -123,9 +130,29 @@ class Scorer(Generic[T, M, C, Q]):
     def score(self, order: T, memory: M, site: Site[C]) -> Outcome[Nothing, M]:
         mine = self.kept(order, memory, site)
         ones = self.models(order, mine, site)
+        if site.private:
+            return Outcome(Nothing(), mine, self.private_metrics(ones, mine, site, site.private))
         values = [value for one in ones if (value := accuracy(self.by_shares, one, mine, site)) is not None]
         reports = dict.fromkeys(self.metrics, sum(values) / len(values)) if values else {}
         return Outcome(Nothing(), mine, reports | self.as_they_are(ones, mine, site), correction=correction_in(ones))
+
+    def private_metrics(self, ones: Sequence[Corrected[Q]], memory: M, site: Site[C], meter: Meter) -> dict[str, float]:
+        """The accuracy of two counts with noise, right and wrong: one row, or unit, is 1 in all, so their sensitivity is 1."""
+        key = meter.spend(Charge(meter.asked.score_noise), by_unit=True)
+        if site.data.y is None:
+            return {}
+        counts = self.private_counts(ones, memory, site, units_in(site.data, meter.asked))
+        right, wrong = gaussian(counts, 1.0, meter.asked.score_noise, Stream(key)).clamp(min=0.0).tolist()
+        return dict.fromkeys(self.metrics, right / (right + wrong)) if right + wrong > 0 else {}
+
+    def private_counts(self, ones: Sequence[Corrected[Q]], memory: M, site: Site[C], units: Units | None) -> Tensor:
+        """How many held-out rows, or units by their rows, are right and wrong (2,), float64: the mean over the models."""
+        right = torch.zeros(len(site.data), dtype=torch.float64)
+        for one in ones:
+            found = [(out.argmax(1) == y).double() for out, y in predicted(self.by_shares, one, memory, site)]
+            right += torch.cat(found) / len(ones) if found else 0.0
+        shares = right if units is None else units.shares(right)
+        return torch.stack([shares.sum(), (1 - shares).sum()])
 
     def score_in_bins(self, order: T, memory: M, site: Site[C]) -> Outcome[Histogram, M]:
         mine = self.kept(order, memory, site)
@@ -155,6 +182,11 @@ class Scorer(Generic[T, M, C, Q]):
             outputs=stays,
             correction=correction_in(ones),
         )
+
+
+def scoring_spends(config: object, privacy: Privacy) -> tuple[Charge, ...]:
+    """What a scoring costs: two counts."""
+    return (Charge(privacy.score_noise),)
 
 
 def correction_of(predict: Predict[Q, M, C], order: Q, memory: M, site: Site[C]) -> Tensor | None:

@@ -5,6 +5,7 @@ Li et al., "Revisiting Batch Normalization For Practical Domain Adaptation", 201
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from itertools import count
@@ -15,12 +16,17 @@ from torch import Generator, Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from tideline.core.asked.private import Charge, Meter, Privacy
 from tideline.core.errors import PolicyRefused
 from tideline.core.rows import Rows, as_rows
 from tideline.core.step import Data, Site, no_tick
 from tideline.learning.early_stopping import BestEpoch
 from tideline.learning.loading.ahead import drawn, in_order, moved
+from tideline.learning.private import fit_privately
+from tideline.learning.private.quantiles import quantile_of
+from tideline.learning.private.units import units_in
 from tideline.learning.stepping import MeanLoss, Steps
+from tideline.numerics.privacy.streams import Stream
 
 C = TypeVar("C")
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -118,10 +124,15 @@ def fit_at(
 
     patience: if not 0, so many epochs without a better loss on the site's validation rows end it, and the weights of the best
     epoch stay (`early_stopping`); of no effect where these rows have no labels. Raises PolicyRefused for rows that are fewer
-    than the site's owner lets an answer be made of.
+    than the site's owner lets an answer be made of. In a run that protects rows they are drawn, clipped and noised as it says
+    (`learning.private`), however large `batch` is, and their loss is not known.
     """
     rows, rng, device, tick = site.data if data is None else data, site.rng, site.device, site.tick
-    check_least(len(rows), site.least_rows)
+    check_least(len(rows), site.least_rows, counted=site.private is None)
+    if site.private:
+        return fit_privately_at(
+            site, site.private, net, loss, optimiser, data=rows, steps=steps or site.private.asked.steps(epochs)
+        )
     many = {"epochs": epochs, "batch": batch, "steps": steps, "least": least}
     held = site.validation
     stopping = None
@@ -134,10 +145,48 @@ def fit_at(
     return mean
 
 
-def check_least(rows: int, least: int) -> None:
-    """Raises PolicyRefused where a step would train on too few of a site's rows, such as a share that a run's settings choose."""
+UNKNOWN = math.nan  # the loss of private training
+
+
+def fit_privately_at(
+    site: Site[C], meter: Meter, net: nn.Module, loss: Loss, optimiser: Optimizer, *, data: Data, steps: int
+) -> float:
+    """Charge for so many steps, and take them."""
+    asked = meter.asked
+    assert asked.noise is not None, "a run that has begun names its noise"
+    key = meter.spend(Charge(asked.noise, asked.rate, steps), by_unit=True)
+    meter.clip = fit_privately(
+        net,
+        data,
+        loss,
+        optimiser,
+        rate=asked.rate,
+        steps=steps,
+        clip=meter.clip,
+        noise=asked.noise,
+        rows=asked.rows,
+        stream=Stream(key),
+        units=units_in(data, asked),
+        quantile=quantile_of(asked),
+        device=site.device,
+        tick=meter.progress,
+    )
+    return UNKNOWN
+
+
+def training_spends(epochs: int, privacy: Privacy) -> tuple[Charge, ...]:
+    """What training for so many epochs costs; before a run's noise is known, none."""
+    return (Charge(privacy.noise, privacy.rate, privacy.steps(epochs)),) if privacy.noise else ()
+
+
+def check_least(rows: int, least: int, counted: bool = True) -> None:
+    """Raises PolicyRefused where a step would train on too few of a site's rows, such as a share that a run's settings choose.
+
+    counted: whether it says how many they are.
+    """
     if rows < least:
-        what = f"The owner of this site does not allow it: to train on {rows} of its rows, which are fewer than {least}"
+        which = f"on {rows} of its rows, which are fewer than {least}" if counted else f"on fewer than {least} of its rows"
+        what = f"The owner of this site does not allow it: to train {which}"
         todo = "Choose settings that leave more rows, or ask the site's owner: [least] rows in the site's policy file"
         raise PolicyRefused(what, todo, rules=["[least] rows"])
 

@@ -153,7 +153,17 @@ def train_at(
 
 def patience_of(config: object) -> int:
     """The patience that a method's settings ask for, or a group among them; 0 where they have none."""
+    return max((each.patience for each in options_in(config)), default=0)
+
+
+def balances_classes(config: object) -> bool:
+    """Whether a method's settings weigh classes by how many rows they have."""
+    return any(each.class_weights == BALANCED for each in options_in(config))
+
+
+def options_in(config: object) -> list[TrainingOptions]:
+    """Options of training among a method's settings, and their groups."""
     if not dataclasses.is_dataclass(config) or isinstance(config, type):
-        return 0
+        return []
     groups = (config, *(getattr(config, each.name) for each in dataclasses.fields(config)))
-    return max((each.patience for each in groups if isinstance(each, TrainingOptions)), default=0)
+    return [each for each in groups if isinstance(each, TrainingOptions)]

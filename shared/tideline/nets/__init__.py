@@ -22,7 +22,7 @@ from tideline.nets import foreign, registry
 from tideline.nets.apart import Apart
 from tideline.nets.computing.arranging import arranged
 from tideline.nets.foreign import DRAWING, Key, key_of
-from tideline.nets.options import chosen_options
+from tideline.nets.options import with_options
 from tideline.nets.partial import Held, PartWorld, freeze, of_classes, patterns, unread
 from tideline.nets.prototypes import Prototype
 from tideline.nets.registry import NETS
@@ -54,8 +54,8 @@ def built(world: World) -> nn.Module:
         # Where no numbers are wanted, a copy has what of the network is no weight.
         return foreign.copied(world) if torch.empty(0).is_meta else foreign.build(world)
     registry.check_takes(world)
-    made = NETS[world.model]
-    return made(world, **chosen_options(made, world))
+    net: nn.Module = with_options(NETS[world.model], world)
+    return net
 
 
 def head(world: World) -> nn.Module:

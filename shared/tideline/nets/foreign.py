@@ -26,7 +26,7 @@ from tideline.core.tables.columns import Columns
 from tideline.nets import registry
 from tideline.nets.apart import SEED, Tried, again, alone, evaluated, log, probe, refused, taken_apart, whole
 from tideline.nets.layers import alike
-from tideline.nets.options import chosen_options
+from tideline.nets.options import chosen_options, with_options
 from tideline.nets.partial import PartWorld
 from tideline.nets.small import Net
 
@@ -118,16 +118,16 @@ def copied(world: World) -> Net:
         return copy.deepcopy(foreign(world).net)
 
 
-def check_size(made: registry.Build, world: World) -> None:
+def check_size(build: registry.Build, world: World) -> None:
     """Raises ConfigRefused for more numbers than a site is to make room for, before any is: a coordinator chooses the options.
 
     Of a network that cannot be built without storage it is not known.
     """
-    options = chosen_options(made, world)
+    chosen_options(build, world)
     with warnings.catch_warnings(), torch.device("meta"):
         warnings.simplefilter("ignore")
         try:
-            module = made(world, **options)
+            module = with_options(build, world)
             size = sum(tensor.numel() for _, tensor in tensors(module)) if isinstance(module, nn.Module) else 0
         except Exception:  # noqa: BLE001 - what is wrong with it is said where it is built
             return
@@ -136,11 +136,11 @@ def check_size(made: registry.Build, world: World) -> None:
         raise refused(world, what, "Choose other options")
 
 
-def module_of(made: registry.Build, world: World) -> nn.Module:
+def module_of(build: registry.Build, world: World) -> nn.Module:
     """What the builder gives. Raises ConfigRefused."""
-    options = chosen_options(made, world)
+    chosen_options(build, world)
     try:
-        module = made(world, **options)
+        module = with_options(build, world)
     except (ConfigRefused, MemoryError):
         raise
     except Exception as cause:

@@ -8,19 +8,50 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import SCALARS, nearest, read, read_tuple, refuse
+from tideline.nets.grouped import grouped
 
 PATH = "world.model.options"
+NORM, GROUP, BATCH = "norm", "group", "batch"  # an option of every network that has batch norm
 LISTS = (list, Sequence)
 ALLOWED = "whole numbers, numbers, true or false, texts, and lists of these"
+
+
+def with_options(build: Callable[..., Any], world: World) -> Any:
+    """What the builder gives with the world's options, with group norm in batch norm's place if the world says so. Raises
+    ConfigRefused.
+    """
+    net, norm = build(world, **chosen_options(build, world)), norm_in(build, world)
+    if norm != GROUP or not isinstance(net, nn.Module):
+        return net
+    if not any(isinstance(layer, _BatchNorm) for layer in net.modules()):
+        what = f"{PATH}.{NORM} is {GROUP}, and {world.model} has no batch norm that it would replace"
+        raise ConfigRefused(what, f"Leave {NORM} out", path=f"{PATH}.{NORM}")
+    return grouped(net)
+
+
+def norm_in(build: Callable[..., object], world: World) -> str | None:
+    """What the world says of the network's norm; None where it says nothing, or the builder has an option of that name. Raises
+    ConfigRefused for what is none.
+    """
+    if NORM not in world.options or NORM in parameters(build, world)[0]:
+        return None
+    found = world.options[NORM]
+    if found not in (GROUP, BATCH):
+        raise ConfigRefused(f"{PATH}.{NORM} is {found!r}", f"Write {GROUP}, or {BATCH}", path=f"{PATH}.{NORM}")
+    return str(found)
 
 
 def chosen_options(build: Callable[..., object], world: World) -> dict[str, Any]:
     """The world's options as the builder's keyword arguments. Raises ConfigRefused with the option's own path."""
     taken, open_ended = parameters(build, world)
-    for name in world.options:
+    asked = {name: value for name, value in world.options.items() if name != NORM or norm_in(build, world) is None}
+    for name in asked:
         if name not in taken and not open_ended:
             known = sorted(taken)
             todo = f"Use one of: {', '.join(known)}{nearest(name, known)}" if known else "Leave it out: this network has none"
@@ -30,14 +61,15 @@ def chosen_options(build: Callable[..., object], world: World) -> dict[str, Any]
             todo = f"Write model: {{name: {world.model}, options: {{{name}: ...}}}}"
             raise ConfigRefused(f"{PATH}.{name} is missing: {world.model} cannot be built without", todo, path=f"{PATH}.{name}")
     hints = hints_of(build)
-    return {name: option(hint_of(name, hints, taken), value, f"{PATH}.{name}") for name, value in world.options.items()}
+    return {name: option(hint_of(name, hints, taken), value, f"{PATH}.{name}") for name, value in asked.items()}
 
 
 def all_options(build: Callable[..., object], world: World) -> dict[str, object]:
     """What the network is built with, defaults included."""
     taken, _ = parameters(build, world)
     defaults = {name: each.default for name, each in taken.items() if each.default is not inspect.Parameter.empty}
-    return defaults | chosen_options(build, world)
+    norm = norm_in(build, world)
+    return defaults | chosen_options(build, world) | ({} if norm is None else {NORM: norm})
 
 
 def parameters(build: Callable[..., object], world: World) -> tuple[dict[str, inspect.Parameter], bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from tideline.client.answers import Point, RunResult, SiteResult
@@ -24,6 +24,7 @@ ALWAYS = ("accuracy", "source_only")
 ROUNDS = ("round", "round")
 MOST = 24  # sites that bars are drawn of
 LEGEND = 12  # lines that a legend names
+MOST_BANDS = 3  # that are drawn over one another
 Points = tuple[tuple[float, float], ...]
 
 
@@ -43,8 +44,20 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Band:
+    """What a rehearsal let expect at a target: y from low to high."""
+
+    site: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Curves:
-    """A line per site. `name`: of its files; `x`, `y`: what is drawn, as in the numbers' header; `at`: x in words."""
+    """A line per site. `name`: of its files; `x`, `y`: what is drawn, as in the numbers' header; `at`: x in words.
+
+    bands: drawn behind the lines, in the colours of their sites.
+    """
 
     name: str
     title: str
@@ -52,6 +65,7 @@ class Curves:
     at: str
     y: str
     lines: tuple[Line, ...]
+    bands: tuple[Band, ...] = ()
 
     @property
     def drawn(self) -> tuple[Line, ...]:
@@ -80,10 +94,11 @@ class Curves:
         begins, ends = (self.words(sum(points[i][1] for points in who) / len(who)) for i in (0, -1))
         kind = "target" if any(line.target for line in self.lines) else "site"
         whose = f"the mean of {counted(len(who), kind)}" if len(who) > 1 else f"the {kind}"
+        expected = " A band shows what the rehearsal let expect." if self.bands else ""
         if first == last:
-            return f"{self.title}: a mark for each site; {whose} has {ends}."
+            return f"{self.title}: a mark for each site; {whose} has {ends}.{expected}"
         at = [f"{self.x} {min(xs)}" if len(xs) == 1 else word for xs, word in ((first, "first"), (last, "last"))]
-        return f"{self.title}: a line for each site; {whose} has {begins} at {at[0]} and {ends} at {at[1]}."
+        return f"{self.title}: a line for each site; {whose} has {begins} at {at[0]} and {ends} at {at[1]}.{expected}"
 
     def words(self, y: float) -> str:
         return f"{100 * y:.1f}\u00a0%" if self.share else f"{y:.3g}"
@@ -161,8 +176,17 @@ def accuracy_charts(result: RunResult) -> tuple[Curves | Bars, ...]:
     for name in often:
         file, title = (f"accuracy-{name}", f"Accuracy in phase {name}") if len(often) > 1 else ("accuracy", "Accuracy")
         kind, lines = accuracy_lines(result, phases[name])
-        made.append(kind(name=file, title=title, x="round", at="round", y="accuracy", lines=lines))
+        bands = expected_at(result, {line.site for line in lines})
+        made.append(kind(name=file, title=title, x="round", at="round", y="accuracy", lines=lines, bands=bands))
     return tuple(made)
+
+
+def expected_at(result: RunResult, sites: Set[str]) -> tuple[Band, ...]:
+    """The bands of these sites that a rehearsal named; none where there are more than a reader tells apart."""
+    verdict = result.get("verdict")
+    expected = [(each["name"], each["accuracy"]) for each in verdict["targets"]] if verdict else []
+    bands = tuple(Band(name, of["low"], of["high"]) for name, of in expected if of is not None and name in sites)
+    return bands if len(bands) <= MOST_BANDS else ()
 
 
 def accuracy_lines(result: RunResult, points: Sequence[Point]) -> tuple[type[Curves], tuple[Line, ...]]:

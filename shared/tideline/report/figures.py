@@ -20,7 +20,7 @@ from tideline.report.graphs import Graph, draw_graph
 from tideline.report.graphs import height_of as height_of_graph
 from tideline.report.maps import ClusterMap, HeatMap, cluster_map, draw_groups, draw_heat
 from tideline.report.maps import height_of as height_of_grid
-from tideline.report.style import COLOURS, INCHES, MARKS, NAME, SPAN, WORDS, cut, legend, png_of
+from tideline.report.style import COLOURS, INCHES, MARKS, NAME, WORDS, cut, legend, png_of
 from tideline.report.summary import Traffic, score_bars, traffic
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ def height_of(chart: Chart) -> float:
         return height_of_graph(chart)
     if isinstance(chart, Curves):
         names = list(dict.fromkeys(words for _, words, _ in styled(chart.drawn, chart.named)))
+        names += [f"expected at {band.site}" for band in chart.bands]
         return max(3.7, 2.7 + LINE * -(-len(names) // abreast(names)))
     return 3.4 if isinstance(chart, Confidences) else 1.5 + 0.55 * len(chart.rows)
 
@@ -134,7 +135,12 @@ def height_of(chart: Chart) -> float:
 def draw_curves(figure: Figure, axes: Axes, chart: Curves) -> None:
     """A line per site; targets stand out."""
     handles: dict[str, Artist | Container] = {}
+    bands = {band.site: band for band in chart.bands}
     for line, words, style in styled(chart.drawn, chart.named):
+        if band := bands.get(line.site):
+            scale = 100 if chart.share else 1
+            span = axes.axhspan(scale * band.low, scale * band.high, color=style["color"], alpha=0.15, linewidth=0)
+            handles[f"expected at {line.site}"] = span
         ys = [100 * y if chart.share else y for _, y in line.points]
         every = max(len(ys) // MARKED, 1)
         (drawn,) = axes.plot([x for x, _ in line.points], ys, markevery=every, markersize=5, clip_on=False, **style)
@@ -144,7 +150,7 @@ def draw_curves(figure: Figure, axes: Axes, chart: Curves) -> None:
     axes.grid(alpha=0.3)
     mark_numbers(axes, chart)
     if chart.share:
-        axes.set_ylim(percents(chart))
+        axes.set_ylim(0, 100)
     elif spread(chart) > WIDE:
         axes.set_yscale("log")
     legend(figure, handles, abreast(handles), ALONE)
@@ -179,14 +185,6 @@ def ticks(numbers: list[int], first: int) -> list[int]:
     span = numbers[-1] - first
     step = next(n * 10**e for e in itertools.count() for n in (1, 2, 5) if span <= TICKS * n * 10**e)
     return [first, *range((first // step + 1) * step, numbers[-1] + 1, step)]
-
-
-def percents(chart: Curves) -> tuple[float, float]:
-    """The limits of an axis of percents: what is drawn with a little room, but so much that noise does not look like a leap."""
-    ys = [100 * y for line in chart.drawn for _, y in line.points]
-    room = max(1.1 * (max(ys) - min(ys)), SPAN)
-    low = min(max((max(ys) + min(ys) - room) / 2, 0.0), max(100.0 - room, 0.0))
-    return low, min(low + room, 100.0)
 
 
 def spread(chart: Curves) -> float:

@@ -24,6 +24,7 @@ MOST_NODES = 40  # of more devices no picture can be read
 LINKS, JOULES = "links", "joules"
 ROW = 0.27  # inches of a row
 TALL = 9.0  # inches of all rows at most
+ALIKE = 0.05  # by less than this weights do not differ in a way that is worth a picture
 MOST_WORDED = 48  # arrows with words beside them
 LEFT, TIP, RIGHT = 0.30, 0.66, 0.88  # where arrows begin and end, and where a receiver's mark stands; words between
 THIN, THICK = 0.6, 3.0  # points of an arrow, by its weight
@@ -91,6 +92,19 @@ class Graph:
             return f"{text}."
         most = max(self.links, key=lambda link: link.weight)
         return f"{text}; the largest weight is {most.weight:.2f}, from {cut(most.sender)} to {cut(most.receiver)}."
+
+    @property
+    def alike(self) -> bool:
+        """Whether every receiver gets about the same from several: a sentence says as much. Costs are worth arrows."""
+        if not self.links or any(link.joules is not None for link in self.links):
+            return False
+        of = [[link.weight for link in self.incoming(node.name)] for node in self.receivers]
+        return all(len(each) == len(self.senders) > 1 and max(each) - min(each) < ALIKE for each in of)
+
+    def even(self) -> str:
+        """What there is to say where all weigh about the same."""
+        mean = sum(link.weight for link in self.links) / len(self.links)
+        return f"{self.title}: all {len(self.senders)} senders weigh about the same, {mean:.2f}, at every receiver."
 
     def numbers(self) -> Iterator[Row]:
         yield "from", "to", "weight", JOULES

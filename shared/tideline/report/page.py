@@ -6,7 +6,7 @@ import base64
 import errno
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
 from pathlib import Path
@@ -17,45 +17,42 @@ from tideline.client.output import counted, size
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import EMPTY
 from tideline.engine.peers.relay import notes
-from tideline.report.charts import accuracy_charts, family_charts, metric_charts
-from tideline.report.confidences import calibration, confidences
+from tideline.report.charts import Bars, Curves, accuracy_charts, family_charts, metric_charts
+from tideline.report.confidences import Confidences, calibration, confidences
 from tideline.report.figures import Chart, png, write_figures
-from tideline.report.fold_tables import MOST_TABLES, table_charts, tables_of
-from tideline.report.maps import cluster_map
+from tideline.report.fold_tables import MOST_TABLES, Column, Series, table_charts, tables_of
+from tideline.report.graphs import Graph
+from tideline.report.maps import ClusterMap, HeatMap, cluster_map
+from tideline.report.meaning import FEW, held_to, interval, reached, rows_of, trained, worth
+from tideline.report.paper.parts import document, folded, items, line_of, listed, percent, section, wide_table
 from tideline.report.score_rows import TITLES, class_rows, score_heads, selected, site_rows
-from tideline.report.summary import generalized, marks, score_bars, scores, traffic
+from tideline.report.summary import Traffic, generalized, marks, score_bars, scores, traffic
+from tideline.report.tables.methods import methods_table
+from tideline.report.tables.sites import site_table
+from tideline.report.tables.words import figure_line, mark_lines, metric_line, metric_lines
 from tideline.report.verdict_rows import sentences_of, table_of
 
 if TYPE_CHECKING:
     from tideline.core.privacy import Clause
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1c2733; max-width: 58rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.2rem; margin: 2.2rem 0 0.6rem; }
-h3 { font-size: 1rem; margin: 1rem 0 0.2rem; }
-p { margin: 0.4rem 0; } .facts { color: #51606f; } .lead { font-size: 1.1rem; } .bad { color: #a8321f; }
-code { font-size: 0.85em; overflow-wrap: anywhere; } .wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; } th, td { padding: 0.35rem 0.5rem; border-bottom: 1px solid #d5dde5; }
-th { text-align: left; font-weight: 600; vertical-align: bottom; }
-.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; } td.result { font-weight: 600; }
-tr.target td { background: #eef6f1; } tr.mean td { font-weight: 600; } ul { margin: 0.2rem 0; padding-left: 1.4rem; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 1.2rem; }
-td:first-child { white-space: nowrap; } th.n { white-space: normal; } th.metric { min-width: 5.4em; }
-figure { margin: 0; max-width: 40rem; } img { width: 100%; display: block; } figcaption { color: #51606f; font-size: 0.9em; }
-.tag { color: #51606f; font-size: 0.9em; } footer { margin-top: 2.5rem; border-top: 1px solid #d5dde5; padding-top: 0.6rem; }
-.charts + .wide { margin-top: 1rem; } @media (max-width: 32rem) { th, td { font-size: 0.85rem; padding: 0.3rem 0.25rem; } }
-"""
-META = "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
 RESULT, PAGE, FIGURES = "result.json", "report.html", "figures"
-AUDIENCES = {"coordinator": "the coordinator", "peers": "other sites"}
 # What the charts of a heading are.
 SCORES_NOTE = (
     "On held-out rows, from the last scoring, with 95\u00a0% intervals: Wilson's for accuracies and recalls, of resampled rows"
-    " for the others. Balanced accuracy is the mean recall of the classes; AUROC is of each class against the rest; ECE is how"
-    " far confidences are from being right."
+    " for the others."
 )
+SAYS: Mapping[type, str] = {
+    Bars: "A bar is the share of held-out rows that are predicted right, by what its name says.",
+    Confidences: "How sure predictions were, those that are right and those that are wrong: sure and wrong is what harms.",
+    Traffic: "What one site receives and sends in one exchange of each phase, on average.",
+    ClusterMap: "Sites of one colour are one group in that round: the method found them alike.",
+}
 OVER_ROUNDS = "A chart for each metric that sites reported more than once and that changed."
 OVER_NUMBERS = "Metrics that differ by a number at their end, drawn over that number; each site's newest values."
+
+
+DETAILS = "<h2>Details</h2><p class='facts'>How the run came to this. Open what you want to know; on paper all of it is open.</p>"
+MOST_ROWS = 200  # of a chart's numbers on the page; figures/ has all
 
 
 class ReportFiles(TypedDict):
@@ -66,16 +63,20 @@ class ReportFiles(TypedDict):
 
 def write_report(result: RunResult, path: Path, pictures: Mapping[str, Path] = EMPTY) -> None:
     """Write the report of a result (docs/result.md). pictures: PNG files of the sites' own, by their captions."""
+    plain = not score_bars(result)  # the table of sites has the two accuracies already
+    inner = (
+        folded(side_by_side(result) if plain else ""),
+        folded(charts("Other metrics over the rounds", OVER_ROUNDS, metric_charts(result))),
+        folded(charts("Families of metrics", OVER_NUMBERS, family_charts(result))),
+        *map(folded, (confidence(result), marked(result), grouped(result), tabled(result), traffic_table(result))),
+    )
     parts = (
-        *(heading(result), rehearsed(result), site_table(result), scored(result), side_by_side(result), curve(result)),
-        charts("Other metrics over the rounds", OVER_ROUNDS, metric_charts(result)),
-        charts("Families of metrics", OVER_NUMBERS, family_charts(result)),
-        *(confidence(result), site_pictures(pictures), marked(result), grouped(result), tabled(result), traffic_table(result)),
-        *(contract(result), footer(result)),
+        *(heading(result), methods_table(result), rehearsed(result), site_table(result), scored(result)),
+        *("" if plain else side_by_side(result), curve(result)),
+        *(site_pictures(pictures), contract(result), DETAILS if any(inner) else "", *inner, footer(result)),
     )
     body = "\n".join(filter(None, parts))
-    head = f"{META}<title>Tideline: {escape(result['name'])}</title><style>{STYLE}</style>"
-    path.write_text(f"<!doctype html>\n<html lang='en'><head>{head}</head>\n<body>\n{body}\n</body></html>\n", encoding="utf-8")
+    path.write_text(document(f"Tideline: {result['name']}", body), encoding="utf-8")
 
 
 def write_all(result: RunResult, folder: Path, pictures: Mapping[str, Path] = EMPTY) -> ReportFiles:
@@ -109,40 +110,90 @@ def refused_by_path(folder: Path) -> Iterator[None]:
         raise ConfigRefused(what, f"{first}, or choose another folder with --out", path="out") from None
 
 
-def section(title: str, note: str, *parts: str) -> str:
-    """A heading, a note below it, and what follows."""
-    return f"<h2>{title}</h2><p class='facts'>{note}</p>{''.join(parts)}"
-
-
-def wide_table(heads: Iterable[tuple[str, str]], lines: Iterable[str]) -> str:
-    """A table that scrolls in a narrow window. heads: (HTML, class) of each column; lines: its rows."""
-    head = "".join(f"<th class='{kind}'>{words}</th>" if kind else f"<th>{words}</th>" for words, kind in heads)
-    return f"<div class='wide'><table><tr>{head}</tr>{''.join(lines)}</table></div>"
-
-
 def figures(drawn: Iterable[Chart]) -> str:
-    """Charts side by side, each with a sentence that says what it shows; empty if there are none."""
-    made = []
-    for chart in drawn:
-        seen, data = escape(chart.seen()), base64.b64encode(png(chart)).decode()
-        made.append(f"<figure><img alt='{seen}' src='data:image/png;base64,{data}'><figcaption>{seen}</figcaption></figure>")
+    """Charts side by side, each with a sentence, its n and its unit; what needs no picture in words; empty if there are none."""
+    made = [picture(chart) if pictured(chart) else unpictured(chart) for chart in drawn]
     return f"<div class='charts'>{''.join(made)}</div>" if made else ""
+
+
+def pictured(chart: Chart) -> bool:
+    """Whether a picture says more than words: not of one or two places on an axis, nor of weights that are about the same."""
+    if isinstance(chart, Curves):
+        return len({x for line in chart.lines for x, _ in line.points}) > 2
+    return not (isinstance(chart, Graph) and chart.alike)
+
+
+def picture(chart: Chart) -> str:
+    seen, data = escape(chart.seen()), base64.b64encode(png(chart)).decode()
+    caption = f"{seen} {escape(basis(chart))}"
+    image = f"<img alt='{seen}' src='data:image/png;base64,{data}'>"
+    return f"<figure>{says(chart)}{image}<figcaption>{caption}</figcaption>{numbers_of(chart)}</figure>"
+
+
+def says(chart: Chart) -> str:
+    """What the numbers of a chart say, where its heading has no line of it."""
+    if isinstance(chart, Column | Series | HeatMap | Graph):
+        return ""
+    return f"<p class='says'>{escape(metric_line(chart.y) if isinstance(chart, Curves) else SAYS.get(type(chart), ''))}</p>"
+
+
+def unpictured(chart: Chart) -> str:
+    """A chart in words, with its numbers in a table; weights that are all about the same are one sentence, and folded numbers."""
+    words = (
+        f"<p>{escape(chart.even() if isinstance(chart, Graph) else chart.title)}</p><p class='facts'>{escape(basis(chart))}</p>"
+    )
+    return f"<div>{words}{says(chart)}{numbers_of(chart) if isinstance(chart, Graph) else few_points(chart)}</div>"
+
+
+def few_points(chart: Chart) -> str:
+    """One or two places of each line, as a table: a row for each line."""
+    lines = chart.lines if isinstance(chart, Curves) else ()
+    places = sorted({x for line in lines for x, _ in line.points})
+    heads = [("line", ""), *((escape(f"{chart.at} {x:g}"), "n") for x in places)] if isinstance(chart, Curves) else []
+    rows = []
+    for line in lines:
+        of = dict(line.points)
+        cells = [escape(chart.words(of[x])) if isinstance(chart, Curves) and x in of else "–" for x in places]
+        rows.append(line_of(line.site or line.label, line.role, line.role, cells))
+    return wide_table(heads, rows)
+
+
+def basis(chart: Chart) -> str:
+    """What a chart's numbers are of: n and the unit."""
+    if isinstance(chart, Curves):
+        values = sum(len(line.points) for line in chart.lines)
+        unit = "%" if chart.share else f"as the method reports {chart.y}"
+        return f"n = {counted(len(chart.lines), 'line')}, {counted(values, 'value')}; unit: {unit}."
+    if isinstance(chart, Bars):
+        return f"n = {counted(len(chart.rows), 'site')}; unit: % of held-out rows."
+    if isinstance(chart, Confidences):
+        return f"n = {counted(chart.predictions, 'prediction')}; unit: % of predictions."
+    if isinstance(chart, Traffic):
+        return f"n = {counted(sum(row.exchanges for row in chart.rows), 'exchange')}; unit: bytes."
+    if isinstance(chart, Graph):
+        costs = ", and joules" if any(link.joules is not None for link in chart.links) else ""
+        return f"n = {counted(len(chart.links), 'link')}; unit: shares of 1{costs}."
+    if isinstance(chart, ClusterMap):
+        return f"n = {counted(len(chart.rows), 'site')}; unit: groups."
+    return f"n = {counted(len(chart.rows) * len(chart.columns), 'value')}; unit: as the method reports it."
+
+
+def numbers_of(chart: Chart) -> str:
+    """A chart's numbers as a folded table."""
+    head, *rows = chart.numbers()
+    more = len(rows) - MOST_ROWS
+    lines = (
+        "".join(f"<td>{escape(f'{c:.6g}' if isinstance(c, float) else str(c))}</td>" for c in row) for row in rows[:MOST_ROWS]
+    )
+    table = wide_table([(escape(str(each)), "") for each in head], (f"<tr>{line}</tr>" for line in lines))
+    rest = f"<p>{more:,} more rows are in the file of this chart in figures/.</p>" if more > 0 else ""
+    return f"<details class='numbers'><summary>Numbers of this chart</summary>{table}{rest}</details>"
 
 
 def charts(title: str, note: str, drawn: Iterable[Chart]) -> str:
     """Charts under a heading; empty if there are none."""
     made = figures(drawn)
     return section(title, note, made) if made else ""
-
-
-def line_of(name: str, words: str, kind: str, cells: Iterable[str]) -> str:
-    """A row of numbers after a name with words below it, so that it fits a narrow window."""
-    numbers = "".join(f"<td class='n'>{cell}</td>" for cell in cells)
-    return f"<tr class='{escape(kind)}'><td>{escape(name)}<br><span class='tag'>{escape(words)}</span></td>{numbers}</tr>"
-
-
-def percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}\u00a0%"
 
 
 def site_pictures(pictures: Mapping[str, Path]) -> str:
@@ -166,42 +217,36 @@ def heading(result: RunResult) -> str:
     lines += [("bad", each) for each in alarms]
     lines += [("facts", each) for each in result.get("notes", ()) if each not in alarms]
     body = "".join(f"<p class='{kind}'>{escape(each)}</p>" for kind, each in lines)
-    body += "".join(f"<p class='lead'>{lead(c)}</p>" for c in result["clients"] if c["role"] == "target")
+    targets = [c for c in result["clients"] if c["role"] == "target"]
+    body += f"<p class='lead'>{escape(trained(result))}</p>"
+    body += "".join(f"<p class='lead'>{lead(result, c)}</p>" for c in targets) if len(targets) <= FEW else spread_of(targets)
+    said = (*worth(result), *held_to(result))
+    body += "".join(f"<p class='{kind}'>{escape(words)}</p>" for kind, words in said)
     body += "".join(f"<p class='lead'>{what}: <b>{percent(accuracy)}</b></p>" for what, accuracy in generalized(result))
     return f"<h1>{escape(result['name'])}</h1><p class='facts'>{facts}</p>{body}"
 
 
-def lead(client: SiteResult) -> str:
-    """A target's outcome in a sentence."""
+def lead(result: RunResult, client: SiteResult) -> str:
+    """A target's outcome in a sentence, with its interval where its scoring told one."""
     name = escape(client["name"] + (f" ({client['domain']})" if client["domain"] else ""))
     if client["accuracy"] is None:
         return f"{name}, whose labels nobody saw, could not be scored."
     text = f"{name}, whose labels nobody trained on: <b>{percent(client['accuracy'])}</b> of the held-out rows are recognised"
+    if sure := reached(result, client):
+        text += f" (95\u00a0% interval {interval(sure)}, n = {rows_of(result, client['name']):,} rows)"
     if client["source_only"] in (None, client["accuracy"]):
         return f"{text}."
     return f"{text}; the model of the labelled sites alone recognises {percent(client['source_only'])}."
 
 
-def site_table(result: RunResult) -> str:
-    """A row per site. Accuracy is on rows that training never saw."""
-    note = (
-        "<p class='facts'>Result and source-only are accuracies on held-out rows. Source-only: the model of the"
-        " labelled sites alone. A target's labels (shaded) are used for this score and for nothing else.</p>"
-    )
-    numbers = ("training rows", "source-only", "result", "sent", "received", "failures")
-    heads = [*((words, "") for words in ("site", "domain", "role")), *((words, "n") for words in numbers)]
-    return f"<h2>Sites</h2>{wide_table(heads, map(site_line, result['clients']))}{note}"
-
-
-def site_line(client: SiteResult) -> str:
-    cells = (
-        *(("", client["name"]), ("", client["domain"] or ""), ("", client["role"])),
-        ("n", "–" if client["samples"] is None else f"{client['samples']:,}"),
-        *(("n", percent(client["source_only"])), ("n result", percent(client["accuracy"]))),
-        *(("n", size(client["bytes_up"])), ("n", size(client["bytes_down"])), ("n", str(len(client["failures"])))),
-    )
-    row = "".join(f"<td class='{kind}'>{escape(words)}</td>" for kind, words in cells)
-    return f"<tr class='{escape(client['role'])}'>{row}</tr>"
+def spread_of(targets: Sequence[SiteResult]) -> str:
+    """The outcome of many targets in a sentence."""
+    known = [c["accuracy"] for c in targets if c["accuracy"] is not None]
+    if not known:
+        return f"<p class='lead'>None of {counted(len(targets), 'target')} could be scored.</p>"
+    mean = percent(sum(known) / len(known))
+    text = f"At {len(known)} of {counted(len(targets), 'target')} on average <b>{mean}</b> of the held-out rows"
+    return f"<p class='lead'>{text} are recognised, at single targets {percent(min(known))} to {percent(max(known))}.</p>"
 
 
 def side_by_side(result: RunResult) -> str:
@@ -219,7 +264,7 @@ def side_by_side(result: RunResult) -> str:
         "<p class='facts'>Each column is a metric, on held-out rows, with its newest values. Targets are shaded; their mean is"
         " left out if one of them has no value.</p>"
     )
-    return f"<h2>Accuracies side by side</h2>{figures(score_bars(result))}{numbers}{note}"
+    return f"<h2>Accuracies side by side</h2>{listed(metric_lines(table.metrics))}{figures(score_bars(result))}{numbers}{note}"
 
 
 def curve(result: RunResult) -> str:
@@ -237,7 +282,8 @@ def marked(result: RunResult) -> str:
     heads = [("site", ""), *((escape(word), "n") for word in table.words)]
     roles = {client["name"]: client["role"] for client in result["clients"]}
     lines = (line_of(name, roles[name], "", map(str, counts)) for name, counts in table.rows)
-    return section("What was done with single sites", f"In how many of {table.rounds} rounds.", wide_table(heads, lines))
+    what = listed(mark_lines(table.words))
+    return section("What was done with single sites", f"In how many of {table.rounds} rounds.", wide_table(heads, lines), what)
 
 
 def grouped(result: RunResult) -> str:
@@ -271,20 +317,28 @@ def tabled(result: RunResult) -> str:
         " groups, then by name."
     )
     note += f" {more} more tables are in {RESULT}." if more > 0 else ""
-    return section("Tables of the rounds", note, *(f"<h3>{escape(title)}</h3>{figures(each)}" for title, each in drawn))
+    names = [name for _, name in tables_of(result)]
+    made = (
+        f"<h3>{escape(title)}</h3><p class='says'>{escape(figure_line(name))}</p>{figures(each)}"
+        for (title, each), name in zip(drawn, names, strict=False)
+    )
+    return section("Tables of the rounds", note, *made)
 
 
 def scored(result: RunResult) -> str:
     """Scores of sites and classes with their intervals, and the best round."""
     best = f"<p>{escape(words[:1].upper() + words[1:])}.</p>" if (words := selected(result)) else ""
-    sites = [line_of(r.name, r.role, r.role, [f"{r.rows:,}", *r.cells]) for r in site_rows(result)]
+    # An interval stands below its score, so that five of them fit a page.
+    cells = {r.name: [cell.replace(" (", "<br>(") for cell in r.cells] for r in site_rows(result)}
+    sites = [line_of(r.name, r.role, r.role, [f"{r.rows:,}", *cells[r.name]]) for r in site_rows(result)]
     classes = [line_of(r.name, "", "", [f"{r.rows:,}", *r.cells]) for r in class_rows(result)]
     if not (best or sites or classes):
         return ""
     heads = [("site", ""), ("rows", "n"), *((TITLES[name], "n metric") for name in score_heads(result))]
     of_classes = [("class", ""), ("rows", "n"), ("recall, all sites together", "n metric")]
     tables = (wide_table(heads, sites) if sites else "", wide_table(of_classes, classes) if classes else "")
-    return section("Scores", SCORES_NOTE, best, *tables)
+    lines = listed((TITLES[name], metric_line(name)) for name in score_heads(result))
+    return section("Scores", SCORES_NOTE, lines, best, *tables)
 
 
 def rehearsed(result: RunResult) -> str:
@@ -347,22 +401,6 @@ def contract(result: RunResult) -> str:
         " listed reveals nothing about the data. Weights can.</p>"
     )
     return f"<h2>What left the sites</h2>{lists}{note}"
-
-
-def items(clauses: Iterable[Clause]) -> str:
-    """A phase's clauses: a line per field, and one for all numbers that go to the same audience."""
-    lines: list[str] = []
-    metrics: dict[str, list[str]] = {}
-    for clause in clauses:
-        to = " and ".join(AUDIENCES[audience.value] for audience in sorted(clause.audience))
-        tag = f"<span class='tag'>({escape(clause.exposure.value)}, to {to})</span>"
-        if clause.field.startswith("metrics."):
-            metrics.setdefault(tag, []).append(clause.field.removeprefix("metrics."))
-        else:
-            lines.append(f"<b>{escape(clause.field)}</b>: {escape(clause.doc)} {tag}")
-    for tag, names in metrics.items():
-        lines.append(f"one number each for {', '.join(f'<b>{escape(n)}</b>' for n in names)} {tag}")
-    return "<ul>" + "".join(f"<li>{each}</li>" for each in lines) + "</ul>" if lines else ""
 
 
 def footer(result: RunResult) -> str:

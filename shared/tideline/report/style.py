@@ -23,7 +23,6 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#0
 MARKS = "osD^vPX*<>h"
 INK, PALE = "#1c2733", "#d9dee3"
 NAME = 22  # characters of a name beside bars and rows
-SPAN = 10.0  # of percent that an axis spans at least
 
 
 def cut(name: str, most: int = NAME) -> str:

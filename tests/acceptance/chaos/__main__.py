@@ -2,6 +2,7 @@
 
 make chaos                                           50 seeds
 make chaos ARGS="--seeds 5 --first 20 --keep DIR"    some, and the history of all in DIR/history.jsonl
+make chaos ARGS="--over-http"                        agents call the HTTP ports, and no gRPC port and no lane
 
 A line a seed, then what the checker says. Three to five faults befall each run: kill -9, SIGTERM, freezing beyond the lease, cut
 lines and a full disk, of both coordinators, the agents, their trainers, the numeric worker, Postgres and Redis.
@@ -54,16 +55,18 @@ def disturb(there: World, history: History, run: str, dice: random.Random) -> li
     return befell
 
 
-def chaos(home: Path, seeds: range) -> list[str]:
+def chaos(home: Path, seeds: range, over_http: bool) -> list[str]:
     """One federation, a run for each seed; everything that is wrong with its history."""
     history = History(home / "history.jsonl")
-    with world(home) as there:
+    with world(home, over_http=over_http) as there:
         there.begin()
         for seed in seeds:
             print(live(there, history, seed), flush=True)
         lane = there.lane_wire.passed
     print(f"{lane / 1e6:.1f} MB over the bulk lane", flush=True)
-    unused = lane == 0 and len(seeds) > 1  # a single run may have small messages, or be conducted without the lane
+    unused = (
+        lane == 0 and len(seeds) > 1 and not over_http
+    )  # a single run may have small messages, or be conducted without the lane
     return [*check(read_history(history.path)), *(("nothing went over the bulk lane",) if unused else ())]
 
 
@@ -73,6 +76,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=50)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--over-http", action="store_true")
     asked = parser.parse_args()
     if why_no_postgres():
         print(why_no_postgres())
@@ -81,7 +85,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
         home = asked.keep or Path(folder)
         home.mkdir(parents=True, exist_ok=True)
-        wrong = chaos(home, seeds)
+        wrong = chaos(home, seeds, asked.over_http)
     print("\n".join(wrong) or f"{len(seeds)} runs: every one in the undisturbed bytes, no round lost, no reply counted twice")
     return 1 if wrong else 0
 

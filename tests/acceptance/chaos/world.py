@@ -60,23 +60,29 @@ def write_clouds(folder: Path, shift: int) -> Path:
 class World(Net):
     """The federation and what it stands on."""
 
-    def __init__(self, home: Path, lease: float = LEASE) -> None:
-        self.postgres, self.redis, self.lease = Postgres(home), Redis(home), lease
+    def __init__(self, home: Path, lease: float = LEASE, over_http: bool = False) -> None:
+        self.postgres, self.redis, self.lease, self.over_http = Postgres(home), Redis(home), lease, over_http
         super().__init__(home, database=self.postgres.url, parts=str(home / "parts"))
         self.data = {name: write_clouds(home / "data" / name, shift) for shift, name in enumerate(SITES)}
-        self.wires = {name: Wire(self.ports_of(name)[0]) for name in COORDINATORS}
+        self.wires = {name: Wire(self.ports_of(name)[over_http]) for name in COORDINATORS}
         self.detours = {self.ports_of(name)[0]: wire.port for name, wire in self.wires.items()}
         port = free_port()
         self.lane, self.lane_wire = f"{LANE_HOST}:{port}", Wire(port, at=(LANE_HOST, port))
         self.disk = mounted(home / "parts")
         self.more = {"TIDELINE_LOG_JSON": "1"}
 
+    @property
+    def address(self) -> str:
+        """What agents call: a line to each coordinator."""
+        return ",".join(f"http://127.0.0.1:{wire.port}" for wire in self.wires.values()) if self.over_http else super().address
+
     def begin(self) -> None:
         """Start everything."""
         for name in COORDINATORS:
             shared = ("--redis", self.redis.url, "--lease", str(self.lease))
-            lane = ("--bulk", self.lane) if name == WITH_LANE else ()
-            self.coordinator(*shared, *lane, name=name)
+            lane = ("--bulk", self.lane) if name == WITH_LANE and not self.over_http else ()
+            http = ("--agents-over-http",) if self.over_http else ()
+            self.coordinator(*shared, *lane, *http, name=name)
         for name, role in SITES.items():
             token = self.client("one").post("/invites", {"name": name, "ttl_seconds": 600})["token"]
             roles = sorted({role, ADAPTING[name]})
@@ -149,9 +155,9 @@ def filled(disk: Path) -> Iterator[None]:
 
 
 @contextmanager
-def world(home: Path, lease: float = LEASE) -> Iterator[World]:
-    """A federation that ends with the block."""
-    made = World(home, lease)
+def world(home: Path, lease: float = LEASE, over_http: bool = False) -> Iterator[World]:
+    """A federation that ends with the block. over_http: agents know the people's ports alone."""
+    made = World(home, lease, over_http)
     try:
         yield made
     finally:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
 from tests.acceptance.conftest import SITES
 from tests.acceptance.dashboard.looking import Looking
@@ -27,15 +27,21 @@ OPTIONS = [
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """This machine's browser. While Playwright runs, no test of this process can have an event loop of its own."""
+def playwright_running() -> Iterator[Playwright]:
+    """While it runs, no test of this process can have an event loop of its own."""
+    with sync_playwright() as playwright:
+        yield playwright
+
+
+@pytest.fixture(scope="module")
+def chromium(playwright_running: Playwright) -> Iterator[Browser]:
+    """This machine's browser."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
         pytest.skip("NOT TESTED: there is no browser on this machine (Debian: apt-get install chromium)")
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=found, args=OPTIONS)
-        yield made
-        made.close()
+    made = playwright_running.chromium.launch(executable_path=found, args=OPTIONS)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")

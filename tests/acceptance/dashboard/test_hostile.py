@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -18,13 +19,15 @@ NAMES = [
     "javascript:window.hurt=1",
     "\u202egpj.exe\u202c",
     "${window.hurt=1} {{window.hurt=1}}",
+    "\x1b[31mred\x1b]0;title\x07",
+    "'; touch hurt; echo '",
     "a" * 200,
 ]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_a_name(federation: Net, looking: Looking, name: str) -> None:
-    """On the list, on its page, in a comparison and in its settings: as it was written, and nothing runs."""
+    """On every page: as it was written, and nothing runs. What is copied of it has no character that is not seen."""
     run = federation.run(fedavg(name, 0))
     federation.ended(run)
     page = looking.page
@@ -34,7 +37,41 @@ def test_a_name_is_a_name(federation: Net, looking: Looking, name: str) -> None:
     looking.open(f"#/runs/{run}", name)
     page.get_by_text("Settings").click()
     looking.fits()
+    expect(page.get_by_label("The experiment", exact=True)).not_to_contain_text(re.compile("[\x00-\x09\x1b\u202e\u202c]"))
     looking.open(f"#/compare/{run},{run}", "Compare 1 runs")
+    looking.open(f"#/start?from={run}", "Start a run")
+    expect(page.locator(".status.valid")).to_be_visible(timeout=PATIENCE)
+    page.get_by_text("The same from a shell or from Python").click()
+    for label in ("Command line", "curl", "Python"):
+        expect(page.get_by_label(label, exact=True)).not_to_contain_text(re.compile("[\x00-\x09\x1b\u202e\u202c]"))
+    looking.fits()
+    looking.open("#/sites/a", "a")
+    expect(page.get_by_role("region", name="Runs of the site").get_by_role("link", name=name, exact=True)).to_be_visible()
+    looking.fits()
+    for at, heading in (("#/sites", "Sites"), ("#/doctor", "Doctor"), ("#/audit", "Audit log")):
+        looking.open(at, heading)
+        looking.fits()
+    assert page.evaluate("window.hurt") is None
+
+
+def test_labels_and_causes_are_text(federation: Net, looking: Looking, data: dict[str, Path]) -> None:
+    """What a site was invited with, and what it said of a failure, among the sites, on its page, and where it is arranged by."""
+    label = "<img src=x onerror=window.hurt=1>\u202egpj"
+    asked = {"name": "labelled", "ttl_seconds": 600, "labels": {"place": label}}
+    token = federation.client().post("/invites", asked)["token"]
+    federation.start("labelled", *federation.agent_command("labelled", data["a"], "source", token))
+    looking.sign_in(key(federation), "#/sites")
+    page = looking.page
+    expect(page.get_by_role("row").filter(has_text="labelled")).to_contain_text(label, timeout=PATIENCE)
+    page.get_by_label("Arrange by").select_option("label place")
+    expect(page.get_by_role("region", name="Arrangement of sites")).to_contain_text(label)
+    looking.open("#/sites/labelled", "labelled")
+    expect(page.get_by_text(f"place={label}")).to_be_visible()
+    looking.fits()
+    assert page.evaluate("window.hurt") is None
+    federation.client().post("/clients/labelled/revoke", {"reason": label})
+    expect(page.locator(".cause").filter(has_text="gpj").first).to_be_visible(timeout=PATIENCE)
+    federation.leave("labelled")
     assert page.evaluate("window.hurt") is None
 
 
@@ -56,7 +93,7 @@ def test_a_viewer_sees_and_does_nothing(federation: Net, looking: Looking) -> No
     page = looking.page
     expect(page.get_by_role("navigation")).not_to_contain_text(re.compile("Start|Audit"))
     looking.open(f"#/runs/{run}", "a viewer looks")
-    expect(page.get_by_role("link", name="Start another like it")).to_have_count(0)
+    expect(page.get_by_role("link", name="Clone and edit")).to_have_count(0)
     looking.expected += ("403",)
     sent = "run => import('/pages/api.js').then(api => api.change('POST', `/runs/${run}/cancel`)).catch(error => error.status)"
     assert page.evaluate(sent, run) == 403

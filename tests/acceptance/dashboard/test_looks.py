@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.acceptance.dashboard.looking import PATIENCE, Looking
 from tests.acceptance.dashboard.test_watching import fedavg, key
@@ -74,3 +76,55 @@ def test_by_keyboard_alone(federation: Net, looking: Looking, run: str) -> None:
         page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.get_by_label("The experiment", exact=True)).to_contain_text("method: fedavg")
+
+
+def test_the_wizard_by_keyboard(federation: Net, looking: Looking, run: str) -> None:
+    """From the page's top to a run that goes on, with Tab and Enter."""
+    page = looking.page
+    looking.sign_in(key(federation), "#/start")
+    expect(page.get_by_role("button", name="Start the run")).to_be_enabled(timeout=PATIENCE)
+    page.get_by_label("One method").focus()
+    page.keyboard.press("Space")
+    # While the text is checked nothing can be started, and a button that is disabled is passed over.
+    expect(page.get_by_text(re.compile(r"1 run, \d+ exchanges, sites a, b, c"))).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("button", name="Start the run")).to_be_enabled(timeout=PATIENCE)
+    for _ in range(60):
+        if page.evaluate("document.activeElement.textContent") == "Start the run":
+            break
+        page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Start the run")).to_be_enabled(timeout=PATIENCE)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/#/runs/*")
+    started = page.url.rpartition("/")[2]
+    federation.client().post(f"/runs/{started}/cancel")
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_graphs_and_harm(federation: Net, looking: Looking, run: str, width: int) -> None:
+    """Links as arrows, in a circle where a site is both; groups as boxes; and a sentence where adaptation did harm."""
+
+    def richer(route: Route) -> None:
+        answer = route.fetch()
+        found = answer.json()
+        sites = [client["name"] for client in found["clients"]]
+        every = {name: [float(name != other) for other in sites] for name in sites}
+        found["phases"][-1]["tables"] = {
+            "alpha": {"drawn": "graph", "columns": sites, "rows": every},
+            "to the target": {"drawn": "graph", "columns": ["c"], "rows": {"a": [0.25], "b": [0.75]}},
+        }
+        found["groups"] = {"last": {"group 0": sites[:2], "group 1": sites[2:]}, "adjusted_rand_index": None}
+        target = next(client for client in found["clients"] if client["role"] == "target")
+        target["accuracy"], target["source_only"] = 0.1, 0.9
+        found["scores"]["c"] = {"accuracy": {"value": 0.1, "low": 0.0, "high": 0.3, "rows": 12}}
+        route.fulfill(response=answer, json=found)
+
+    looking.page.set_viewport_size({"width": width, "height": 900})
+    looking.page.route(f"**/runs/{run}", richer)
+    looking.sign_in(key(federation), f"#/runs/{run}")
+    page = looking.page
+    expect(page.get_by_text("Negative transfer: adaptation made c worse, by more than chance")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("img", name="a to c: 0.250; b to c: 0.750")).to_be_visible()
+    expect(page.get_by_role("img", name="a to b: 1.000; a to c: 1.000")).to_be_visible()
+    expect(page.get_by_role("list", name="Groups of sites").get_by_role("listitem")).to_have_count(2)
+    looking.fits()
+    looking.accessible()

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.acceptance.dashboard.looking import PATIENCE, Looking
 from tests.acceptance.harness import Net
+from tideline.dossier.verifying import verify
 
 pytestmark = pytest.mark.processes
 WORLD = {"inputs": [6], "classes": 3, "model": "mlp", "normalise": "none"}
+COUNTING = """() => {
+  window.clicks = 0;
+  document.addEventListener("click", event => { window.clicks += event.isTrusted && event.detail > 0; }, true);
+}"""
 ROSTER = {"a": "source", "b": "source", "c": "target"}
 
 
@@ -38,10 +46,7 @@ def test_from_the_wizard_to_the_model(federation: Net, looking: Looking) -> None
     page.get_by_label("Network").fill("mlp")
     page.get_by_label("One method").check()
     page.get_by_label("Rounds").fill("4")
-    page.get_by_role("button", name="Write the experiment").click()
     expect(page.get_by_text(re.compile(r"1 run, 9 exchanges, sites a, b, c"))).to_be_visible(timeout=PATIENCE)
-    page.get_by_text("The same from a shell or from Python").click()
-    expect(page.get_by_label("curl", exact=True)).to_contain_text(f"{looking.url}/runs")
     page.evaluate("window.loadedOnce = true")
     page.get_by_role("button", name="Start the run").click()
     page.wait_for_url(re.compile(r"#/runs/[0-9a-f]{12}"))
@@ -51,9 +56,110 @@ def test_from_the_wizard_to_the_model(federation: Net, looking: Looking) -> None
     expect(
         page.get_by_role("img", name=re.compile("Share of held-out rows predicted right: a .*%, b .*%, c .*%"))
     ).to_be_visible()
-    page.get_by_text("Take the model").click()
+    page.get_by_text("Export", exact=True).click()
     expect(page.get_by_label("Commands")).to_contain_text("tideline run export")
     looking.accessible()
+    with page.expect_download() as downloading:
+        page.get_by_role("link", name="The dossier, signed").click()
+    signer = federation.client().get("/signer")["fingerprint"]
+    found = verify(Path(downloading.value.path()), signer)
+    assert f"#/runs/{found.run['run']}" in page.url and downloading.value.suggested_filename.endswith(".zip")
+
+
+def test_from_chosen_sites_in_five_clicks(federation: Net, looking: Looking, tmp_path: Path) -> None:
+    """Three sites, and a run of them goes on; what the page shows as a command, as curl and in Python starts the same."""
+    federation.ended(federation.run(fedavg("what the data are like", 0)))
+    page = looking.page
+    looking.sign_in(key(federation), "#/sites")
+    page.evaluate(COUNTING)
+    for name in ROSTER:
+        page.get_by_label(f"Take {name} into a run").check()
+    page.get_by_role("link", name="Start a run with 3 sites").click()
+    expect(page.locator(".status.valid")).to_be_visible(timeout=PATIENCE)
+    assert page.evaluate("window.clicks") == 4
+    written = page.get_by_label("The experiment, as YAML").input_value()
+    page.get_by_text("The same from a shell or from Python").click()
+    shown = {label: page.get_by_label(label, exact=True).inner_text() for label in ("Command line", "curl", "Python")}
+    before = {run["id"] for run in federation.client().get("/runs")}
+    shell = shown["Command line"].replace(" --watch", "")
+    commands = {
+        "shell": ["bash", "-e", "-c", shell],
+        "curl": ["bash", "-e", "-c", shown["curl"]],
+        "python": [sys.executable, "-c", shown["Python"].replace("run.wait()", "run.id")],
+    }
+    environment = federation.environment() | {
+        "TIDELINE_API_KEY": key(federation),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    for command in commands.values():
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True, timeout=120)
+    page.get_by_role("button", name="Start the run").click()
+    page.wait_for_url(re.compile(r"#/runs/[0-9a-f]{12}"))
+    mine = [run for run in federation.client().get("/runs") if run["id"] not in before and run["parent"] is None]
+    assert len(mine) == 4 and len({(run["name"], run["method"], run["of"]) for run in mine}) == 1, mine
+    assert (tmp_path / "experiment.yaml").read_text() == written
+    for run in mine:
+        federation.client().post(f"/runs/{run['id']}/cancel")
+
+
+def test_exchanges_that_were(federation: Net, looking: Looking) -> None:
+    """Each has its strips and its orders: who was asked, how long it took, what went over the line."""
+    run = federation.run(fedavg("strips", 3))
+    federation.ended(run)
+    page = looking.page
+    looking.sign_in(key(federation), f"#/runs/{run}")
+    chooser = page.get_by_label("Exchange")
+    expect(chooser).to_contain_text("score, round 3")
+    strips = page.get_by_role("img", name=re.compile(r"^a: .*\d s.*; b: .*; c: "))
+    expect(strips).to_be_visible(timeout=PATIENCE)
+    page.get_by_role("button", name="Earlier").click()
+    expect(page.get_by_role("img", name=re.compile(r"^a: .*\d s.*; b: [^;]*$"))).to_be_visible(timeout=PATIENCE)
+    chooser.select_option("-1")
+    page.get_by_text("The orders").click()
+    orders = page.get_by_role("region", name="Orders")
+    expect(orders.get_by_role("row")).to_have_count(4)
+    expect(orders).to_contain_text("answered")
+    looking.accessible()
+
+
+def test_four_stages_of_a_sites_work(federation: Net, looking: Looking) -> None:
+    """Queued, fetching, computing and sending follow each other without a gap, in the strip and in the table."""
+    run = federation.run(fedavg("stages", 2))
+    federation.ended(run)
+    told = federation.client().get(f"/runs/{run}/orders?last=50")
+    assert len(told) > 9 and all(order["stages"] for order in told), told
+    for order in told:
+        times = [order["created"], *(order["stages"][name] for name in ("fetching", "computing", "sending")), order["answered"]]
+        assert times == sorted(times), order
+    page = looking.page
+    looking.sign_in(key(federation), f"#/runs/{run}")
+    page.get_by_label("Exchange").select_option("0")
+    strips = page.get_by_role("img", name=re.compile(r"^a: queued .* s, fetching .* s, computing .* s, sending .* s; b: queued"))
+    expect(strips).to_be_visible(timeout=PATIENCE)
+    expect(page.locator(".keys").filter(has_text="fetching what it reads")).not_to_contain_text("queued or fetching")
+    page.get_by_text("The orders").click()
+    for head in ("Queued", "Fetching", "Computing", "Sending"):
+        expect(page.get_by_role("region", name="Orders").get_by_role("columnheader", name=head)).to_be_visible()
+
+
+def test_a_site_that_tells_no_stages(federation: Net, looking: Looking) -> None:
+    """As agents from before: its notes tell less, and the page says so."""
+    run = federation.run(fedavg("no stages", 1))
+    federation.ended(run)
+    page = looking.page
+
+    def forget(route: Route) -> None:
+        orders = [order | {"stages": None} for order in route.fetch().json()]
+        route.fulfill(json=orders)
+
+    page.route(re.compile(r"/orders\b"), forget)
+    looking.sign_in(key(federation), f"#/runs/{run}")
+    page.get_by_label("Exchange").select_option("0")
+    strips = page.get_by_role("img", name=re.compile(r"^a: (asked|waiting) .* s.*; b: (asked|waiting) .* s"))
+    expect(strips).to_be_visible(timeout=PATIENCE)
+    expect(page.locator(".keys").filter(has_text=re.compile("queued or fetching|the site tells no stages"))).to_be_visible()
+    page.get_by_text("The orders").click()
+    expect(page.get_by_role("region", name="Orders").get_by_role("row", name=re.compile("^a "))).to_contain_text("–")
 
 
 def test_mistakes_are_shown_as_they_are_written(federation: Net, looking: Looking) -> None:
@@ -88,6 +194,24 @@ def test_an_agent_that_is_killed(federation: Net, looking: Looking) -> None:
     expect(page.get_by_role("button", name="Cancel")).to_be_visible()
     federation.again("b")
     shows(page, re.compile(r"Completed after 2 rounds"))
+
+
+def test_a_site_that_does_not_come_back(federation: Net, looking: Looking) -> None:
+    """Its run stalls, says why, and is resumed with fewer; the notes say from when on fewer were enough."""
+    page = looking.page
+    looking.sign_in(key(federation))
+    federation.kill("b")
+    run = federation.run(fedavg("without b", 2, waiting={"deadline": 15.0}))
+    looking.open(f"#/runs/{run}", "without b")
+    page.get_by_text("Resume with fewer").click(timeout=PATIENCE)
+    enough = page.get_by_label("Replies that are enough in a round from now on")
+    expect(enough).to_have_value("2")
+    looking.accessible()
+    looking.fits()
+    page.get_by_role("button", name="Resume with 2 of 3").click()
+    shows(page, re.compile(r"Completed after 2 rounds"))
+    expect(page.get_by_text("Since the run was resumed, 2 replies are enough in a round")).to_be_visible()
+    federation.again("b")
 
 
 def test_two_runs_are_compared(federation: Net, looking: Looking) -> None:

@@ -1,4 +1,4 @@
-"""For every Python process with this folder on its path: notes each commit and each rename, and kills the process at one of them.
+"""For every Python process with this folder on its path: notes commits, renames and links, and kills the process at one of them.
 
 TIDELINE_GUN names a folder. `seen` collects the points that were passed, a line each. `armed` holds the point that kills and how
 often it is passed before; the process that dies there renames it to `fired`. Nothing of the product knows of this.
@@ -19,7 +19,7 @@ OURS = ("/tideline/", "/tideline_server/", "/tideline_agent/")
 DEPTH = 3  # functions that name the place of a rename
 
 passes: Counter[str] = Counter()
-replace, rename = os.replace, os.rename
+replace, rename, link = os.replace, os.rename, os.link
 
 
 def who() -> str:
@@ -95,6 +95,7 @@ def around(kind: str, call: Any, place_of: Any) -> Any:
 if who() and "TIDELINE_GUN" in os.environ:
     os.replace = around("rename", replace, place_of_rename)
     os.rename = around("rename", rename, place_of_rename)
+    os.link = around("link", link, place_of_rename)
     if who() == "coordinator":
         from sqlalchemy.engine.default import DefaultDialect
 

@@ -90,5 +90,6 @@ def test_an_order_that_never_ends(victim: Victim) -> None:
     order.seconds_left = float("inf")
     first, again = victim.coordinator.answered(order), victim.coordinator.answered(order)
     again.ledger.CopyFrom(first.ledger)  # it has gone on: each answer is an entry
+    again.stages.CopyFrom(first.stages)  # how long ago it was is told anew
     assert again == first
     assert json.loads(victim.coordinator.answered(victim.honest()).facts) == {"labelled": True}

@@ -35,7 +35,7 @@ def test_another_host_and_name(book: Book, undisturbed: str) -> None:
     book.play(MOVE, 1)
     book.net.until(lambda: BEHIND not in book.play(MOVE, 2), "all agents to follow")
     book.stop()
-    book.shell("mkdir -p /backup; cp -au /srv/tideline/parts /srv/tideline/admin.key /backup/")
+    book.shell("mkdir -p /backup; cp -au /srv/tideline/parts /srv/tideline/admin.key /srv/tideline/signing.key /backup/")
     book.shell("""sqlite3 /srv/tideline/coordinator.db ".backup '/backup/coordinator.db'" """)
     book.play(MOVE, 3, where="new", host="127.0.0.2")
     client = book.client("/srv/tideline-new")

@@ -25,7 +25,7 @@ from tests.laws.values import raw
 from tests.synthetic import CLASSES, blobs, experiment
 from tideline.algorithms.feddadil import Config, client, feddadil, target
 from tideline.core.algorithm import contract
-from tideline.core.privacy import Audience, Exposure
+from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.step import Data
 
 
@@ -149,5 +149,5 @@ def test_the_line_must_be_allowed() -> None:
         ends = max(losses["line_0"], losses["line_4"])
         assert losses["line_2"] <= ends * (1 + 1e-6)
     assert {c.audience for c in contract(feddadil, Config(line=True)) if c.step == "learn_shown" and "." not in c.field} == {
-        frozenset(Audience)
+        TO_BOTH
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,15 @@ from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import FEATURES, Rows, blobs, experiment, sites
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.algorithms.averaging.messages import State
-from tideline.algorithms.fedgma import fedgma
+from tideline.algorithms.averaging.messages import Model, State, Update
+from tideline.algorithms.fedgma import fedgma, fold, fold_sums, terms
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
+from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
+from tideline.core.phase import Replies, Turn
 from tideline.core.run import ClientId
 from tideline.core.settings import parse
 from tideline.engine.simulation.federation import Federation, SimSite
@@ -106,11 +109,22 @@ def test_it_begins_from_weights_that_are_brought() -> None:
     assert all(torch.equal(model[name], tensor) for name, tensor in w.items())
 
 
-def test_a_run_says_that_sums_cannot_be_secure() -> None:
-    """In its notes, from the start."""
-    stage, run = played("fedgma", rounds=1)
-    (note,) = stage.result(run)["notes"]
-    assert "secure sums" in note and "every site's model" in note
+def test_sums_of_signs_and_changes_make_the_same_model() -> None:
+    """The fold of sums over sites is that of the sites' replies, but for the last digits."""
+    at, world = sites(), parse(World, FEATURES)
+    torch.manual_seed(5)
+    w = nets.weights_of(nets.build(world))
+    made = {name: {k: t + 0.1 * torch.randn(t.shape) for k, t in w.items()} for name in at}
+    replies = {name: Update(model, 10 + i) for i, (name, model) in enumerate(made.items())}
+    c, asked = fedgma.configure({"tau": 0.9, "server_rate": 0.5}), SecureSums()
+    turn = Turn(config=c, world=world, roster=(), round=1, rng=torch.Generator())
+    from_replies = fold(State(w), Replies({name: (lambda r=r: r) for name, r in replies.items()}), turn)
+    total: dict[str, torch.Tensor] = {}
+    for reply in replies.values():
+        for name, term in terms(reply, Model(w), SimpleNamespace(config=c), asked).items():  # type: ignore[arg-type]
+            total[name] = total.get(name, torch.zeros(term.shape, dtype=torch.float64)) + term
+    from_sums = fold_sums(total, State(w), turn, asked)
+    assert all(torch.allclose(from_sums.model[k], from_replies.model[k], atol=1e-6) for k in w)
 
 
 def test_the_contract_is_what_the_specification_says() -> None:

@@ -21,6 +21,7 @@ from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, Member, Role
 from tideline.core.step import Data
+from tideline.engine.model.brief import brief_of
 from tideline.engine.simulation.federation import SimSite
 from tideline.numerics.labels.gaussian_heads import class_sums, heads
 
@@ -121,3 +122,34 @@ def test_what_does_not_fit_is_refused(world: Any, roster: dict[str, str], error:
 
 def test_the_network_is_one_layer() -> None:
     assert set(nets.template(World(inputs=(8,), classes=3, model="linear"))) == {WEIGHT, BIAS}
+
+
+def test_features_on_few_directions_need_fewer_products() -> None:
+    """On as many directions as features it is the same classifier; on fewer, less is sent, and the network stays as it is."""
+    whole, run = played({"shrinkage": 0.0})
+    d = model(whole, run).model[WEIGHT].shape[1]
+    turned, other = played({"shrinkage": 0.0, "project": d})
+    x = torch.cat([blobs(41, domain, 0).x.all() for domain in (0, 1)]).flatten(1)
+    told = [x @ found[WEIGHT].T + found[BIAS] for found in (model(whole, run).model, model(turned, other).model)]
+    assert torch.equal(told[0].argmax(1), told[1].argmax(1))
+    few, last = played({"project": 2})
+    assert model(few, last).model[WEIGHT].shape == (CLASSES, d)
+    assert sent(few, last) < sent(whole, run)
+
+
+def sent(stage: Stage, run: Any) -> int:
+    """Bytes from sites, in the exchange of sums."""
+    return next(int(each["bytes_up"]) for each in stage.result(run)["phases"] if each["name"] == "sums")
+
+
+def test_earlier_agents_hear_of_directions_where_there_are_some() -> None:
+    """They know no such setting, and would refuse the run."""
+    for config, said in (({}, False), ({"project": 0}, False), ({"project": 2}, True)):
+        stage, run = played(config)
+        assert ("project" in brief_of(stage.row(run), Role.SOURCE)["config"]) is said  # type: ignore[operator]
+        assert stage.row(run).spec.config["project"] == config.get("project", 0)
+
+
+def test_more_directions_than_features_are_refused() -> None:
+    with pytest.raises(ConfigRefused, match=r"config\.project is 4000"):
+        played({"project": 4000})

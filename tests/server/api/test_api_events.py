@@ -47,6 +47,20 @@ def test_the_past_is_told_in_order(finished: tuple[Coordinator, str]) -> None:
     assert (told[0]["kind"], told[-1]["kind"]) == ("created", "completed")
 
 
+def test_a_stream_begins_where_it_is_asked_to(finished: tuple[Coordinator, str]) -> None:
+    """With the newest so many, or at a time; what was seen counts before either."""
+    coordinator, run = finished
+    told = recorded(coordinator, run)
+    for last in (1, 3, len(told), len(told) + 5):
+        assert parsed(coordinator.get(f"/runs/{run}/events?last={last}").text) == told[-last:]
+    since = told[len(told) // 2]["at"]
+    later = [event for event in told if event["at"] >= since]
+    assert parsed(coordinator.get(f"/runs/{run}/events?since={since}").text) == told[-len(later) :]
+    assert parsed(coordinator.get(f"/runs/{run}/events?since={told[-1]['at'] + 1}").text) == []
+    assert parsed(coordinator.get(f"/runs/{run}/events?last=2", headers={"Last-Event-ID": "1"}).text) == told[1:]
+    refused(coordinator.get(f"/runs/{run}/events?last=0"), 422, "ConfigRefused", "last")
+
+
 def test_a_cut_stream_goes_on_without_loss_or_repeat(finished: tuple[Coordinator, str]) -> None:
     """Wherever a stream was cut, Last-Event-ID or ?after= gives exactly the rest; the header wins over the address."""
     coordinator, run = finished

@@ -28,7 +28,7 @@ def test_orders_of_a_run(finished: tuple[Coordinator, str]) -> None:
     assert coordinator.get(f"/runs/{run}/orders?last=2").json() == [o for o in every if o["cursor"] in places[-2:]]
     assert set(newest[0]) == {
         *("client", "cursor", "phase", "round", "attempt", "status", "held", "created", "beat", "answered", "progress"),
-        *("bytes_down", "bytes_up", "failure"),
+        *("bytes_down", "bytes_up", "failure", "stages"),
     }
     assert coordinator.get(f"/runs/{run}/orders?cursor=99").json() == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 from api_world import QUICK, Coordinator, refused
 
 from tideline.engine.coordinator.api_keys import hash_of
+from tideline.pages.files import MEDIA, static_file, walked
 from tideline_server.api import ApiSettings
 from tideline_server.metrics import Metrics
-from tideline_server.pages.files import MEDIA, static_file, table, walked
+from tideline_server.pages import table
 
-FOLDER = Path(__file__).parents[3] / "server" / "tideline_server" / "pages" / "static"
+ROOT = Path(__file__).parents[3]
+FOLDERS = (ROOT / "shared" / "tideline" / "pages" / "static", ROOT / "server" / "tideline_server" / "pages" / "static")
 POLICY = {
     "default-src": "'none'",
     "script-src": "'self'",
@@ -37,7 +40,7 @@ def door() -> Coordinator:
 
 def test_every_file_of_the_folder_is_served(door: Coordinator) -> None:
     """Its bytes, its type, and headers by which a browser runs and shows nothing from elsewhere."""
-    files = {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.rglob("*") if path.is_file()}
+    files = {path.relative_to(each).as_posix(): path for each in FOLDERS for path in each.rglob("*") if path.is_file()}
     assert set(table()) == {path for path in files if "/." not in f"/{path}"} >= {"index.html", "app.js"}
     for path in table():
         answer = door.get(f"/pages/{path}")
@@ -58,6 +61,20 @@ def test_the_first_page(door: Coordinator) -> None:
     for named in re.findall(r'(?:src|href)="([^"]+)"', page.text):
         assert named.startswith("data:") or door.get(named).status_code == 200, named
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\son\w+=|\sstyle=", page.text)
+
+
+def test_what_the_first_page_needs_is_asked_for_with_it(door: Coordinator) -> None:
+    """All that its script imports at once, and nothing else: one round of requests before it shows something."""
+    needed, left = set[str](), ["app.js"]
+    while left:
+        path = left.pop()
+        folder = Path(path).parent
+        for named in re.findall(r'^import .* from "([^"]+)";$', table()[path].body.decode(), re.MULTILINE):
+            found = Path(os.path.normpath(folder / named)).as_posix()
+            left += [found] if found not in needed else []
+            needed.add(found)
+    asked = re.findall(r'rel="modulepreload" href="/pages/([^"]+)"', door.get("/").text)
+    assert sorted(asked) == sorted(needed)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,17 @@ def test_clients_are_listed_without_their_secrets(coordinator: Coordinator) -> N
     listed = coordinator.get("/clients").json()
     assert [c["name"] for c in listed] == list(SITES)
     told = {"name", "roles", "labels", "version", "enrolled", "seen"}
-    assert set(listed[0]) == told | {"standing", "revoked", "reason", "fingerprint", "rotate", "doubles", "projects", *LEDGER}
+    assert set(listed[0]) == told | {
+        "standing",
+        "revoked",
+        "reason",
+        "fingerprint",
+        "rotate",
+        "doubles",
+        "projects",
+        "device",
+        *LEDGER,
+    }
     assert listed[0]["standing"] == "approved"
     assert re.fullmatch("[0-9a-f]{4}( [0-9a-f]{4}){7}", listed[0]["fingerprint"])
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from api_world import EXPERIMENT, QUICK, SITES, Coordinator, refused
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sign_in_world import Realm, realm
 
 from tests.enrolling import enrol
 from tideline.archive.digests import digest_of
 from tideline.core.run import ClientId, RunId
+from tideline.dossier.signing import Signer
 from tideline.engine.coordinator.api_keys import hash_of
 from tideline.engine.coordinator.notices.targets import Targets
 from tideline.engine.model.access.spending import Spent
@@ -23,6 +26,7 @@ from tideline.engine.simulation.adapters import ManualClock
 from tideline_server.api import create_app
 from tideline_server.api.requests.access import NEEDS, PROJECT
 from tideline_server.api.requests.idempotency import HEADER
+from tideline_server.dossiers.making import Dossiers
 from tideline_server.notify.sending import NoticeSender
 from tideline_server.notify.webhooks import Webhooks
 from tideline_server.store import SqlJournal
@@ -52,11 +56,12 @@ class Populated:
     of a key, a user with a provider's token, and one who works in another project, too, and names this one.
     """
 
-    def __init__(self, realm: Realm, store: SqlJournal) -> None:
+    def __init__(self, realm: Realm, store: SqlJournal, folder: Path) -> None:
         sender = NoticeSender(Webhooks(find=lambda host, port: ["93.184.216.34"]))
         self.door = realm.door
         targets = Targets(store.notices, sender, ManualClock(1000.0))
-        self.door.services = replace(self.door.services, targets=targets)
+        dossiers = Dossiers(self.door.federation.journal, Signer(Ed25519PrivateKey.generate()), ManualClock(1000.0), folder)
+        self.door.services = replace(self.door.services, targets=targets, dossiers=dossiers)
         self.door.app = create_app(self.door.services, QUICK)
         self.native = given(self.door, "nat", "operator")
         self.run = self.door.post("/runs", EXPERIMENT, headers=self.native).json()["run"]
@@ -76,9 +81,10 @@ class Populated:
 @pytest.fixture(scope="module")
 def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Populated]:
     """For looking, and for calls that are refused."""
-    store = SqlJournal(tmp_path_factory.mktemp("store") / "journal.db")
+    folder = tmp_path_factory.mktemp("store")
+    store = SqlJournal(folder / "journal.db")
     with realm() as made:
-        yield Populated(made, store)
+        yield Populated(made, store, folder)
     store.close()
 
 

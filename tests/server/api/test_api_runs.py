@@ -82,6 +82,30 @@ def test_runs_are_listed_in_pages(coordinator: Coordinator) -> None:
     assert "did you mean" in told["todo"]
 
 
+def test_runs_are_searched(coordinator: Coordinator) -> None:
+    """By status and by words, the newest first, with how many there are on all pages."""
+    for at in range(5):
+        coordinator.post("/runs", EXPERIMENT | {"name": f"Number {at}"})
+    every = coordinator.get("/runs").json()
+    coordinator.post(f"/runs/{every[2]['id']}/cancel")
+
+    def found(asked: str) -> tuple[list[str], str | None]:
+        answer = coordinator.get(f"/runs?{asked}")
+        return [row["id"] for row in answer.json()], answer.headers.get("tideline-count")
+
+    ids = [row["id"] for row in every]
+    open_ids = [run for run in ids if run != ids[2]]
+    third = next(row["id"] for row in every if row["name"] == "Number 3")
+    assert found("newest=true&limit=2") == ([ids[4], ids[3]], "5")
+    assert found(f"newest=true&limit=2&after={ids[3]}") == ([ids[2], ids[1]], "5")
+    assert found("status=open") == (open_ids, None)
+    assert [found("status=cancelled&limit=9"), found("words=number+3&limit=9")] == [([ids[2]], "1"), ([third], "1")]
+    assert [found("words=%25&limit=9"), found("tops=true&limit=9")] == [([], "0"), (ids, "5")]
+    assert found("status=open&words=fedavg&newest=true&limit=1") == (open_ids[-1:], "4")
+    assert "newest=true" in coordinator.get("/runs?newest=true&limit=2").headers["link"]
+    refused(coordinator.get("/runs?status=odd"), 422, "ConfigRefused", "status")
+
+
 def test_a_run_shows_the_result_of_the_engine(finished: tuple[Coordinator, str]) -> None:
     """GET /runs/{id} is the engine's result, every key of it described in the manual, and nothing but three things more."""
     coordinator, run = finished
@@ -190,8 +214,14 @@ def test_only_a_stalled_run_is_resumed(coordinator: Coordinator) -> None:
     coordinator.play(run)
     stalled = coordinator.get(f"/runs/{run}").json()
     assert stalled["status"] == "stalled" and "nobody: no answer in time" in stalled["cause"]
+    for path, wrong in (("min_replies", 0), ("min_replies", 9), ("min_replies", "all"), ("fewer", 2)):
+        refused(coordinator.post(f"/runs/{run}/resume", json={path: wrong}), 422, "ConfigRefused", path)
     assert coordinator.post(f"/runs/{run}/resume").json()["status"] == "waiting"
     refused(coordinator.post(f"/runs/{run}/resume"), 409, "Refused")
+    coordinator.play(run)
+    assert coordinator.post(f"/runs/{run}/resume", json={"min_replies": 1}).json()["status"] == "waiting"
+    coordinator.play(run)
+    assert coordinator.get(f"/runs/{run}").json()["status"] == "completed"
 
 
 def test_numbers_that_json_cannot_carry_are_told_as_null(coordinator: Coordinator) -> None:

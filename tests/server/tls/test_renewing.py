@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import uvicorn
 from cryptography import x509
 from structlog.testing import capture_logs
 
@@ -16,6 +19,8 @@ from tideline.client import certificates
 from tideline.core.errors import ConfigRefused
 from tideline.core.tokens import MOST_AUTHORITIES
 from tideline.engine.simulation.adapters import ManualClock
+from tideline_server.api.handshakes import Handshakes
+from tideline_server.api.server import QuietServer
 from tideline_server.rpc.server import credentials_of
 from tideline_server.tls import Certificate, TlsFiles, authority_of, context_of, read_tls
 from tideline_server.tls.renewing import ANNOUNCED_SECONDS
@@ -267,3 +272,38 @@ def test_a_certificate_without_many_days_left_is_taken_up(files: Files) -> None:
     assert files.certificate.reload()
     leaf = x509.load_pem_x509_certificates(files.certificate.current.chain)[0]
     assert leaf.not_valid_before_utc <= datetime.now(UTC) - timedelta(minutes=59)
+
+
+def test_who_was_let_in_a_moment_before_is_answered(files: Files) -> None:
+    """A connection that the old listener has accepted, and that has not begun its handshake, gets one."""
+
+    async def play() -> str | None:
+        config = uvicorn.Config(silent, log_config=None, lifespan="off")
+        config.load()
+        config.ssl, server = context_of(files.certificate.current), QuietServer(config, Handshakes())
+        server.lifespan = config.lifespan_class(config)
+        with socket.create_server(("127.0.0.1", 0)) as port:
+            await server.startup([port])
+            renewed = asyncio.create_task(server.renew(context_of(files.certificate.current)))
+            line = socket.create_connection(port.getsockname())  # the look that begins the renewal finds it, too
+            try:
+                await renewed
+                return await asyncio.to_thread(handshaken, line)
+            finally:
+                for each in server.servers:
+                    each.close()
+
+    assert asyncio.run(play()) is not None
+
+
+def handshaken(line: socket.socket) -> str | None:
+    """The version of TLS that the other end speaks. Raises OSError where it is gone."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    line.settimeout(20.0)
+    with context.wrap_socket(line) as tls:
+        return tls.version()
+
+
+async def silent(scope: object, receive: object, send: object) -> None:
+    """An application that is never asked."""

@@ -49,6 +49,9 @@ valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
 {{- end }}
 - {name: TIDELINE_ADVERTISE, value: {{ include "tideline.advertise" . | quote }}}
 - {name: TIDELINE_ADMIN_KEY_FILE, value: /secrets/admin/admin.key}
+{{- if $own.signingKey.secret }}
+- {name: TIDELINE_SIGNING_KEY, value: /secrets/signing/signing.key}
+{{- end }}
 {{- if .Values.insecure }}
 - {name: TIDELINE_INSECURE, value: "1"}
 {{- end }}
@@ -136,6 +139,9 @@ valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
 {{- define "tideline.coordinatorSecrets" -}}
 {{- $own := .Values.coordinator }}
 - {volume: admin, secret: {{ include "tideline.adminSecret" . }}, key: {{ $own.adminKey.key }}, file: admin.key}
+{{- with $own.signingKey }}{{ if .secret }}
+- {volume: signing, secret: {{ .secret }}, key: {{ .key }}, file: signing.key}
+{{- end }}{{ end }}
 {{- with $own.tls.secret }}
 - {volume: tls, secret: {{ . }}, key: "", file: ""}
 {{- end }}

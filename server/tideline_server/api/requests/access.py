@@ -51,6 +51,8 @@ NEEDS: Mapping[str, Need] = {
     "GET /runs/{run}": VIEW,
     "GET /runs/{run}/events": VIEW,
     "GET /runs/{run}/orders": VIEW,
+    "GET /runs/{run}/dossier": Need(KeyRole.VIEWER, "getting a run's dossier"),
+    "GET /signer": VIEW,
     "GET /changes": VIEW,
     "GET /runs/{run}/files": Need(KeyRole.OPERATOR, "reading a run's model"),
     "GET /weights/{digest}": Need(KeyRole.OPERATOR, "finding weights"),

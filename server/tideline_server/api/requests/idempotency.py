@@ -24,8 +24,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tideline.core.errors import ConfigRefused, FederationError, KeyReused, Underway
 from tideline.engine.coordinator.api_keys import Caller
 from tideline.engine.coordinator.idempotency import Identity
+from tideline.engine.model.access.once import Answer, IdempotencyRecord
 from tideline.engine.model.access.projects import DEFAULT, EVERY
-from tideline.engine.ports.journal import Answer, IdempotencyRecord
 from tideline_server.api.answers import federation_error
 from tideline_server.api.requests.access import BEGINNING, STREAMED, UNCHANGING, caller_in, keyless
 from tideline_server.api.requests.bodies import again

@@ -28,6 +28,14 @@ class OrderFailure(BaseModel):
     what: str = Field(description="the same in words")
 
 
+class OrderStages(BaseModel):
+    """When a site began each stage of its work on an order, on the coordinator's clock. Before it the order was queued."""
+
+    fetching: float = Field(description="when it began to fetch what the step reads")
+    computing: float = Field(description="when its step began")
+    sending: float = Field(description="when its step was done")
+
+
 class OrderShown(BaseModel):
     """An order: what became of it, and when."""
 
@@ -45,6 +53,7 @@ class OrderShown(BaseModel):
     bytes_down: int = Field(description="bytes of what the site fetched for it")
     bytes_up: int = Field(description="bytes of its reply")
     failure: OrderFailure | None
+    stages: OrderStages | None = Field(description="when each began; null: the site has not told, or not replied yet")
 
 
 @router.get("/{run}/orders", summary="List a run's orders")
@@ -63,5 +72,12 @@ def list_orders(services: Given, asking: Asking, run: Name, cursor: Cursor = Non
 def shown(order: OrderTimes, row: RunRow) -> OrderShown:
     fact = row.fact(order.cursor)
     failure = None if order.failure is None else OrderFailure(kind=order.failure.kind, what=order.failure.what)
-    given = vars(order) | {"status": order.status.value, "failure": failure}
+    given = vars(order) | {"status": order.status.value, "failure": failure, "stages": stages_of(order)}
     return OrderShown(**given, phase=fact.phase, round=fact.round)
+
+
+def stages_of(order: OrderTimes) -> OrderStages | None:
+    if order.stages is None:
+        return None
+    fetching, computing, sending = order.stages
+    return OrderStages(fetching=fetching, computing=computing, sending=sending)

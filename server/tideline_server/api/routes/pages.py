@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 from fastapi import APIRouter, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from tideline.pages.files import takes_gzip
 from tideline_server.api.requests.conditional import matches
-from tideline_server.pages.files import table
+from tideline_server.pages import table
 
 router = APIRouter(include_in_schema=False)
 INDEX = "index.html"
 # no-cache: kept, and asked for again each time, so that pages and API are always of one version.
 REVALIDATE = "no-cache"
-REFUSED = re.compile(r"q=0(\.0*)?$")
 
 
 @router.get("/")
@@ -39,12 +37,3 @@ def serve(request: Request, path: str) -> Response:
     if found.packed and takes_gzip(request.headers.getlist("accept-encoding")):
         return Response(found.packed, headers=headers | {"Content-Encoding": "gzip"}, media_type=found.media)
     return Response(found.body, headers=headers, media_type=found.media)
-
-
-def takes_gzip(accepted: list[str]) -> bool:
-    """Whether Accept-Encoding names gzip, and not with a weight of 0 (RFC 9110, 12.5.3)."""
-    for each in ",".join(accepted).lower().split(","):
-        coding, _, weight = each.partition(";")
-        if coding.strip() in ("gzip", "x-gzip", "*"):
-            return REFUSED.fullmatch(weight.strip()) is None
-    return False

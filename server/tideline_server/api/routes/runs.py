@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import anyio
-from fastapi import APIRouter, Body, Header, Query, Request, Response
+from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
@@ -20,7 +20,7 @@ from tideline.engine.coordinator.retention.deleting import Deleting
 from tideline.engine.model.access.projects import DEFAULT
 from tideline.engine.model.accounts import KeyRole
 from tideline.engine.model.experiment import Experiment
-from tideline.engine.model.runs import FINAL, Event, Headline, RunRow, headline
+from tideline.engine.model.runs import FINAL, Event, Headline, RunRow, Sought, Status, headline
 from tideline.written.files import read_written
 from tideline_server.api.answers import PlainJson, jsonable
 from tideline_server.api.models import CheckedRun, DeletedRun, RunLine, RunResult, Started
@@ -53,6 +53,22 @@ class ExperimentFile:
     text: str = setting(doc="YAML or JSON")
 
 
+@dataclass(frozen=True)
+class Resuming:
+    """How a stalled run goes on."""
+
+    min_replies: int | None = setting(None, low=1, doc="so many replies are enough in a round from now on; none: as before")
+
+
+WITH_QUORUM = body_of(Resuming, {"fewer": {"summary": "Without a site that does not come back", "value": {"min_replies": 3}}})
+WITH_QUORUM["requestBody"]["required"] = False
+OfStatus = Annotated[
+    Literal["open", "waiting", "running", "stalled", "completed", "failed", "cancelled"] | None,
+    Query(description="those of one status; open: those that are not over"),
+]
+Words = Annotated[str, Query(max_length=200, description="those with this text in their name, method, id or project")]
+Tops = Annotated[bool, Query(description="without those that belong to another run: references, rehearsals")]
+Newest = Annotated[bool, Query(description="the newest first")]
 History = Annotated[bool, Query(description="with the metrics of every reply; long, so not for polling")]
 NEW: Responses = {201: {"headers": {"Location": {"description": "where the run is", "schema": {"type": "string"}}}}}
 
@@ -93,13 +109,30 @@ def check_run(services: Given, identity: Named, body: Annotated[dict[str, Any], 
     )
 
 
+def sought_runs(status: OfStatus = None, words: Words = "", tops: Tops = False, newest: Newest = False) -> Sought:
+    unended = frozenset(Status) - frozenset(FINAL)
+    statuses = frozenset() if status is None else unended if status == "open" else frozenset({Status(status)})
+    return Sought(statuses, words.strip(), tops, newest)
+
+
 @router.get("", summary="List the runs", responses=PAGED)
 def list_runs(
-    request: Request, response: Response, services: Given, asking: Asking, limit: Limit = None, after: After = None
+    request: Request,
+    response: Response,
+    services: Given,
+    asking: Asking,
+    sought: Annotated[Sought, Depends(sought_runs)],
+    limit: Limit = None,
+    after: After = None,
 ) -> list[RunLine]:
-    """Oldest first; all of them, unless a page is asked for. The header Link leads to the next page, if there is one."""
+    """Oldest first; all of them, unless a page is asked for. The header Link leads to the next page, if there is one.
+
+    With a limit, the header Tideline-Count says how many there are on all pages.
+    """
     last = None if after is None else RunId(after)
-    rows = services.journal.headlines(None if limit is None else limit + 1, last, asking.scope)
+    rows = services.journal.headlines(None if limit is None else limit + 1, last, asking.scope, sought)
+    if limit is not None:
+        response.headers["Tideline-Count"] = str(services.journal.count_runs(asking.scope, sought))
     if last is not None and not rows:
         services.run_service.find(last, asking.scope)  # 404 where there is no such run
     shown = rows[:limit]
@@ -123,10 +156,12 @@ def cancel_run(services: Given, identity: Named, run: Name) -> RunLine:
     return line(headline(services.run_service.find(RunId(run))))
 
 
-@router.post("/{run}/resume", summary="Resume a stalled run")
-def resume_run(services: Given, identity: Named, run: Name) -> RunLine:
-    """Asks the sites again that did not answer; replies stay. 409 unless the run is stalled."""
-    services.run_service.resume(RunId(run), identity)
+@router.post("/{run}/resume", summary="Resume a stalled run", openapi_extra=WITH_QUORUM)
+def resume_run(services: Given, identity: Named, run: Name, body: Annotated[dict[str, Any] | None, Body()] = None) -> RunLine:
+    """Asks the sites again that did not answer; replies stay. With `min_replies` so many are enough from now on. 409 unless the
+    run is stalled.
+    """
+    services.run_service.resume(RunId(run), identity, parse(Resuming, body or {}).min_replies)
     return line(headline(services.run_service.find(RunId(run))))
 
 
@@ -163,6 +198,10 @@ AfterEvent = Annotated[int, Query(ge=0, le=LATEST, description="leave out events
 InAddress = Annotated[
     str, Query(max_length=80, description="as the header Tideline-Project, which browsers cannot send with a stream")
 ]
+Last = Annotated[int | None, Query(ge=1, le=LONGEST, description="begin with the newest so many")]
+Since = Annotated[
+    float | None, Query(allow_inf_nan=False, description="begin with the first at this time, in seconds since the epoch")
+]
 LastEventId = Annotated[int | None, Header(ge=0, le=LATEST, description="as `after`, which it overrides")]
 Follow = Annotated[bool, Query(description="false: send what there is, and end")]
 Most = Annotated[int | None, Query(ge=1, le=LONGEST, description="with follow=false: the most events to send")]
@@ -177,6 +216,8 @@ async def run_events(
     run: Name,
     project: InAddress = "",
     after: AfterEvent = 0,
+    last: Last = None,
+    since: Since = None,
     follow: Follow = True,
     limit: Most = None,
     last_event_id: LastEventId = None,
@@ -185,11 +226,14 @@ async def run_events(
 
     The stream ends after the last event of a run that has ended, when the coordinator closes, and when your key or session is
     not good any more. A client that was cut off goes on without loss or repeat by sending the last number that it saw as
-    Last-Event-ID, which browsers do by themselves.
+    Last-Event-ID, which browsers do by themselves; `last` and `since` are for those who have seen none.
     """
     row = await run_in_threadpool(services.run_service.find, RunId(run), asking.scope)
     settings: ApiSettings = request.app.state.settings
     start = after if last_event_id is None else last_event_id
+    if not start and (last or since is not None):
+        seen = await run_in_threadpool(services.journal.last_event, RunId(run), since)
+        start = max(0, seen - (last or 0))
     if limit is not None:
         if follow:
             raise ConfigRefused("limit is for a list that ends", "Say follow=false as well", path="limit")

@@ -14,6 +14,10 @@ export const AWAY = "Away"; // the kind of a problem that the network has, not t
 
 let session = null;
 let project = "";
+let drift = 0;
+
+// By how many seconds the coordinator's clock is ahead of this browser's, as its last answer said, to a second.
+export const serverDrift = () => drift;
 
 export function enter(found) {
   session = found;
@@ -41,12 +45,21 @@ export async function send(path, options = {}) {
     if (error.name === "AbortError") throw error;
     throw new Problem(0, { kind: AWAY, detail: "The coordinator does not answer", todo: "This page tries again by itself" });
   }
+  const said = Date.parse(answer.headers.get("Date"));
+  if (said) drift = (said + 500 - Date.now()) / 1000; // a whole second, so its middle
   if (answer.ok) return answer;
   const body = await answer.json().catch(() => ({}));
   throw new Problem(answer.status, body);
 }
 
 export const get = async (path, signal) => (await send(path, { signal })).json();
+
+// A page of a list, and how many rows all pages have together.
+export async function listed(path) {
+  const answer = await send(path);
+  const rows = await answer.json();
+  return { rows, count: Number(answer.headers.get("Tideline-Count") ?? rows.length) };
+}
 
 // A change. It is named, so that it takes effect once however often it is sent.
 export async function change(method, path, body) {

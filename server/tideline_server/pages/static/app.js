@@ -2,24 +2,38 @@
 
 import { html, render, useEffect, useState } from "./vendor/preact.js";
 import { AWAY, change, choose, chosen, enter, get, may, signIn } from "./api.js";
-import { useChanges } from "./changes.js";
+import { begin, useChanges } from "./changes.js";
 import { ErrorBox, Live, Menu } from "./parts.js";
 import { SignIn } from "./pages/sign-in.js";
 import { Runs } from "./pages/runs.js";
-import { Run } from "./pages/run.js";
-import { Compare } from "./pages/compare.js";
-import { Sites } from "./pages/sites.js";
-import { Start } from "./pages/start.js";
-import { Audit } from "./pages/audit.js";
-import { Doctor } from "./pages/doctor.js";
+
+// The list is there at once; the others are loaded when they are opened, or once there is time.
+const later = (load) => {
+  let found = null;
+  const again = () => (found ??= load().catch((error) => { found = null; throw error; }));
+  const Later = (props) => {
+    const [Page, setPage] = useState(null);
+    const [failed, setFailed] = useState(false);
+    useEffect(() => {
+      again().then((page) => setPage(() => page), () => setFailed(true));
+    }, []);
+    if (failed) return html`<p class="error" role="alert">This page cannot be loaded: the coordinator does not answer. <a href=${location.hash} onClick=${() => location.reload()}>Load it again</a></p>`;
+    return Page ? html`<${Page} ...${props} />` : html`<p class="quiet">Loading …</p>`;
+  };
+  Later.load = again;
+  return Later;
+};
+const Run = later(() => import("./pages/run.js").then((page) => page.Run));
+const Compare = later(() => import("./pages/compare.js").then((page) => page.Compare));
 
 const PAGES = {
   runs: ["Runs", Runs],
-  sites: ["Sites", Sites],
-  start: ["Start", Start, "operator"],
-  doctor: ["Doctor", Doctor],
-  audit: ["Audit", Audit, "admin"],
+  sites: ["Sites", later(() => import("./pages/sites.js").then((page) => page.Sites))],
+  start: ["Start", later(() => import("./pages/start.js").then((page) => page.Start)), "operator"],
+  doctor: ["Doctor", later(() => import("./pages/doctor.js").then((page) => page.Doctor))],
+  audit: ["Audit", later(() => import("./pages/audit.js").then((page) => page.Audit)), "admin"],
 };
+const AHEAD = 2500; // milliseconds after which the other pages are loaded, too: they are there should the coordinator go away
 
 // "#/runs/5f0c?tab=sites" -> ["runs", "5f0c"], {tab: "sites"}
 function place() {
@@ -49,19 +63,51 @@ async function fromLink() {
   if (!known) await signIn(key[1]);
 }
 
+// Whether somebody was signed in when this browser was here last: nothing secret, and only a guess.
+const WAS = "tideline-was-signed-in";
+function remember(was) {
+  try {
+    if (was) localStorage.setItem(WAS, "1");
+    else localStorage.removeItem(WAS);
+  } catch {
+    // A browser that keeps nothing asks a moment later.
+  }
+}
+
+function wasSignedIn() {
+  try {
+    return localStorage.getItem(WAS) !== null;
+  } catch {
+    return false;
+  }
+}
+
+// The session is asked for while the page is still being put together.
+let first = /^#key=/.test(location.hash) ? null : get("/session");
+first?.catch(() => {});
+if (first && wasSignedIn()) begin();
+function askedFirst() {
+  const asked = first ?? get("/session");
+  first = null;
+  return asked;
+}
+
 function App() {
   const [session, setSession] = useState(undefined);
   const [error, setError] = useState(null);
   const look = () =>
-    get("/session")
+    askedFirst()
       .then((found) => {
+        remember(true);
         enter(found);
         setError(null);
         setSession(found);
       })
       .catch((found) => {
-        if (found.status === 401) setSession(null);
-        else {
+        if (found.status === 401) {
+          remember(false);
+          setSession(null);
+        } else {
           setError(found);
           if (found.kind === AWAY) setTimeout(look, 3000);
         }
@@ -83,6 +129,10 @@ function Signed({ session, left }) {
     setProject(name);
   };
   const changes = useChanges(project, left);
+  useEffect(() => {
+    const timer = setTimeout(() => [Run, Compare, ...Object.values(PAGES).map(([, Page]) => Page)].forEach((Page) => Page.load?.().catch(() => {})), AHEAD);
+    return () => clearTimeout(timer);
+  }, []);
   const [word = "runs", id] = at.words;
   const page = word === "compare" ? ["Compare", Compare] : word === "runs" && id ? ["Run", Run] : PAGES[word];
   useEffect(() => {

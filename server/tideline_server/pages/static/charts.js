@@ -3,6 +3,11 @@
 import { html, useEffect, useRef } from "./vendor/preact.js";
 import uPlot from "./vendor/uplot.js";
 
+const looks = document.createElement("link");
+looks.rel = "stylesheet";
+looks.href = "/pages/vendor/uplot.css";
+document.head.append(looks);
+
 const LIGHT = ["#0072b2", "#c14b00", "#00785a", "#a63d7f", "#8a6d00", "#3b8fc2", "#444444"];
 const DARK = ["#5db7f0", "#ff9a57", "#3fd0a4", "#e79ac4", "#e6c25a", "#9fd3f5", "#dddddd"];
 const DASHES = [[], [6, 4], [2, 3], [10, 4, 2, 4]];
@@ -14,9 +19,11 @@ const dark = () => matchMedia("(prefers-color-scheme: dark)").matches;
 export const colour = (at) => (dark() ? DARK : LIGHT)[at % LIGHT.length];
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-function range(share) {
-  return (_, low, high) => {
-    if (low === null) return share ? [0, 1] : [0, 1];
+function range(share, band) {
+  return (_, least, most) => {
+    if (least === null) return [0, 1];
+    const low = band ? Math.min(least, band.low) : least;
+    const high = band ? Math.max(most, band.high) : most;
     if (!share) return [Math.min(0, low), high === low ? high + 1 : high + (high - low) * 0.05];
     const middle = (low + high) / 2;
     const half = Math.max(LEAST_SPAN, (high - low) * 1.15) / 2;
@@ -25,8 +32,25 @@ function range(share) {
   };
 }
 
+function drawBand(drawn, { value, low, high }) {
+  const { ctx, bbox } = drawn;
+  const y = (at) => drawn.valToPos(Math.min(Math.max(at, 0), 1), "y", true);
+  ctx.save();
+  ctx.fillStyle = ctx.strokeStyle = ink("--soft");
+  ctx.globalAlpha = 0.18;
+  ctx.fillRect(bbox.left, y(high), bbox.width, y(low) - y(high));
+  ctx.globalAlpha = 1;
+  ctx.setLineDash([8, 6]);
+  ctx.beginPath();
+  ctx.moveTo(bbox.left, y(value));
+  ctx.lineTo(bbox.left + bbox.width, y(value));
+  ctx.stroke();
+  ctx.restore();
+}
+
 // lines: {name, values, wide, dash, colour}; x: numbers, ascending. A value of null is a gap.
-export function Lines({ title, x, lines, xLabel, share = false, unit = "", height = 260, n }) {
+// band: {value, low, high, words}: what was expected, across the whole width.
+export function Lines({ title, x, lines, xLabel, share = false, unit = "", height = 260, n, band = null }) {
   const place = useRef(null);
   useEffect(() => {
     const room = place.current; // the observer may speak once more after the chart has left the page
@@ -37,7 +61,8 @@ export function Lines({ title, x, lines, xLabel, share = false, unit = "", heigh
       {
         width: Math.max(260, room.clientWidth),
         height,
-        scales: { x: { time: false }, y: { range: range(share) } },
+        scales: { x: { time: false }, y: { range: range(share, band) } },
+        hooks: band ? { drawAxes: [(drawn) => drawBand(drawn, band)] } : {},
         axes: [
           { ...axis, label: xLabel, labelSize: 24, ...(whole ? { incrs: WHOLE } : {}) },
           { ...axis, size: 58, values: (_, ticks) => ticks.map((each) => (share ? `${Math.round(100 * each)} %` : `${+each.toPrecision(3)}`)) },
@@ -65,11 +90,12 @@ export function Lines({ title, x, lines, xLabel, share = false, unit = "", heigh
       fit.disconnect();
       made.destroy();
     };
-  }, [x, lines, height, share]);
+  }, [x, lines, height, share, band]);
   const last = lines.map((line) => `${line.name} ${share ? `${(100 * (line.values.findLast((v) => v !== null) ?? 0)).toFixed(1)} %` : line.values.at(-1)}`);
   return html`<figure>
     <figcaption>${title}${n ? html` <span class="quiet">${n}</span>` : ""}</figcaption>
-    <div ref=${place} class="chart" role="img" aria-label=${`${title}: ${last.slice(0, 8).join(", ")} at the end`}></div>
+    <div ref=${place} class="chart" role="img" aria-label=${`${title}: ${last.slice(0, 8).join(", ")} at the end${band ? `; ${band.words}` : ""}`}></div>
+    ${band && html`<p class="keys"><span class="key band">${band.words}</span></p>`}
     <${Numbers} heads=${[xLabel, ...lines.map((line) => line.name)]} rows=${x.map((at, index) => [at, ...lines.map((line) => line.values[index])])} share=${share} />
   </figure>`;
 }
@@ -111,25 +137,35 @@ export function Intervals({ title, rows, note }) {
   </figure>`;
 }
 
-const STAGES = ["queued", "computing", "sending"];
+const STAGES = {
+  queued: "queued",
+  fetching: "fetching what it reads",
+  waiting: "queued or fetching: known apart once a reply tells it",
+  computing: "computing",
+  sending: "sending its reply",
+  working: "computing or sending: its site does not say which",
+  asked: "asked; the site tells no stages",
+  missed: "no reply",
+};
 
-// A strip per site of one exchange. strips: {name, from, stages: [[stage, start, end]]}; seconds since the exchange opened.
+// A strip per site of one exchange. strips: {name, end, word, stages: [[stage, from, to]]}; seconds since the exchange opened.
 export function Strips({ title, strips, seconds }) {
   const ROW = 22;
-  const width = 70;
-  const x = (at) => 28 + (Math.min(at, seconds) / Math.max(seconds, 0.001)) * width;
-  const words = (strip) => strip.stages.map(([stage, from, to]) => `${stage} ${(to - from).toFixed(1)} s`).join(", ");
+  const x = (at) => 28 + (Math.min(Math.max(at, 0), seconds) / Math.max(seconds, 0.001)) * 62;
+  const words = (strip) => strip.stages.map(([stage, from, to]) => (stage === "missed" ? strip.word : `${stage} ${(to - from).toFixed(1)} s`)).join(", ");
+  const used = new Set(strips.flatMap((strip) => strip.stages.map(([stage]) => stage)));
   return html`<figure>
     <figcaption>${title}</figcaption>
     <svg class="strips" viewBox=${`0 0 100 ${(strips.length * ROW + 16) / 6}`} role="img" aria-label=${strips.map((strip) => `${strip.name}: ${words(strip)}`).join("; ")}>
       ${strips.map((strip, index) => {
         const y = (index * ROW) / 6;
         return html`<text x="0" y=${y + 2.4} class="name">${strip.name.length > 18 ? `${strip.name.slice(0, 17)}…` : strip.name}</text>
-          ${strip.stages.map(([stage, from, to]) => html`<rect class=${`stage ${stage}`} x=${x(from)} y=${y + 0.6} width=${Math.max(0.4, x(to) - x(from))} height="2.4"><title>${stage} ${(to - from).toFixed(1)} s</title></rect>`)}`;
+          ${strip.stages.map(([stage, from, to]) => html`<rect class=${`stage ${stage}`} x=${x(from)} y=${y + 0.6} width=${Math.max(stage === "missed" ? 0.8 : 0.4, x(to) - x(from))} height="2.4"><title>${stage === "missed" ? strip.word : `${STAGES[stage]}: ${(to - from).toFixed(1)} s`}</title></rect>`)}
+          <text class="tick after" x=${x(strip.end) + 1} y=${y + 2.3}>${strip.word || `${strip.end.toFixed(1)} s`}</text>`;
       })}
       <text x="28" y=${(strips.length * ROW + 12) / 6} class="tick">0</text>
-      <text x="98" y=${(strips.length * ROW + 12) / 6} class="tick end">${seconds.toFixed(1)} s</text>
+      <text x="90" y=${(strips.length * ROW + 12) / 6} class="tick">${seconds.toFixed(1)} s</text>
     </svg>
-    <p class="keys">${STAGES.map((stage) => html`<span class=${`key ${stage}`}>${stage}</span> `)}</p>
+    <p class="keys">${Object.keys(STAGES).filter((stage) => used.has(stage)).map((stage) => html`<span class=${`key ${stage}`}>${STAGES[stage]}</span> `)}</p>
   </figure>`;
 }

@@ -41,39 +41,47 @@ export function mean(lines) {
   });
 }
 
-// What the newest events say of the open exchange: its phase and round, how many were asked, and when it opened. sites: of the run.
-export function placeOf(events, sites) {
-  const closed = events.findLastIndex((event) => event.kind === "closed" || event.kind === "created");
-  if (closed < 0) return null;
-  const since = events.slice(closed + 1);
-  const seen = since.find((event) => event.data && event.data.phase && event.data.cursor === cursorAfter(events[closed]));
-  const opened = events[closed].at;
-  const joins = events[closed].kind === "created";
-  const asked = joins ? sites : (events[closed].data.asked ?? 0);
-  return { phase: joins ? "join" : seen ? seen.data.phase : "", round: seen ? seen.data.round : 0, asked, opened, events: since };
+// Where an open run stands, by the orders of its newest exchange: phase, round, how many sites were asked, and since when.
+export function placeOf(orders) {
+  if (!orders.length) return null;
+  const { phase, round, cursor } = orders[0];
+  return { phase, round, cursor, asked: new Set(orders.map((order) => order.client)).size, opened: Math.min(...orders.map((order) => order.created)) };
 }
 
-const cursorAfter = (event) => (event.kind === "created" ? -1 : event.data.cursor);
+const ENDS = { failed: "failed", expired: "lost", cancelled: "given up" };
 
-// The stages of each site in one exchange, from its notes: queued until it began to work, computing, then sending.
-export function strips(opened, events, now) {
-  const sites = new Map();
+// The stages of each site in one exchange: as its replies tell them; else, where the site reports its work, by its notes.
+// -> [{name, stages: [[stage, from, to]], end, word}]; seconds since the exchange opened.
+export function strips(orders, events, now) {
+  const opened = placeOf(orders)?.opened ?? 0;
+  const noted = new Map();
   for (const event of events) {
-    const { client, note } = event.data || {};
-    if (!client) continue;
-    const site = sites.get(client) || { name: client };
-    if (note === "order_started") site.began = event.at;
-    if (note === "trained") site.computed = event.at;
-    if (event.kind === "answered") site.answered = event.at;
-    sites.set(client, site);
+    const { client, note, cursor } = event.data || {};
+    if (event.kind === "note" && cursor === orders[0]?.cursor) noted.set(`${client} ${note}`, [...(noted.get(`${client} ${note}`) || []), event.at]);
   }
-  return [...sites.values()]
-    .map((site) => {
-      const end = site.answered ?? now;
-      const began = site.began ?? end;
-      const computed = site.computed ?? end;
-      const stages = [["queued", opened, began], ["computing", began, computed], ["sending", computed, end]];
-      return { name: site.name, stages: stages.map(([stage, from, to]) => [stage, from - opened, Math.max(from, to) - opened]).filter(([, from, to]) => to > from) };
-    })
-    .sort((one, other) => (one.name < other.name ? -1 : 1));
+  const sites = new Map();
+  for (const order of orders) {
+    const site = sites.get(order.client) || { name: order.client, stages: [] };
+    const end = order.answered ?? (order.status === "open" ? Math.max(now, order.created) : Math.max(order.beat, order.created));
+    const within = (note) => (noted.get(`${order.client} ${note}`) || []).find((at) => at >= order.created && at <= end + 1);
+    const found = order.stages ? toldOf(order, end) : notedOf(order.created, within("order_started"), within("trained"), end, order.status === "open");
+    site.stages.push(...found.map(([stage, from, to]) => [stage, from - opened, to - opened]));
+    if (ENDS[order.status]) site.stages.push(["missed", end - opened, end - opened]);
+    sites.set(order.client, { ...site, end: end - opened, word: ENDS[order.status] || (order.status === "open" ? "no reply yet" : "") });
+  }
+  return [...sites.values()].sort((one, other) => (one.name < other.name ? -1 : 1));
+}
+
+// All four, as the site told them with its reply.
+function toldOf({ created, stages }, end) {
+  const at = [created, stages.fetching, stages.computing, stages.sending, end];
+  return ["queued", "fetching", "computing", "sending"].map((stage, index) => [stage, at[index], at[index + 1]]).filter(([, from, to]) => to > from);
+}
+
+// What notes tell, which travel by themselves: they know no beginning of fetching, and one that came after the reply tells nothing.
+function notedOf(created, noted, told, end, open) {
+  const [began, computed] = [noted, told].map((at) => (at < end ? at : undefined));
+  if (began === undefined) return computed === undefined ? [["asked", created, end]] : [["asked", created, computed], ["sending", computed, end]];
+  const rest = computed === undefined ? [[open ? "computing" : "working", began, end]] : [["computing", began, computed], ["sending", computed, end]];
+  return [["waiting", created, began], ...rest].filter(([, from, to]) => to > from);
 }

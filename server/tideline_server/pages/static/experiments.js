@@ -1,6 +1,6 @@
 // Experiments: of a run that was, and as commands.
 
-import { yaml } from "./yaml.js";
+import { written, yaml } from "./yaml.js";
 
 // What a run was started with, as far as its result has it.
 export function experimentOf(run) {
@@ -10,18 +10,31 @@ export function experimentOf(run) {
   return made;
 }
 
-const trimmed = (world) => Object.fromEntries(Object.entries(world).filter(([, value]) => value !== null && !(typeof value === "object" && Object.keys(value).length === 0)));
+// A world without what it leaves to its defaults.
+export const trimmed = (world) => Object.fromEntries(Object.entries(world).filter(([, value]) => value !== null && !(typeof value === "object" && Object.keys(value).length === 0)));
 
 const rosterOf = (run) => Object.fromEntries(run.clients.map((client) => [client.name, client.role]));
 
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 export const curl = (experiment) =>
-  `curl -sS --fail-with-body -H "Authorization: Bearer $TIDELINE_API_KEY" \\\n  --json ${quoted(JSON.stringify(experiment))} \\\n  ${location.origin}/runs\n`;
+  `curl -sS --fail-with-body -H "Authorization: Bearer $TIDELINE_API_KEY" \\\n  --json ${quoted(written(experiment))} \\\n  ${location.origin}/runs\n`;
 
 export const python = (experiment) =>
-  `from tideline.python import connect\n\ncoordinator = connect("${location.origin}")\nrun = coordinator.start(${pythonic(experiment)})\nprint(run.wait())\n`;
+  `import os\n\nimport tideline\n\nserver = tideline.connect("${location.origin}", os.environ["TIDELINE_API_KEY"])\nrun = server.start(${pythonic(experiment)})\nprint(run.wait())\n`;
 
-export const shell = (experiment) => `cat > experiment.yaml <<'END'\n${yaml(experiment)}END\ntideline run start experiment.yaml --watch\n`;
+export const shell = (experiment) => `export TIDELINE_URL=${location.origin}\ncat > experiment.yaml <<'END'\n${yaml(experiment)}END\ntideline run start experiment.yaml --watch\n`;
 
-const pythonic = (value) => JSON.stringify(value, null, 4).replace(/\btrue\b/g, "True").replace(/\bfalse\b/g, "False").replace(/\bnull\b/g, "None");
+const WORDS = new Map([[true, "True"], [false, "False"], [null, "None"]]);
+
+// A value as Python writes it. Strings are JSON's, which Python reads alike.
+function pythonic(value, depth = 0) {
+  if (WORDS.has(value)) return WORDS.get(value);
+  if (typeof value !== "object") return written(value);
+  const list = Array.isArray(value);
+  const inner = list ? value.map((each) => pythonic(each, depth + 1)) : Object.entries(value).map(([name, each]) => `${written(name)}: ${pythonic(each, depth + 1)}`);
+  const [opens, closes] = list ? "[]" : "{}";
+  if (!inner.length || list) return `${opens}${inner.join(", ")}${closes}`;
+  const pad = "    ".repeat(depth + 1);
+  return `${opens}\n${inner.map((line) => `${pad}${line},\n`).join("")}${pad.slice(4)}${closes}`;
+}

@@ -62,7 +62,7 @@ async function* events(body, ender, onAlive) {
   }
 }
 
-function parsed(block) {
+export function parsed(block) {
   const event = { id: "", kind: "message", data: "" };
   for (const line of block.split("\n")) {
     const at = line.indexOf(":");

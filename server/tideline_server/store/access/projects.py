@@ -18,9 +18,9 @@ from tideline.engine.model.runs import FINAL, RunRow
 from tideline_server.store.access import spending
 from tideline_server.store.database.dialect import added, upsert
 from tideline_server.store.database.prepared import prepared
-from tideline_server.store.listings import files_of
+from tideline_server.store.listings import Library
 from tideline_server.store.notices import targets
-from tideline_server.store.schema import clients, listings, parts, projects, pushed, refs, runs
+from tideline_server.store.schema import clients, parts, projects, pushed, refs, runs
 
 LOCKED = prepared(select(projects).where(projects.c.name == bindparam("of")).with_for_update())
 OPEN_RUNS = (
@@ -37,9 +37,6 @@ OPEN_IN = (
     .group_by(runs.c.project)
 )
 OWN = select(runs.c.project, refs.c.listing).join(refs, refs.c.run == runs.c.id).where(SOME).distinct()
-REFERRED = select(listings.c.id, listings.c.files).where(
-    listings.c.id.in_(select(refs.c.listing).join(runs, runs.c.id == refs.c.run).where(SOME))
-)
 UPLOADED = (
     select(pushed.c.digest)
     .join(parts, parts.c.digest == pushed.c.digest)
@@ -97,16 +94,17 @@ def end(connection: Connection, name: str, now: float) -> bool:
     return ended
 
 
-def usage(connection: Connection, of: Collection[str]) -> Mapping[str, Usage]:
+def usage(connection: Connection, library: Library, of: Collection[str]) -> Mapping[str, Usage]:
     asked = {"of": list(of)}
     if not of:
         return {}
     open_runs = {row.project: int(row.many) for row in connection.execute(OPEN_IN, asked)}
     serving = Counter(project for serves in connection.scalars(SERVING) for project in set(serves))
-    files = {row.id: files_of(row.files) for row in connection.execute(REFERRED, asked)}
+    own = [(row.project, row.listing) for row in connection.execute(OWN, asked)]
+    files = library.files(connection, {listing for _, listing in own})
     sizes: dict[str, dict[Digest, int]] = {project: {} for project in of}
-    for row in connection.execute(OWN, asked):
-        sizes[row.project].update(files.get(row.listing, ()))
+    for project, listing in own:
+        sizes[project].update(files.get(listing, ()))
     return {each: Usage(open_runs.get(each, 0), serving[each], sum(sizes[each].values())) for each in of}
 
 

@@ -70,6 +70,7 @@ adabn: Algorithm[AdaBN, Model, Mine] = method(
     start=source.ALONE,
     check=check_normed,
     claims=CLAIMS,
+    unprotected="it is made of batch norm's statistics, and networks with batch norm mix rows, so that none can be bounded alone",
     presets={
         "tiny": of_source(TINY),
         "demo": of_source(DEMO),

@@ -18,6 +18,7 @@ from tideline.algorithms.averaging import folds
 from tideline.algorithms.averaging.folds import Folding
 from tideline.algorithms.averaging.messages import Model, Models, State, Trained, Update
 from tideline.core.algorithm import Algorithm, InitialWeights, RunModel
+from tideline.core.asked.private import Charge, Privacy
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
@@ -27,6 +28,7 @@ from tideline.core.run import ClientId, Role, Roster, described
 from tideline.core.settings import BATCH, EPOCHS, ROUNDS, Plain, Settings, pull, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import confused, evaluate, outputs
+from tideline.learning.fit import training_spends
 from tideline.learning.local_training import LocalTraining, loss_at, train_at
 from tideline.numerics.aggregation.averaging import weighted_sum
 
@@ -82,6 +84,11 @@ class Rounds(Protocol):
     def evaluate_every(self) -> int: ...
 
 
+def training(config: Training, privacy: Privacy) -> tuple[Charge, ...]:
+    """What a round of training costs in a run that protects rows."""
+    return training_spends(config.epochs, privacy)
+
+
 def near(net: nn.Module, w: Weights, weight: float) -> Tensor | None:
     """FedProx's term (weight / 2) |w_i - w|^2 over what the network trains; absent for a weight of 0."""
     if weight == 0:
@@ -105,7 +112,7 @@ def averaging(
     Without a penalty that is FedAvg's plain loss F_i.
     """
 
-    @step(metrics=("loss", "samples"))
+    @step(metrics=("loss", "samples"), spends=training, by_unit=True, adapts=True)
     def train(order: Model, memory: Nothing, site: Site[A]) -> Outcome[Update, Nothing]:
         """E epochs of SGD from w on the site's labelled rows."""
         net, labels = nets.loaded(site.world, order.model, site.device), loss_at(site)
@@ -115,13 +122,14 @@ def averaging(
             plain = labels(net, x, y)
             return plain if extra is None else plain + extra
 
-        c, n = site.config, len(site.data)
+        c, n = site.config, site.samples
         value = train_at(site, net, loss, epochs=c.epochs, batch=c.batch)
         return Outcome(Update(nets.weights_of(net), n), memory, {"loss": value, "samples": n})
 
     def plan(c: A) -> Plan[A, State]:
         least, needs = folding.floor(c) if folding.floor else (None, "")
-        fold = Phase("train", train, ask=to(learners, Model), fold=folding.fold, floor=least, needs=needs, sampled=True)
+        sums, whom = folding.sums(c), to(learners, Model)
+        fold = Phase("train", train, ask=whom, fold=folding.fold, floor=least, needs=needs, sampled=True, sums=sums)
         last: Plan[A, State] = (confused(to_all(Model), predict, takes=Model),) if c.confusion else ()
         score: Phase[A, State] = evaluate(to_all(Model), predict, takes=Model, metrics=metrics, confidence=c.confidence)
         return scored(c, (fold,), score) + last

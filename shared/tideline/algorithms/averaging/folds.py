@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from tideline.algorithms.averaging.messages import State, Update
+from tideline.algorithms.averaging.sums import by_rows, mean_of
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.phase import Each, Folded, Replies, Turn, marked
+from tideline.core.phase import Each, Folded, Replies, Sums, Turn, marked
 from tideline.core.record import Weights
 from tideline.core.run import ClientId
 from tideline.numerics.aggregation import robust
@@ -44,6 +45,7 @@ class Folding(Generic[C]):
     check         raises ConfigRefused for settings that it has no use for, or lacks
     check_number  raises RosterRefused where fewer sites than it needs can train
     notes         what it does with sites and their counts, for those who start a run
+    sums          what it needs of replies, where that is sums alone; None: it needs single ones
     """
 
     fold: Callable[[State, Replies[Update], Turn[C]], State | Folded[State]]
@@ -51,6 +53,7 @@ class Folding(Generic[C]):
     check: Callable[[C], None] | None = None
     check_number: Callable[[C, int], None] | None = None
     notes: Callable[[C, World], tuple[str, ...]] = lambda config, world: ()
+    sums: Callable[[C], Sums[C, State] | None] = lambda config: None
 
 
 def models(replies: Replies[Update]) -> Each[Weights]:
@@ -151,4 +154,11 @@ FOLDS: Mapping[str, Fold] = {
     "krum": krum,
     "multi_krum": multi_krum,
 }
-ROBUST = Folding(fold=fold, floor=floor, check=check, check_number=check_number, notes=notes)
+
+
+def sums(config: FedAvg) -> Sums[FedAvg, State] | None:
+    """Of the mean alone: every other rule looks at single models."""
+    return mean_of(by_rows) if config.robust == "none" else None
+
+
+ROBUST = Folding(fold=fold, floor=floor, check=check, check_number=check_number, notes=notes, sums=sums)

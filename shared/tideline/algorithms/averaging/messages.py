@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.step import Outcome, Site, Step
+from tideline.learning.private.words import NUMBER, TRAINED
 
 C = TypeVar("C")
 G = TypeVar("G")
@@ -34,14 +36,14 @@ class Models:
 class Trained:
     """What a client answers: its model w_i."""
 
-    model: Weights = field("like model", Exposure.WEIGHTS, doc="the model after local training")
+    model: Weights = field("like model", Exposure.WEIGHTS, private=TRAINED, doc="the model after local training")
 
 
 @record
 class Update(Trained):
     """What a client answers: its model w_i and how many rows it trained on, n_i."""
 
-    samples: int = field("", Exposure.COUNT, low=1, doc="labelled training rows at the site")
+    samples: int = field("", Exposure.COUNT, low=1, private=NUMBER, doc="labelled training rows at the site")
 
 
 @record
@@ -55,7 +57,6 @@ def counted(plain: Step[T, M, G, C], gives: type[H]) -> Step[T, M, H, C]:
 
     def run(order: T, memory: M, site: Site[C]) -> Outcome[H, M]:
         done = plain.run(order, memory, site)
-        return Outcome(made(**vars(done.message), samples=len(site.data)), done.memory, done.metrics)
+        return Outcome(made(**vars(done.message), samples=site.samples), done.memory, done.metrics)
 
-    name, takes, keeps = f"{plain.name}_counted", plain.takes, plain.keeps
-    return Step(name=name, run=run, takes=takes, keeps=keeps, gives=gives, metrics=plain.metrics, view=plain.view)
+    return replace(plain, name=f"{plain.name}_counted", run=run, gives=gives)  # type: ignore[arg-type, return-value]

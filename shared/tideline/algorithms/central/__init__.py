@@ -205,6 +205,7 @@ central: Algorithm[Central, State, Nothing] = Algorithm(
     notes=notes,
     sizes=sizes,
     claims=CLAIMS,
+    unprotected="rows themselves leave their sites",
     # Initial weights may be scored, in no rounds, where no client has labels.
     initial_weights=InitialWeights(
         begin_from, lambda c, world, roster: fits(c, world, roster) if c.rounds else nets.check(world)

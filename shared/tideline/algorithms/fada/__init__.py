@@ -85,6 +85,7 @@ def method(name: str, paper: str, summary: str, config: type[C], claims: tuple[s
         notes=notes,
         keepsakes=client.keepsakes,
         claims=claims,
+        unprotected="adversaries learn from mini-batches whose rows pull at each other, a few at each of very many exchanges",
         presets=PRESETS,
         cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
         network="lenet_bn",

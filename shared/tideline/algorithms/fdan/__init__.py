@@ -20,12 +20,14 @@ from tideline.algorithms.fdan.client import LEAST, Change, Lesson, Mine, Model, 
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.family import EndCounts
 from tideline.core.algorithm import Algorithm, InitialWeights, SiteModels
+from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
-from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, marked, to
+from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Sums, Table, Turn, marked, to
 from tideline.core.record import Nothing, Weights
 from tideline.core.run import ClientId, Role, Roster
 from tideline.core.settings import BATCH, EPOCHS, ROUNDS, setting
+from tideline.core.step import Site
 from tideline.learning.local_training import LocalTraining
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -44,6 +46,9 @@ class FDAN(EndCounts, LocalTraining):
     )
     lam: float = setting(1.0, low=0.0, doc="lambda, weight of the moments' distance; it rises from 0 over the rounds")
     features: int = setting(1280, low=len(BANDWIDTHS), high=1_000_000, doc="random features, D: a multiple of 5")
+    width: float = setting(
+        0.0, low=0.0, later=True, doc="in a run that protects rows, s2, which is measured in others; 0: one for each feature"
+    )
     evaluate_every: int = setting(1, low=1, doc="rounds between scorings; the last round is always scored")
 
 
@@ -113,15 +118,35 @@ def average(state: State, replies: Replies[Change], turn: Turn[FDAN]) -> State:
     return replace(state, model=weighted_sum([(1.0, state.model), *changes]))
 
 
+def terms(reply: Change, order: Model | Lesson, site: Site[FDAN], asked: SecureSums) -> dict[str, Tensor]:
+    """A site's change, and that it is one."""
+    changes = {f"delta/{name}": w.double() / asked.clip for name, w in reply.delta.items()}
+    return {**changes, "sites": torch.tensor(1.0, dtype=torch.float64)}
+
+
+def shapes(order: Model | Lesson, config: FDAN, world: World) -> dict[str, tuple[int, ...]]:
+    return {**{f"delta/{name}": tuple(w.shape) for name, w in order.model.items()}, "sites": ()}
+
+
+def average_sums(total: Weights, state: State, turn: Turn[FDAN], asked: SecureSums) -> State:
+    """w <- w + the plain mean of changes, from their sums."""
+    n = float(total["sites"])
+    changes = {name: (total[f"delta/{name}"] * (asked.clip / n)).to(w.dtype) for name, w in state.model.items()}
+    return replace(state, model=weighted_sum([(1.0, state.model), (1.0, changes)]))
+
+
+SUMS: Sums[FDAN, State] = Sums(shapes=shapes, of=terms, fold=average_sums, alike=("sites",), differs=True)
+
+
 def plan(c: FDAN) -> Plan[FDAN, State]:
     """Warm up, measure the width once, then (share, train) x R."""
-    warm = Phase("warm", client.warm, ask=to(Turn.sources, Model), fold=average)
+    warm = Phase("warm", client.warm, ask=to(Turn.sources, Model), fold=average, sums=SUMS, asks=(Role.SOURCE,))
     width = Phase("width", client.width, ask=to(Role.TARGET, Model), fold=take_width)
     share = Phase("share", client.share, ask=to(everybody, Waves), fold=take_moments)
-    train = Phase("train", client.train, ask=lessons, fold=average)
+    train = Phase("train", client.train, ask=lessons, fold=average, sums=SUMS)
     norms: Phase[FDAN, State] = Phase("norms", client.measure_norms, ask=to(everybody, Model))
     score: Phase[FDAN, State] = source.score(
-        Mine, to(everybody, Model), takes=Model, kept=client.with_model, predict=client.predict_own
+        Mine, to(everybody, Model), takes=Model, kept=client.with_model, predict=client.predict_own, asks=()
     )
     counts: Plan[FDAN, State] = source.end_counts(c, client.predict_own, Mine, everybody=to(everybody, Nothing))
     return (*(warm,) * c.warm, width, *scored(c, (share, train), norms, score), *counts)
@@ -147,6 +172,12 @@ CLAIMS = (
     "Not claimed: that a moment tells nothing of rows. By features that all sites know it describes their distribution.",
 )
 
+PRIVATELY = (
+    "moments are noised sums of vectors that are 1.1 long at most",
+    "training draws each row along the distance of the site's own noised moment from the other side's, which stays for an order",
+    "how far features lie apart is config.width, and not measured",
+)
+
 fdan = Algorithm(
     name="fdan",
     paper="Long et al.: Learning Transferable Features with Deep Adaptation Networks, 2015; named f-DAN by Peng et al., 2020",
@@ -170,4 +201,5 @@ fdan = Algorithm(
     sizes=sizes,
     initial_weights=InitialWeights(begin_with, fits),
     claims=CLAIMS,
+    privately=PRIVATELY,
 )

@@ -5,6 +5,7 @@ Batch-norm statistics are a field of the memory and of no reply.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -13,14 +14,17 @@ import torch
 from torch import Generator, Tensor, nn
 
 from tideline import nets
+from tideline.core.asked.private import Charge, Meter, Privacy
 from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
-from tideline.core.step import Outcome, Site, step
+from tideline.core.step import Outcome, Site, charged_before, step
 from tideline.learning.evaluate import outputs
-from tideline.learning.fit import remeasure
+from tideline.learning.fit import remeasure, training_spends
 from tideline.learning.local_training import criterion, loss_at, train_at
+from tideline.learning.private.statistics import Bound, spend_rest, statistics, statistics_spend
+from tideline.learning.private.words import NUMBER, SUMMED, TRAINED, UNREAD
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment import feature_maps
 from tideline.numerics.alignment.feature_maps import LEAST as NARROWEST
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
 LEAST = 32  # rows of a site, and of a mini-batch: a mean over fewer would nearly be a row
 
+LONGEST = 1.1  # of psi, whose square is 1 on average and 2 at most: a longer one is shortened in private runs
 PAIRS = 500  # features whose distances are looked at
 Penalty = Callable[[Tensor], Tensor]
 T = TypeVar("T")
@@ -48,7 +53,9 @@ class Model:
 class Width:
     """Up, once, from the target: how far its features lie apart. It goes to all sites."""
 
-    s2: float = field("", Exposure.METRIC, audience=TO_BOTH, low=1e-12, doc="median squared distance of 500 of its features")
+    s2: float = field(
+        "", Exposure.METRIC, audience=TO_BOTH, low=1e-12, private=UNREAD, doc="median squared distance of 500 of its features"
+    )
 
 
 @record
@@ -63,8 +70,10 @@ class Waves(Model):
 class Moment:
     """Up: a site's features as one vector. The target's goes to the sources; the mean of the sources', to the target."""
 
-    m: Tensor = field("D", Exposure.STATISTIC, audience=TO_BOTH, doc="the mean of psi over the site's training rows")
-    samples: int = field("", Exposure.COUNT, low=LEAST, doc="training rows at the site")
+    m: Tensor = field(
+        "D", Exposure.STATISTIC, audience=TO_BOTH, private=SUMMED, doc="the mean of psi over the site's training rows"
+    )
+    samples: int = field("", Exposure.COUNT, low=LEAST, private=f"{NUMBER}, {LEAST} at least", doc="training rows at the site")
 
 
 @record
@@ -79,7 +88,7 @@ class Lesson(Waves):
 class Change:
     """Up: what local training changed."""
 
-    delta: Weights = field("like model", Exposure.WEIGHTS, difference=True, doc="w_i - w, of what is trained")
+    delta: Weights = field("like model", Exposure.WEIGHTS, difference=True, private=TRAINED, doc="w_i - w, of what is trained")
 
 
 @record
@@ -103,28 +112,42 @@ def prepare(config: FDAN, site: Site[FDAN]) -> Mine:
     return Mine({}, {})
 
 
-@step(metrics=("loss",))
+def training(config: FDAN, privacy: Privacy) -> tuple[Charge, ...]:
+    return training_spends(config.epochs, privacy)
+
+
+def drawing(config: FDAN, privacy: Privacy) -> tuple[Charge, ...]:
+    """The site's own moment, and training."""
+    return (*statistics_spend(privacy), *training(config, privacy))
+
+
+@step(metrics=("loss",), spends=training)
 def warm(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Change, Mine]:
     """E epochs of cross-entropy from w: features that no site has trained have no width worth measuring."""
     check_rows(site)
     return changed(order.model, network(order, memory, site), memory, site, None)
 
 
-@step()
+@step(spends=charged_before)
 def width(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Width, Mine]:
-    """s2: how far some of the target's features lie apart."""
+    """s2: how far some of the target's features lie apart. In a run that protects rows, a public number."""
     check_rows(site)
+    if site.private:
+        return Outcome(Width(site.config.width or float(nets.width(site.world))), memory)
     net, mine = measured(order, memory, site)
     rows = torch.randperm(len(site.data), generator=site.rng)[:PAIRS]
     s2 = typical(nets.features(net, site.data.x.at(rows), site.device))
     return Outcome(Width(max(s2, NARROWEST)), mine)
 
 
-@step()
+@step(spends=lambda config, privacy: statistics_spend(privacy))
 def share(order: Waves, memory: Mine, site: Site[FDAN]) -> Outcome[Moment, Mine]:
     """m: the mean of psi over the site's features by w, with batch-norm statistics of its own."""
     check_rows(site)
     net, mine = measured(order, memory, site)
+    if site.private:
+        m = noised_moment(waves(order, nets.width(site.world), site), net, site, site.private)
+        return Outcome(Moment(m, max(site.samples, LEAST)), mine)
     f = nets.features(net, site.data.x, site.device)
     by = waves(order, f.shape[1], site)
     parts = torch.split(f, nets.ROWS)
@@ -132,15 +155,19 @@ def share(order: Waves, memory: Mine, site: Site[FDAN]) -> Outcome[Moment, Mine]
     return Outcome(Moment(m, len(f)), mine)
 
 
-@step(metrics=("loss",))
+@step(metrics=("loss",), spends=drawing)
 def train(order: Lesson, memory: Mine, site: Site[FDAN]) -> Outcome[Change, Mine]:
     """E epochs from w: a source on CE + lambda |mean psi - m_T|^2, the target on lambda (1 / N) sum_i |mean psi - m_i|^2."""
     check_rows(site)
     net = network(order, memory, site)
+    if site.private:
+        done = changed(order.model, net, memory, site, drawn_row_by_row(order, net, site, site.private))
+        spend_rest(site.private, drawing(site.config, site.private.asked))
+        return done
     return changed(order.model, net, memory, site, drawn_to(order, nets.width(site.world), site))
 
 
-@step()
+@step(spends=charged_before)
 def measure_norms(order: Model, memory: Mine, site: Site[FDAN]) -> Outcome[Nothing, Mine]:
     """What batch norm measures at the site by w as it is now, for the scoring that follows. Nothing leaves."""
     _, mine = measured(order, memory, site)
@@ -163,6 +190,31 @@ def drawn_to(order: Lesson, d: int, site: Site[FDAN]) -> Penalty | None:
         return None
     by, partner = waves(order, d, site).to(site.device), order.partner.to(site.device, torch.float32)
     return lambda f: weight * ((psi(by, f).mean(0) - partner).square().sum() + order.spread)
+
+
+def drawn_row_by_row(order: Lesson, net: nn.Module, site: Site[FDAN], meter: Meter) -> Penalty | None:
+    """What each row adds to lambda |m - partner|^2 at the site's own noised moment m: 2 lambda (m - partner) . psi(f).
+
+    Its gradient, as a mean over rows, is that of the distance at the order's weights. m is asked for anew: a memory of an earlier
+    version has no place for the one that was sent.
+    """
+    c: FDAN = site.config
+    weight = c.lam * ramp((site.round - 1) / c.rounds)
+    if order.partner is None or not weight:
+        return None
+    by = waves(order, nets.width(site.world), site)
+    towards = 2 * weight * (noised_moment(by, net, site, meter) - order.partner.float()).to(site.device)
+    by = by.to(site.device)
+    return lambda f: (psi(by, f).mean(0) * towards).sum()
+
+
+def noised_moment(by: feature_maps.Waves, net: nn.Module, site: Site[FDAN], meter: Meter) -> Tensor:
+    """m with noise (D,), none of whose numbers is larger than one of psi can be."""
+    features, here = net.eval().get_submodule("features"), by.to(site.device)
+    D = len(by.phase)
+    (total,) = statistics(site, meter, lambda x: [psi(here, features(x))], [Bound(LONGEST, D)])
+    most = math.sqrt(2 / D)
+    return (total / meter.asked.rows).clamp(-most, most).float()
 
 
 def waves(order: Waves, d: int, site: Site[FDAN]) -> feature_maps.Waves:
@@ -212,7 +264,7 @@ def network(order: Model, memory: Mine, site: Site[FDAN]) -> nn.Module:
 
 def check_rows(site: Site[FDAN]) -> None:
     """Raises DataRefused for a site with few rows: their moment would nearly be a row."""
-    if len(site.data) < LEAST:
+    if len(site.data) < LEAST and not site.private:
         raise DataRefused(
             f"The site has {len(site.data)} training rows, and the mean of features over fewer than {LEAST} would nearly be one",
             "Leave the site out, or give it more data",

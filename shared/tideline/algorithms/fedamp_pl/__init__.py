@@ -18,6 +18,7 @@ from tideline.algorithms.averaging import scored
 from tideline.algorithms.source_free import begun, known_too, method, source
 from tideline.algorithms.source_free.adapting import adapt, near, own_labels
 from tideline.algorithms.source_free.family import Adapted, Adapting, Mine, Model
+from tideline.algorithms.source_free.private import adapting_spends
 from tideline.core.algorithm import Algorithm
 from tideline.core.phase import Each, Folded, Phase, Plan, Replies, Table, Turn
 from tideline.core.record import Weights, field, record
@@ -88,7 +89,7 @@ def weights(models: list[Weights]) -> Tensor:
     return attention(distances, sigma, sigma / len(models))
 
 
-@step(metrics=("loss",))
+@step(metrics=("loss",), spends=adapting_spends())
 def adapt_near(order: Model, memory: Mine, site: Site[Config]) -> Outcome[Adapted, Mine]:
     """E epochs from u_i on L_IM + lambda L_CE + (prox / 2) |w_i - u_i|^2, labels by u_i."""
     net = source.network(site, order.f, order.g)
@@ -104,7 +105,7 @@ START: source.Start[Config, State] = source.Start(
 
 
 def plan(c: Config) -> Plan[Config, State]:
-    work = Phase("adapt", adapt_near, ask=clouds, fold=attend, sampled=True)
+    work = Phase("adapt", adapt_near, ask=clouds, fold=attend, sampled=True, asks=(Role.TARGET,))
     return (*begun(c, START.take_source), *scored(c, (work,), source.score(Mine, own)))
 
 

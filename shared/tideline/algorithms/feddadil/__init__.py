@@ -13,6 +13,7 @@ from itertools import chain
 
 from tideline.algorithms.averaging import mean_as
 from tideline.algorithms.averaging.messages import Model
+from tideline.algorithms.averaging.sums import alike, mean_of
 from tideline.algorithms.feddadil import client, server, target
 from tideline.algorithms.feddadil.messages import Heads, Mine, State
 from tideline.algorithms.feddadil.target import keepsakes
@@ -87,12 +88,14 @@ class Config:
 def plan(c: Config) -> Plan[Config, State]:
     """Encode and embed (step 1), learn (step 2) with an adaptation now and then (step 3), score."""
     # Eq. 9: the unweighted mean over the sources.
-    encode: Phase[Config, State] = Phase("encode", client.train_encoder, ask=to(Turn.sources, Model), fold=mean_as("model"))
+    sources, means = to(Turn.sources, Model), mean_of(alike)
+    encode: Phase[Config, State] = Phase("encode", client.train_encoder, ask=sources, fold=mean_as("model"), sums=means)
     embed: Phase[Config, State] = Phase("embed", client.embed, ask=to_all(Model), fold=unchanged)
-    head = Phase("head", client.slope, ask=to(Turn.sources, lambda state, turn: state.heads), fold=server.descend)
+    layers = to(Turn.sources, lambda state, turn: state.heads)
+    head = Phase("head", client.slope, ask=layers, fold=server.descend, sums=server.SLOPES)
     describe = Phase("describe", client.describe, ask=to(Turn.sources, Nothing), fold=server.first_atoms)
-    learn = Phase("learn", client.learn, ask=to(server.both, server.atoms), fold=server.average_atoms)
-    last = replace(learn, step=client.learn_shown) if c.line else learn
+    learn = Phase("learn", client.learn, ask=to(server.both, server.atoms), fold=server.average_atoms, sums=server.SUMS)
+    last = replace(learn, step=client.learn_shown, sums=None) if c.line else learn
     adapt: Phase[Config, State] = Phase("adapt", target.adapt, ask=to(Role.TARGET, server.dictionary_of), fold=unchanged)
     line: Phase[Config, State] = Phase("line", client.walk, ask=server.line_to_all, fold=unchanged)
     names = (*target.ACCURACIES, "adapted", "evidence_s", "evidence_rho", *(f"distilled_{spc}" for spc in c.distil))
@@ -152,5 +155,6 @@ feddadil = Algorithm(
     notes=server.notes,
     sizes=server.sizes,
     claims=CLAIMS,
+    unprotected="transport plans are between all rows of a site at once: what one row adds depends on the others",
     presets=PRESETS,
 )

@@ -12,11 +12,15 @@ from torch import Generator, Tensor
 from tideline import nets
 from tideline.algorithms.feddadil import client, messages
 from tideline.algorithms.feddadil.messages import Atoms, Described, Heads, State
+from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, RosterRefused
-from tideline.core.phase import Replies, Turn
+from tideline.core.phase import Replies, Sums, Turn
+from tideline.core.record import Weights
 from tideline.core.run import ClientId, Role, Roster, described
+from tideline.core.step import Site
 from tideline.numerics.aggregation.averaging import on_simplex, weighted_sum
+from tideline.numerics.aggregation.sums import mean_from, shapes_of, terms
 from tideline.numerics.transport import dictionary
 from tideline.numerics.transport.dictionary import Dictionary
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 WIRE = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 STEPS_OF_THE_LINE = 5
 LAYERS = 3
+CURVED = 256.0  # in sums, of curvatures the unit in units of gradients
 LEVEL_RATE = 0.1  # up to which several local epochs cost little
 FLOOR, TINY = 0.01, 1e-12  # of the variance of a feature, as a share of their mean; and at all
 
@@ -114,6 +119,11 @@ def descend(state: State, replies: Replies[messages.Slopes], turn: Turn[Config])
         (1.0, {"w": s.view(-1, 1, 1) * r.weight.float(), "b": s.view(-1, 1) * r.bias.float(), "c": s * r.curvature.float()})
         for s, r in replied
     )
+    return stepped(state, mean)
+
+
+def stepped(state: State, mean: Weights) -> State:
+    """The layers and their momentum behind a step along mean gradients w, b with curvatures c."""
     here, decay = state.heads, state.heads.decay
     L = mean["c"] / 2 + decay
     weight = here.weight - (mean["w"] + decay * here.weight) / L.view(-1, 1, 1)
@@ -126,6 +136,34 @@ def descend(state: State, replies: Replies[messages.Slopes], turn: Turn[Config])
         bias=bias + onward.view(-1, 1) * (bias - state.bias),
     )
     return replace(state, heads=ahead, weight=weight, bias=bias)
+
+
+def slopes(reply: messages.Slopes, order: Heads, site: Site[Config], asked: SecureSums) -> dict[str, Tensor]:
+    """What a site adds to the sums of gradients, each with the share of its layer: rows, or one."""
+    n = min(site.samples, asked.rows) / asked.rows
+    share = torch.tensor([n] + [1.0] * (LAYERS - 1), dtype=torch.float64)
+    return {
+        "w": share.view(-1, 1, 1) * reply.weight.double() / asked.clip,
+        "b": share.view(-1, 1) * reply.bias.double() / asked.clip,
+        "c": share * reply.curvature.double() / (asked.clip * CURVED),
+        "share": share,
+    }
+
+
+def descend_sums(total: Weights, state: State, turn: Turn[Config], asked: SecureSums) -> State:
+    """The same step from sums over sources."""
+    share = total["share"]
+    w, b = total["w"] / share.view(-1, 1, 1), total["b"] / share.view(-1, 1)
+    mean = {"w": w * asked.clip, "b": b * asked.clip, "c": total["c"] / share * asked.clip * CURVED}
+    return stepped(state, {name: value.float() for name, value in mean.items()})
+
+
+def slope_shapes(order: Heads, config: Config, world: World) -> dict[str, tuple[int, ...]]:
+    h = len(order.bias)
+    return {"w": tuple(order.weight.shape), "b": tuple(order.bias.shape), "c": (h,), "share": (h,)}
+
+
+SLOPES: Sums[Config, State] = Sums(shapes=slope_shapes, of=slopes, fold=descend_sums)
 
 
 def first_atoms(state: State, replies: Replies[Described], turn: Turn[Config]) -> State:
@@ -199,6 +237,26 @@ def average_atoms(state: State, replies: Replies[messages.Learnt] | Replies[mess
     two = list(replies)[:2] if turn.config.line and turn.round == turn.config.rounds else ()
     versions = tuple(Atoms(replies[name].z.float(), replies[name].y.float()) for name in two)
     return replace(state, z=mean.z, y=mean.y, versions=versions)
+
+
+def moved(reply: messages.Learnt, order: Atoms, site: Site[Config], asked: SecureSums) -> dict[str, Tensor]:
+    """How far a site has moved points and labels, and that it has."""
+    return terms(vars_of(reply), vars_of(order), 1.0, asked.clip)
+
+
+def average_sums(total: Weights, state: State, turn: Turn[Config], asked: SecureSums) -> State:
+    """Eq. 12 from sums over clients."""
+    sent = atoms(state, turn)
+    mean = mean_from(total, vars_of(sent), asked.clip)
+    return replace(state, z=mean["z"], y=on_simplex(mean["y"]), versions=())
+
+
+def vars_of(of: Atoms | messages.Learnt) -> dict[str, Tensor]:
+    """Points and soft labels, by name."""
+    return {"z": of.z.float(), "y": of.y.float()}
+
+
+SUMS: Sums[Config, State] = Sums(shapes=lambda order, config, world: shapes_of(vars_of(order)), of=moved, fold=average_sums)
 
 
 def dictionary_of(state: State, turn: Turn[Config]) -> messages.Adapting:

@@ -19,8 +19,10 @@ from tideline.algorithms.averaging import scored
 from tideline.algorithms.source_free import begun, method, source
 from tideline.algorithms.source_free.adapting import seen
 from tideline.algorithms.source_free.family import DEMO, TINY, Local, Mine, Model, Taught
+from tideline.algorithms.source_free.private import seen_rows
 from tideline.algorithms.source_free.source import network
 from tideline.core.algorithm import SiteModels
+from tideline.core.asked.private import Charge, Meter, Privacy
 from tideline.core.asked.world import World
 from tideline.core.phase import Phase, Plan, Replies, Turn, to
 from tideline.core.privacy import TO_BOTH, Exposure
@@ -30,8 +32,10 @@ from tideline.core.run import Role
 from tideline.core.settings import BATCH, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
-from tideline.learning.fit import fit_at
+from tideline.learning.fit import fit_at, training_spends
 from tideline.learning.local_training import optimiser, rate_at
+from tideline.learning.private.statistics import Bound, each_row, statistics, statistics_spend
+from tideline.learning.private.words import SUMMED
 from tideline.nets.forms import PROTOTYPES
 from tideline.numerics.labels.prototypes import Sets, class_means, classified, contrast, mean_prototypes, pseudo_labels
 
@@ -78,9 +82,12 @@ class Described:
         "classes width",
         Exposure.STATISTIC,
         audience=TO_BOTH,
+        private=SUMMED,
         doc="C_i^c, the mean projection of the rows with each pseudo-label, for all sites; zeros for fewer than 5 rows",
     )
-    counts: Tensor = field("classes", Exposure.COUNT, low=0, doc="rows with each pseudo-label; 0 for a class of fewer than 5")
+    counts: Tensor = field(
+        "classes", Exposure.COUNT, low=0, private=SUMMED, doc="rows with each pseudo-label; 0 for a class of fewer than 5"
+    )
 
 
 @record
@@ -106,19 +113,26 @@ def prepare(config: Config, site: Site[Config]) -> Memory:
     return Memory(f={}, g={}, head={}, mean=torch.zeros(0, 0), present=torch.zeros(0, dtype=torch.bool))
 
 
-@step()
+@step(spends=lambda config, privacy: statistics_spend(privacy))
 def describe(order: Common, memory: Memory, site: Site[Config]) -> Outcome[Described, Memory]:
     """The first prototypes, by the head as it was drawn."""
-    z, labels = labelled_rows(order, site)
     head = head_of(order, memory, site)
+    if site.private:
+        return Outcome(noised(order, head, site, site.private), next_memory(order, head))
+    z, labels = labelled_rows(order, site)
     return Outcome(described(head, z, labels, site), next_memory(order, head))
 
 
-@step(metrics=("loss",))
+def learning(config: Config, privacy: Privacy) -> tuple[Charge, ...]:
+    """Prototypes, and training."""
+    return (*statistics_spend(privacy), *training_spends(config.epochs, privacy))
+
+
+@step(metrics=("loss",), spends=learning)
 def learn(order: Lesson, memory: Memory, site: Site[Config]) -> Outcome[Described, Memory]:
     """E epochs of SGD on the head alone, and the prototypes by the head as it then is."""
     c: Config = site.config
-    z, labels = labelled_rows(order.common, site)
+    z, labels = (likeliest_rows if site.private else labelled_rows)(order.common, site)
     head = head_of(order.common, memory, site)
     mean = sets(order.common.mean[None], order.common.present[None], site)
     each = sets(order.each, order.there, site)
@@ -129,7 +143,9 @@ def learn(order: Lesson, memory: Memory, site: Site[Config]) -> Outcome[Describe
     by = optimiser(c, head.parameters(), rate_at(c, c.rate, site.round, c.rounds), c.momentum, c.weight_decay)
     rows = replace(site.data, x=MemoryRows(z), y=labels)
     value = fit_at(site, head, loss, by, epochs=c.epochs, batch=c.batch, data=rows, clip=c.clip_gradient)
-    return Outcome(described(head, z, labels, site), next_memory(order.common, head), {"loss": value})
+    common = order.common
+    sent = noised(common, head, site, site.private) if site.private else described(head, z, labels, site)
+    return Outcome(sent, next_memory(common, head), {"loss": value})
 
 
 def predict(order: Common, memory: Memory, site: Site[Config], x: Tensor) -> Tensor:
@@ -146,6 +162,39 @@ def labelled_rows(order: Common, site: Site[Config]) -> tuple[Tensor, Tensor]:
     """f_S of the site's rows (n, q), and their prototype labels (n,): the same each round, as f_S is frozen."""
     given = seen(network(site, order.f, order.g), site)
     return given.z, pseudo_labels(given.z, given.p).labels
+
+
+def likeliest_rows(order: Common, site: Site[Config]) -> tuple[Tensor, Tensor]:
+    """The same in a run that protects rows: features, and the class that the source model says of each row by itself."""
+    net, q = network(site, order.f, order.g), nets.width(site.world)
+
+    def of(x: Tensor) -> Tensor:
+        z, p = seen_rows(net, x)
+        return torch.cat([z, p.argmax(1, keepdim=True).to(z.dtype)], 1)
+
+    found = each_row(site, of)
+    return found[:, :q], found[:, q].long()
+
+
+def noised(order: Common, head: nn.Module, site: Site[Config], meter: Meter) -> Described:
+    """C_i^c in a run that protects rows: noised sums of projections by noised counts, of classes with enough of these.
+
+    A projection counts with its length, privacy.clip at most; those of unit length with 1.
+    """
+    net, M = network(site, order.f, order.g), site.world.classes
+    longest = 1.0 if site.config.normalise else meter.asked.clip
+
+    def of(x: Tensor) -> list[Tensor]:
+        z, p = seen_rows(net, x)
+        hot = functional.one_hot(p.argmax(1), M).double()
+        projected = aligned(head.eval()(z), site.config)
+        return [hot, hot[:, :, None] * projected[:, None, :]]
+
+    count, total = statistics(site, meter, of, (Bound(1.0, M), Bound(longest, M * WIDTH)))
+    counts = count.round().clamp_min(0).long()
+    counts *= counts >= max(LEAST, site.least_per_class)
+    means = total.view(M, WIDTH) / counts.clamp_min(1)[:, None]
+    return Described((means * (counts > 0)[:, None]).float(), counts)
 
 
 def described(head: nn.Module, z: Tensor, labels: Tensor, site: Site[Config]) -> Described:
@@ -226,8 +275,8 @@ def take_source(state: State, replies: Replies[Taught], turn: Turn[Config]) -> S
 
 def plan(c: Config) -> Plan[Config, State]:
     """Source, its score, the first prototypes, then rounds."""
-    first = (Phase("describe", describe, ask=to(Role.TARGET, common), fold=collect),) if c.rounds else ()
-    work = Phase("learn", learn, ask=to(Role.TARGET, lesson), fold=collect, sampled=True)
+    first = (Phase("describe", describe, ask=to(Role.TARGET, common), fold=collect, asks=(Role.TARGET,)),) if c.rounds else ()
+    work = Phase("learn", learn, ask=to(Role.TARGET, lesson), fold=collect, sampled=True, asks=(Role.TARGET,))
     grade: Phase[Config, State] = source.score(
         Memory,
         to(Role.TARGET, common),
@@ -282,6 +331,10 @@ fedpcl_pl = method(
     result=(SiteModels(model_of, form=PROTOTYPES, options=lambda config: {"normalise": config.normalise}),),
     start=START,
     claims=CLAIMS,
+    privately=(
+        "pseudo-labels are the source model's likeliest classes, row by row: prototypes of rows would need noise each round",
+        "prototypes are noised sums by noised counts; a projection counts with a length of privacy.clip at most",
+    ),
     # With dot products as they are, heads have to grow first, for which a demonstration is too short.
     presets={"tiny": TINY, "demo": {**DEMO, "normalise": True, "tau": 0.07}},
 )

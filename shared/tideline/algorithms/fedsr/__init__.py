@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from tideline import nets
-from tideline.algorithms.averaging import COMPARED, PRESETS, Training, learners, mean_as, needs_teachers, scored
+from tideline.algorithms.averaging import COMPARED, PRESETS, Training, learners, mean_as, needs_teachers, scored, training
 from tideline.algorithms.averaging.messages import Model, State, Trained
+from tideline.algorithms.averaging.sums import alike, mean_of
+from tideline.algorithms.fedsr.private import PRIVATELY, Beside, loss_beside, shared_draws
 from tideline.core.algorithm import Algorithm, RunModel
 from tideline.core.asked.world import World
 from tideline.core.phase import Phase, Plan, to, to_all
@@ -58,13 +61,18 @@ def prepare(config: FedSR, site: Site[FedSR]) -> Mine:
     return Mine(torch.zeros(shape), torch.ones(shape), 1.0)
 
 
-@step(metrics=("loss",))
+@step(metrics=("loss",), spends=training)
 def train(order: Model, memory: Mine, site: Site[FedSR]) -> Outcome[Trained, Mine]:
     """E epochs on CE + a_L2R L2R + a_CMI CMI, over encoder, classifier and the site's own references."""
     c: FedSR = site.config
     net = network(order, site)
     references = opened(memory, site.device)
     labels = criterion(c, site.data.y, site.world.classes, site.device)
+
+    if site.private:
+        both = Beside(net, references)
+        value = train_at(site, both, loss_beside(partial(objective, c, labels=labels)), epochs=c.epochs, batch=c.batch)
+        return Outcome(Trained(nets.weights_of(net)), closed(both.references), {"loss": value})
 
     def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         return objective(c, net, references, x, y, noise(x, references, site), labels)
@@ -107,7 +115,7 @@ def predict(order: Model, memory: Mine, site: Site[FedSR], x: Tensor) -> Tensor:
 def predicted(net: nn.Module, x: Tensor, draws: int, site: Site[FedSR]) -> Tensor:
     """`predict` for rows that pass through the network at once."""
     mu, sigma = encoded(net, x)
-    eps = torch.randn(draws, *mu.shape, generator=site.rng).to(x.device)
+    eps = shared_draws(draws, mu) if site.private else torch.randn(draws, *mu.shape, generator=site.rng).to(x.device)
     z = mu + sigma * eps if draws else mu[None]
     return log_mean_softmax(net.get_submodule("classifier")(z))
 
@@ -133,7 +141,8 @@ def begin(config: FedSR, world: World, roster: Roster, rng: Generator) -> State:
 
 
 def plan(c: FedSR) -> Plan[FedSR, State]:
-    work: Phase[FedSR, State] = Phase("train", train, ask=to(learners, Model), fold=mean_as("model"), sampled=True)
+    sums, whom = mean_of(alike), to(learners, Model)
+    work: Phase[FedSR, State] = Phase("train", train, ask=whom, fold=mean_as("model"), sampled=True, sums=sums)
     return scored(c, (work,), evaluate(to_all(Model), predict, takes=Model, keeps=Mine, confidence=c.confidence))
 
 
@@ -186,5 +195,6 @@ fedsr = Algorithm(
     },
     keepsakes=keepsakes,
     claims=CLAIMS,
+    privately=PRIVATELY,
     result=(RunModel(model_of, form=MEAN, differs=differs),),
 )

@@ -14,9 +14,11 @@ from tideline import nets
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.fedwca import client, server
 from tideline.algorithms.fedwca.client import State
+from tideline.algorithms.fedwca.private import PRIVATELY as OTHERWISE
 from tideline.algorithms.fedwca.server import AGGLOMERATIVE, FINCH, GIVEN, KINDS
 from tideline.algorithms.source_free import begun, known_too, method, source
 from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Mine
+from tideline.algorithms.source_free.private import PRIVATELY
 from tideline.core.algorithm import Algorithm
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
@@ -55,9 +57,10 @@ START: source.Start[Config, State] = source.Start(State, server.of_model)
 
 def plan(c: Config) -> Plan[Config, State]:
     """Source; the first round, which makes the clusters; then one full round in U, and light ones between."""
-    first = Phase("first", client.adapt_from, ask=to(Role.TARGET, server.source_start), fold=server.cluster)
-    full = Phase("full", client.mix, ask=server.models_to_mix, fold=server.fold_measured)
-    light = Phase("light", client.adapt_from, ask=server.starts, fold=server.fold)
+    targets = (Role.TARGET,)
+    first = Phase("first", client.adapt_from, ask=to(Role.TARGET, server.source_start), fold=server.cluster, asks=targets)
+    full = Phase("full", client.mix, ask=server.models_to_mix, fold=server.fold_measured, asks=targets)
+    light = Phase("light", client.adapt_from, ask=server.starts, fold=server.fold, asks=targets)
 
     def of(r: int) -> Plan[Config, State]:
         if r == 1:
@@ -121,6 +124,7 @@ fedwca: Algorithm[Config, State, Mine] = method(
     check=check,
     takes=takes,
     claims=CLAIMS,
+    privately=(*PRIVATELY, *OTHERWISE),
     result=known_too(server.model_of),
     presets={
         "tiny": {**TINY, "rounds": 3, "refresh_every": 2},

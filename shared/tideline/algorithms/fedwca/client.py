@@ -12,12 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from tideline import nets
+from tideline.algorithms.fedwca.private import adapt_to_two, mixing, noised_confidence, starting
 from tideline.algorithms.source_free.adapting import Aim, Seen, adapt, labelled, plain, seen
 from tideline.algorithms.source_free.family import Adapted, Mine, Model
 from tideline.algorithms.source_free.source import network
+from tideline.core.asked.private import Meter
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.step import Outcome, Site, step
+from tideline.learning.private.statistics import spend_rest
+from tideline.learning.private.words import SUMMED, UNREAD
 from tideline.nets import layers
 from tideline.numerics.clustering.mixing import cosine_confidence, softmax_weights
 from tideline.numerics.labels.confidence import collapsed, soft_density
@@ -52,9 +56,15 @@ class Mix:
 class Weighed(Adapted):
     """Up, in a full round: f_k, and which models suited the site."""
 
-    alpha: Tensor = field("C", Exposure.STATISTIC, low=0, doc="how well each soft model suits the site, on the simplex (eq. 1)")
+    alpha: Tensor = field(
+        "C", Exposure.STATISTIC, low=0, private=SUMMED, doc="how well each soft model suits the site, on the simplex (eq. 1)"
+    )
     beta: Tensor = field(
-        "2", Exposure.STATISTIC, low=0, doc="shares of the cluster's model and of the soft models' mean, on the simplex (eq. 3)"
+        "2",
+        Exposure.STATISTIC,
+        low=0,
+        private=UNREAD,
+        doc="shares of the cluster's model and of the soft models' mean, on the simplex (eq. 3)",
     )
 
 
@@ -70,10 +80,12 @@ class State(Model):
     v: Weights = field(doc="v_k (C,): the share of f_c in a site's f_init (eq. 8), since its last full round")
 
 
-@step(metrics=("loss", "agree"))
+@step(metrics=("loss", "agree"), spends=starting)
 def adapt_from(order: Start, memory: Mine, site: Site[Config]) -> Outcome[Adapted, Mine]:
     """Adapt from f_init, or in the first round from f_S."""
     net = network(site, order.f, order.g)
+    if site.private:
+        return Outcome(Adapted(started_privately(order, net, site, site.private)), memory)
     second = None if order.init is None else known(seen(net, site), site)
     if order.init is not None:
         pour(net, order.g, [(1.0, order.init)])
@@ -81,10 +93,12 @@ def adapt_from(order: Start, memory: Mine, site: Site[Config]) -> Outcome[Adapte
     return Outcome(Adapted(f), memory, metrics)
 
 
-@step(metrics=("loss", "agree", "collapsed"))
+@step(metrics=("loss", "agree", "collapsed"), spends=mixing)
 def mix(order: Mix, memory: Mine, site: Site[Config]) -> Outcome[Weighed, Mine]:
     """alpha, beta and f_init, then adapt from there (algorithm 1, lines 13 to 16). One model is in memory; the rest are files."""
     net = network(site, order.f, order.g)
+    if site.private:
+        return mixed_privately(order, net, memory, site, site.private)
     if not order.soft:
         f, metrics = adapted(net, site, None)
         return Outcome(Weighed(f, torch.zeros(0), torch.tensor([1.0, 0.0])), memory, metrics)
@@ -94,6 +108,37 @@ def mix(order: Mix, memory: Mine, site: Site[Config]) -> Outcome[Weighed, Mine]:
     pour(net, order.g, [(float(beta[0]), order.f), *weights_of(float(beta[1]) * alpha, order)])
     f, metrics = adapted(net, site, known(own, site))
     return Outcome(Weighed(f, alpha.float(), beta.float()), memory, {**metrics, "collapsed": float(flat)})
+
+
+def started_privately(order: Start, net: nn.Module, site: Site[Config], meter: Meter) -> dict[str, Tensor]:
+    """f_k in a run that protects rows. An order without f_init asks less of them, and costs the same."""
+    init = order.init
+
+    def begin() -> None:
+        if init is not None:
+            pour(net, order.g, [(1.0, init)])
+
+    adapt_to_two(net, begin, site, meter, second=init is not None)
+    spend_rest(meter, starting(site.config, meter.asked))
+    return layers.backbone_of(nets.weights_of(net))
+
+
+def mixed_privately(order: Mix, net: nn.Module, memory: Mine, site: Site[Config], meter: Meter) -> Outcome[Weighed, Mine]:
+    """`mix` in a run that protects rows: alpha of noised sums, and the own cluster's model for one half."""
+    alpha, beta = torch.zeros(0), torch.tensor([1.0, 0.0])
+    if order.soft:
+        known = noised_confidence(net, order.soft, lambda f: pour(net, order.g, [(1.0, f)]), site, meter)
+        alpha = softmax_weights(known, site.config.t_a).float()
+        beta = torch.tensor([0.0, 1.0]) if site.config.weights == LOCAL else torch.tensor([0.5, 0.5])
+        pour(net, order.g, [(1.0, order.f)])
+
+    def begin() -> None:
+        if order.soft:
+            pour(net, order.g, [(float(beta[0]), order.f), *weights_of(float(beta[1]) * alpha, order)])
+
+    adapt_to_two(net, begin, site, meter, second=bool(order.soft))
+    spend_rest(meter, mixing(site.config, meter.asked))
+    return Outcome(Weighed(layers.backbone_of(nets.weights_of(net)), alpha, beta), memory)
 
 
 def pour(net: nn.Module, g: Weights, terms: Sequence[tuple[float, Weights]]) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from tideline import nets
-from tideline.algorithms.averaging import Training, models_in, needs_teachers, predict_by
+from tideline.algorithms.averaging import Training, models_in, needs_teachers, predict_by, training
 from tideline.algorithms.averaging.messages import Model, Models, counted
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
@@ -27,6 +27,7 @@ from tideline.core.settings import ELSEWHERE, EMPTY, nearest, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import evaluate, histograms
 from tideline.learning.local_training import loss_at, train_at
+from tideline.learning.private.words import NUMBER, TRAINED
 from tideline.learning.scoring.telling import Histogram
 from tideline.nets.layers import parameters
 from tideline.numerics.aggregation import hypernetwork
@@ -144,7 +145,11 @@ class Update:
     """Up: what local training added to it, Delta_i."""
 
     delta: Weights = field(
-        "like model", Exposure.WEIGHTS, difference=True, doc="the model after local training less the one before"
+        "like model",
+        Exposure.WEIGHTS,
+        difference=True,
+        private=TRAINED,
+        doc="the model after local training less the one before",
     )
 
 
@@ -152,7 +157,7 @@ class Update:
 class Counted(Update):
     """Up, where counts weigh what is averaged: Delta_i and n_i."""
 
-    samples: int = field("", Exposure.COUNT, low=1, doc="labelled training rows at the site")
+    samples: int = field("", Exposure.COUNT, low=1, private=NUMBER, doc="labelled training rows at the site")
 
 
 @record
@@ -170,7 +175,7 @@ class State:
 # At a site
 
 
-@step(metrics=METRICS)
+@step(metrics=METRICS, spends=training, by_unit=True)
 def train(order: Model, memory: Nothing, site: Site[Hyper]) -> Outcome[Update, Nothing]:
     """E local epochs from phi_i; Delta_i."""
     delta, metrics = trained(order, site)
@@ -187,13 +192,13 @@ def trained(order: Model, site: Site[Hyper], steps: int = 0) -> tuple[dict[str, 
 
     def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         value = labels(net, x, y)
-        if not first:
+        if not first and not site.private:
             first.append(float(value.detach()))
         return value
 
     last = train_at(site, net, loss, epochs=c.epochs, batch=c.batch, steps=steps)
     delta = {name: w - order.model[name] for name, w in nets.weights_of(net).items()}
-    return delta, {"first_loss": first[0], "loss": last, "samples": len(site.data)}
+    return delta, {"first_loss": first[0] if first else last, "loss": last, "samples": len(site.data)}
 
 
 # At the coordinator: a hypernetwork's beginning, the models that it generates, and what replies come to

@@ -19,8 +19,10 @@ from tideline.algorithms.averaging import scored
 from tideline.algorithms.source_free import begun, known_too, method, source
 from tideline.algorithms.source_free.adapting import adapt, labelled, own_labels, seen
 from tideline.algorithms.source_free.family import Adapting, Mine, Model
+from tideline.algorithms.source_free.private import PRIVATELY, adapting_spends, seen_rows, shares
 from tideline.algorithms.source_free.source import network
 from tideline.core.algorithm import Algorithm
+from tideline.core.asked.private import Charge, Meter, Privacy
 from tideline.core.asked.world import World
 from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, to
 from tideline.core.privacy import TO_BOTH, Exposure
@@ -28,6 +30,8 @@ from tideline.core.record import Weights, field, record
 from tideline.core.run import ClientId, Role, Roster
 from tideline.core.settings import EMPTY, setting
 from tideline.core.step import Outcome, Site, step
+from tideline.learning.private.statistics import Bound, statistics, statistics_spend
+from tideline.learning.private.words import SUMMED, TRAINED
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.labels.prototypes import information_maximisation
@@ -57,9 +61,15 @@ class Chosen:
     """Up: which model suited the site, and what it became there. Where no other site chose it, that goes to all as it is."""
 
     f: Weights = field(
-        "like f", Exposure.WEIGHTS, audience=TO_BOTH, doc="the chosen model's backbone and bottleneck after local adaptation"
+        "like f",
+        Exposure.WEIGHTS,
+        audience=TO_BOTH,
+        private=TRAINED,
+        doc="the chosen model's backbone and bottleneck after local adaptation",
     )
-    choice: Tensor = field("k", Exposure.STATISTIC, low=0, doc="1 at the model that the site chose, 0 at the others")
+    choice: Tensor = field(
+        "k", Exposure.STATISTIC, low=0, private=SUMMED, doc="1 at the model that the site chose, 0 at the others"
+    )
 
 
 @record
@@ -73,12 +83,20 @@ class State(Model):
 # At a site
 
 
-@step(metrics=("loss",))
+def spends(config: Config, privacy: Privacy) -> tuple[Charge, ...]:
+    """The choice, and adaptation."""
+    return (*statistics_spend(privacy), *adapting_spends()(config, privacy))
+
+
+@step(metrics=("loss",), spends=spends)
 def choose(order: Models, memory: Mine, site: Site[Config]) -> Outcome[Chosen, Mine]:
     """E epochs from the model with the least F, the first of equals. One network is in memory; the models are files."""
     models = (order.f, *order.others)
     net = network(site, order.f, order.g)
-    suits = [unfitness(filled(net, {**f, **order.g}), site) for f in models]
+    if site.private:
+        suits = noised_unfitness(net, models, order.g, site, site.private)
+    else:
+        suits = [unfitness(filled(net, {**f, **order.g}), site) for f in models]
     best = suits.index(min(suits))
     loss = adapt(filled(net, {**models[best], **order.g}), site, own_labels(site))
     f = layers.backbone_of(nets.weights_of(net))
@@ -102,6 +120,25 @@ def unfitness(net: nn.Module, site: Site[Config]) -> float:
     log_p = given.p.double().clamp_min(LEAST).log()
     labels = labelled(given, site.config).labels
     return float(information_maximisation(log_p) + functional.nll_loss(log_p, labels))
+
+
+def noised_unfitness(net: nn.Module, models: tuple[Weights, ...], g: Weights, site: Site[Config], meter: Meter) -> list[float]:
+    """F of each model in a run that protects rows, from one vector of noised sums: the mean output, the mean entropy, and the
+    mean cross-entropy with the likeliest class. A row's are log M at most, and 0 for a row whose outputs are not finite.
+    """
+    M, rows = site.world.classes, meter.asked.rows
+
+    def of(x: Tensor) -> list[Tensor]:
+        outs = torch.stack([seen_rows(filled(net, {**f, **g}), x)[1] for f in models], 1).double()
+        log_p = outs.clamp_min(LEAST).log()
+        costs = torch.stack([-(outs * log_p).sum(2), -log_p.amax(2)], 2)
+        return [outs, costs]
+
+    k = len(models)
+    bounds = (Bound(math.sqrt(k), k * M), Bound(math.sqrt(2 * k) * math.log(M), k * 2))
+    outs, costs = statistics(site, meter, of, bounds)
+    o = [shares(each, rows) for each in outs.view(k, M)]
+    return [float((p * p.log()).sum() + cost.sum() / rows) for p, cost in zip(o, costs.view(k, 2), strict=True)]
 
 
 # At the coordinator
@@ -165,7 +202,7 @@ START: source.Start[Config, State] = source.Start(
 
 
 def plan(c: Config) -> Plan[Config, State]:
-    work = Phase("adapt", choose, ask=to(Role.TARGET, models), fold=fold, sampled=True)
+    work = Phase("adapt", choose, ask=to(Role.TARGET, models), fold=fold, sampled=True, asks=(Role.TARGET,))
     return (*begun(c, START.take_source), *scored(c, (work,), source.score(Mine, own)))
 
 
@@ -192,4 +229,5 @@ ifca_pl: Algorithm[Config, State, Mine] = method(
     sizes=sizes,
     claims=CLAIMS,
     result=known_too(model_of),
+    privately=(*PRIVATELY, "a site chooses among the k models by noised sums of outputs and entropies, with the likeliest class"),
 )

@@ -7,7 +7,7 @@ The tables of probabilities that the target votes by are in no message and no me
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from tideline import nets
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.averaging.messages import counted
+from tideline.algorithms.kd3a.private import PRIVATELY, noised_qualities, sets_of, unmixed, voters_row_by_row
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.family import EndCounts, Mine, Model
 from tideline.algorithms.source_free.source import check_rows, network, parts
 from tideline.core.algorithm import Algorithm, InitialWeights, RunModel, SiteModels
+from tideline.core.asked.private import Charge, Meter, Privacy
 from tideline.core.asked.world import World
 from tideline.core.phase import MOST_VALUES, Folded, Phase, Plan, Replies, Table, Turn, to, to_all
 from tideline.core.privacy import TO_BOTH, Exposure
@@ -29,8 +31,10 @@ from tideline.core.run import Role
 from tideline.core.settings import BATCH, EPOCHS, ROUNDS, setting
 from tideline.core.step import Outcome, Site, step
 from tideline.learning.evaluate import outputs
-from tideline.learning.fit import Loss
+from tideline.learning.fit import Loss, training_spends
 from tideline.learning.local_training import COSINE, SCHEDULES, LocalTraining, loss_at, train_at
+from tideline.learning.private.statistics import statistics_spend
+from tideline.learning.private.words import NUMBER, SUMMED, TRAINED
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.divergences import batch_norm_distance
 from tideline.numerics.labels import knowledge
@@ -64,9 +68,19 @@ class KD3A(EndCounts, LocalTraining):
 class Trained:
     """Up, from a source: w_k. The target gets it as it is."""
 
-    f: Weights = field("like f", Exposure.WEIGHTS, audience=TO_BOTH, doc="the extractor as the source trained it, for the target")
+    f: Weights = field(
+        "like f",
+        Exposure.WEIGHTS,
+        audience=TO_BOTH,
+        private=TRAINED,
+        doc="the extractor as the source trained it, for the target",
+    )
     g: Weights = field(
-        "like g", Exposure.WEIGHTS, audience=TO_BOTH, doc="the classifier as the source trained it, for the target"
+        "like g",
+        Exposure.WEIGHTS,
+        audience=TO_BOTH,
+        private=TRAINED,
+        doc="the classifier as the source trained it, for the target",
     )
 
 
@@ -74,7 +88,7 @@ class Trained:
 class Counted(Trained):
     """Up, from a source, where weights go by counts: the same, and n_k."""
 
-    samples: int = field("", Exposure.COUNT, low=1, doc="labelled training rows at the source")
+    samples: int = field("", Exposure.COUNT, low=1, private=NUMBER, doc="labelled training rows at the source")
 
 
 @record
@@ -89,16 +103,20 @@ class Lesson(Model):
 class Distilled:
     """Up, from the target: its model, and how much each model should weigh."""
 
-    f: Weights = field("like f", Exposure.WEIGHTS, doc="the extractor after distillation")
-    g: Weights | None = field("like g", Exposure.WEIGHTS, doc="the classifier after distillation; none where heads are local")
-    a: Tensor = field("parts", Exposure.STATISTIC, low=0, doc="weight of the target, and of each source by consensus focus")
+    f: Weights = field("like f", Exposure.WEIGHTS, private=TRAINED, doc="the extractor after distillation")
+    g: Weights | None = field(
+        "like g", Exposure.WEIGHTS, private=TRAINED, doc="the classifier after distillation; none where heads are local"
+    )
+    a: Tensor = field(
+        "parts", Exposure.STATISTIC, low=0, private=SUMMED, doc="weight of the target, and of each source by consensus focus"
+    )
 
 
 @record
 class DistilledCounted(Distilled):
     """Up, from the target, where weights go by counts: the same, and n_T."""
 
-    samples: int = field("", Exposure.COUNT, low=1, doc="training rows at the target, all without labels")
+    samples: int = field("", Exposure.COUNT, low=1, private=NUMBER, doc="training rows at the target, all without labels")
 
 
 @record
@@ -113,7 +131,7 @@ class State(Model):
 # At a site
 
 
-@step(metrics=("loss",))
+@step(metrics=("loss",), spends=lambda config, privacy: training_spends(config.epochs, privacy))
 def train(order: Model, memory: Mine, site: Site[KD3A]) -> Outcome[Trained, Mine]:
     """E epochs of cross-entropy from w on the source's rows."""
     net = begun(order.f, order.g, memory, site)
@@ -122,18 +140,32 @@ def train(order: Model, memory: Mine, site: Site[KD3A]) -> Outcome[Trained, Mine
     return Outcome(Trained(made.f, made.g), next_memory(made, memory, site), {"loss": loss})
 
 
-@step(metrics=("loss", "confident"))
+def distilling(config: KD3A, privacy: Privacy) -> tuple[Charge, ...]:
+    """The sums that weights are made of, and training."""
+    return (*statistics_spend(privacy), *training_spends(config.epochs, privacy))
+
+
+@step(metrics=("loss", "confident"), spends=distilling)
 def distil(order: Lesson, memory: Mine, site: Site[KD3A]) -> Outcome[Distilled, Mine]:
     """Vote, distil, weigh."""
     check_rows(site)
     gate = gate_of(site.config, site.round)
-    p = torch.stack(list(voters(order.sources, site)))
-    agreed = knowledge.vote(p, gate)
-    sure = float(agreed.sure.double().mean())
-    a = knowledge.shares(focus(p, gate, site.config), sure)
+    if site.private:
+        p = voters_row_by_row(order.sources, site)
+        agreed = knowledge.vote(p, gate)
+        contributions, sure = noised_focus(order.sources, gate, site, site.private)
+    else:
+        p = torch.stack(list(voters(order.sources, site)))
+        agreed = knowledge.vote(p, gate)
+        contributions, sure = focus(p, gate, site.config), float(agreed.sure.double().mean())
+    a = knowledge.shares(contributions, sure)
     net = begun(order.f, order.g, memory, site)
     numbered = replace(site, data=replace(site.data, y=torch.arange(len(site.data))))
-    loss = descended(net, numbered, mixed(agreed, site) if site.config.distillation == MIXED else as_printed(agreed))
+    if site.config.distillation != MIXED:
+        distilled = as_printed(agreed)
+    else:
+        distilled = unmixed(agreed) if site.private else mixed(agreed, site)
+    loss = descended(net, numbered, distilled)
     made = parts(nets.weights_of(net))
     sent = Distilled(made.f, None if site.config.heads == LOCAL else made.g, a)
     return Outcome(sent, next_memory(made, memory, site), {"loss": loss, "confident": sure})
@@ -156,7 +188,21 @@ def focus(p: Tensor, gate: float, c: KD3A) -> Tensor:
     def quality(T: tuple[int, ...]) -> float:
         return knowledge.quality(top[list(T)], label[list(T)], p.shape[2], gate)
 
-    return (shapley if c.focus == SHAPLEY and len(p) <= EXACT else leave_one_out)(quality, len(p))
+    return game(c, len(p))(quality, len(p))
+
+
+def noised_focus(sources: tuple[Model, ...], gate: float, site: Site[KD3A], meter: Meter) -> tuple[Tensor, float]:
+    """CF(k) of each source (S,), and the share of rows of which some source is sure, in a run that protects rows."""
+    S, how = len(sources), game(site.config, len(sources))
+    sets = sets_of(S, exact=how is shapley)
+    found, sure = noised_qualities(sources, sets, gate, site, meter)
+    by_set = dict(zip(sets, found.tolist(), strict=True))
+    return how(lambda T: by_set.get(T, 0.0), S), sure
+
+
+def game(c: KD3A, S: int) -> Callable[[knowledge.Value, int], Tensor]:
+    """What each of S sources adds, by the qualities of sets of them."""
+    return shapley if c.focus == SHAPLEY and S <= EXACT else leave_one_out
 
 
 def mixed(agreed: knowledge.Vote, site: Site[KD3A]) -> Loss:
@@ -300,10 +346,10 @@ def plan(c: KD3A) -> Plan[KD3A, State]:
     # Counts leave a site only where they are used.
     teach, learn = (train_counted, distil_counted) if c.counted else (train, distil)
     work = (
-        Phase("train", teach, ask=to(Turn.sources, Model), fold=store_models),
-        Phase("distil", learn, ask=to(Role.TARGET, lesson), fold=average),
+        Phase("train", teach, ask=to(Turn.sources, Model), fold=store_models, asks=(Role.SOURCE,)),
+        Phase("distil", learn, ask=to(Role.TARGET, lesson), fold=average, asks=(Role.TARGET,)),
     )
-    score: Phase[KD3A, State] = source.score(Mine, to_all(Model), kept=used_now)
+    score: Phase[KD3A, State] = source.score(Mine, to_all(Model), kept=used_now, asks=())
     return (*scored(c, work, score), *source.end_counts(c, source.predict_own, Mine))
 
 
@@ -349,4 +395,5 @@ kd3a = Algorithm(
     result=(RunModel(common), SiteModels(source.own_model, roles=(Role.SOURCE, Role.TARGET))),
     initial_weights=InitialWeights(START.begin_with, source.needs_one_target),
     claims=CLAIMS,
+    privately=PRIVATELY,
 )

@@ -22,6 +22,7 @@ from tideline.algorithms.ladd.client import Lesson, Pupil, SharedStyle, Start, S
 from tideline.algorithms.source_free import known_too, source
 from tideline.algorithms.source_free import method as family_method
 from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Local, Mine, Model, Taught
+from tideline.algorithms.source_free.private import PRIVATELY
 from tideline.algorithms.source_free.source import members_of
 from tideline.core.algorithm import Algorithm
 from tideline.core.asked.world import World
@@ -182,11 +183,17 @@ def plan_of(
     memory_type: type[M], adapt: AnyStep, ask: Callable[[State, Turn[Styled]], Mapping[ClientId, Record]]
 ) -> Callable[[Styled], Plan[Styled, State]]:
     """The plan of either: styles, the source model in their light, its score, rounds of adaptation."""
-    work = Phase("adapt", adapt, ask=ask, fold=fold, sampled=True)
+    work = Phase("adapt", adapt, ask=ask, fold=fold, sampled=True, asks=(Role.TARGET,))
     own = models_to_targets
 
     def plan(c: Styled) -> Plan[Styled, State]:
-        style = Phase("style", client.describing(c.style_transfer, memory_type), ask=to(Role.TARGET, Nothing), fold=cluster)
+        style = Phase(
+            "style",
+            client.describing(c.style_transfer, memory_type),
+            ask=to(Role.TARGET, Nothing),
+            fold=cluster,
+            asks=(Role.TARGET,),
+        )
         first = (style, *(taught(c, memory_type),) * c.source_rounds, source.source_only(memory_type, own))
         return (*first, *scored(c, (work,), source.score(memory_type, own)))
 
@@ -196,8 +203,8 @@ def plan_of(
 def taught(c: Styled, memory_type: type[M]) -> Phase[Styled, State]:
     """One exchange with the sources."""
     if c.style_transfer:
-        return Phase("source", client.teaching(memory_type), ask=styles_to_sources, fold=take_source)
-    return Phase("source", source.training(memory_type), ask=to(Turn.sources, Model), fold=take_source)
+        return Phase("source", client.teaching(memory_type), ask=styles_to_sources, fold=take_source, asks=(Role.SOURCE,))
+    return Phase("source", source.training(memory_type), ask=to(Turn.sources, Model), fold=take_source, asks=(Role.SOURCE,))
 
 
 def prepare(config: Styled, site: Site[Styled]) -> Pupil:
@@ -246,6 +253,7 @@ def method(
     memory: type[M],
     prepare: Callable[[C, Site[C]], M],
     presets: Mapping[str, Mapping[str, Plain]],
+    privately: tuple[str, ...],
 ) -> Algorithm[C, State, M]:
     return family_method(
         name,
@@ -264,10 +272,15 @@ def method(
         notes_with_weights=without_source,
         network="lenet",
         claims=CLAIMS,
+        privately=privately,
         result=known_too(own),
     )
 
 
+STYLES_ALONE = (
+    "a style is a noised sum over all images of a site, each as if its numbers were between -1 and 1",
+    "images that take a target's style are not held to the range of the source's images",
+)
 STYLED = Takes(frozenset({3}), why="clusters sites by the style of their images")
 PAPER = (
     "Shenaj et al.: Learning Across Domains and Devices: Style-Driven Source-Free Domain Adaptation"
@@ -284,6 +297,7 @@ ladd = method(
     prepare=prepare,
     # Labels of a teacher that fails at some sites pull the layers of all: a tenth of the family's step.
     presets={"tiny": TINY, "demo": {**DEMO, "rate": 0.001}},
+    privately=(*STYLES_ALONE, "a teacher is sure of a row from a probability of 0.9 on, whatever it says of other rows"),
 )
 
 ladd_pl = method(
@@ -295,4 +309,5 @@ ladd_pl = method(
     memory=Mine,
     prepare=source.prepare,
     presets={"tiny": TINY, "demo": DEMO},
+    privately=(*STYLES_ALONE, *PRIVATELY),
 )

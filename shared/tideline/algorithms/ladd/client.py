@@ -5,6 +5,7 @@ Who is in which cluster is a field of `State` and of no message.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -17,15 +18,19 @@ from tideline import nets
 from tideline.algorithms.source_free import source
 from tideline.algorithms.source_free.adapting import adapt, optimiser_of, own_labels, seen
 from tideline.algorithms.source_free.family import Counted, Mine, Model, Taught
+from tideline.algorithms.source_free.private import adapting_spends, seen_rows
+from tideline.core.asked.private import Meter
 from tideline.core.errors import DataRefused
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.step import AnyStep, Outcome, Site, Step, step
-from tideline.learning.fit import fit_at
+from tideline.learning.fit import fit_at, training_spends
 from tideline.learning.loading.ahead import in_parts
+from tideline.learning.private.statistics import Bound, each_row, statistics, statistics_spend
+from tideline.learning.private.words import SUMMED
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
-from tideline.numerics.alignment.feature_maps import mean_style, transfer
+from tideline.numerics.alignment.feature_maps import amplitudes, mean_style, transfer, window_side
 from tideline.numerics.labels.confidence import NONE, confident
 
 if TYPE_CHECKING:
@@ -35,6 +40,7 @@ MEAN = "mean amplitude of the lowest frequencies of up to 100 training images"
 
 M = TypeVar("M")
 IMAGES = 100  # of a site, for its style
+SURE = 0.9  # the most that a threshold may be (`confident`), which private runs take in the place of medians
 TRANSFERRED = 0.5  # of a source's images, on average
 
 
@@ -42,7 +48,7 @@ TRANSFERRED = 0.5  # of a source's images, on average
 class Style:
     """Up, once: a site's style."""
 
-    style: Tensor = field("channels window window", Exposure.STATISTIC, low=0, doc=MEAN)
+    style: Tensor = field("channels window window", Exposure.STATISTIC, low=0, private=SUMMED, doc=MEAN)
 
 
 @record
@@ -50,7 +56,12 @@ class SharedStyle:
     """Up, once, where sources train on images in the targets' styles: a site's style."""
 
     style: Tensor = field(
-        "channels window window", Exposure.STATISTIC, audience=TO_BOTH, low=0, doc=f"{MEAN}; goes to the sources as it is"
+        "channels window window",
+        Exposure.STATISTIC,
+        audience=TO_BOTH,
+        low=0,
+        private=SUMMED,
+        doc=f"{MEAN}; goes to the sources as it is",
     )
 
 
@@ -97,9 +108,22 @@ def describing(shared: bool, memory_type: type[M]) -> AnyStep:
     gives = SharedStyle if shared else Style
 
     def run(order: Nothing, memory: M, site: Site[Styled]) -> Outcome[Style | SharedStyle, M]:
-        return Outcome(gives(own_style(site)), memory)
+        style = noised_style(site, site.private) if site.private else own_style(site)
+        return Outcome(gives(style), memory)
 
-    return Step(name="describe", run=run, takes=Nothing, keeps=memory_type, gives=gives)
+    made: AnyStep = Step(name="describe", run=run, takes=Nothing, keeps=memory_type, gives=gives)
+    return replace(made, spends=lambda config, privacy: statistics_spend(privacy))
+
+
+def noised_style(site: Site[Styled], meter: Meter) -> Tensor:
+    """The mean style of all training images in a run that protects rows, (c, s, s), not below 0.
+
+    Of an image whose numbers are between -1 and 1 no style is longer than sqrt(c) h w (Parseval); longer ones are shortened.
+    """
+    c, h, w = site.world.inputs
+    s = window_side(h, w)
+    (total,) = statistics(site, meter, lambda x: [amplitudes(x.double())], [Bound(math.sqrt(c) * h * w, c * s * s)])
+    return (total / meter.asked.rows).clamp_min(0.0).view(c, s, s).float()
 
 
 def own_style(site: Site[Styled]) -> Tensor:
@@ -120,10 +144,25 @@ def teaching(memory_type: type[M]) -> AnyStep:
     """The step that trains the source model on images in the targets' styles. memory_type: the method's."""
 
     def run(order: Lesson, memory: M, site: Site[Styled]) -> Outcome[Taught, M]:
-        message, metrics = source.trained(order.f, order.g, site, restyled(order.styles, site))
+        change = restyled_alone(order.styles, site) if site.private else restyled(order.styles, site)
+        message, metrics = source.trained(order.f, order.g, site, change)
         return Outcome(message, memory, metrics)
 
-    return Step(name="train_in_styles", run=run, takes=Lesson, keeps=memory_type, gives=Taught, metrics=("loss", "samples"))
+    made = Step(name="train_in_styles", run=run, takes=Lesson, keeps=memory_type, gives=Taught, metrics=("loss", "samples"))
+    return replace(made, spends=source.source_spends)
+
+
+def restyled_alone(styles: Tensor, site: Site[Styled]) -> Callable[[Tensor], Tensor]:
+    """The same for each image by itself, with torch's own generator, which private training seeds; any number is valid."""
+    given, free = styles.to(site.device), torch.tensor(torch.inf, device=site.device)
+
+    def change(x: Tensor) -> Tensor:
+        draw = torch.rand(len(x), 2, device=x.device)
+        chosen = (draw[:, 1] * len(given)).long().clamp(max=len(given) - 1)
+        made = transfer(x, given[chosen], -free, free)
+        return torch.where((draw[:, 0] < TRANSFERRED)[:, None, None, None], made, x)
+
+    return change
 
 
 def restyled(styles: Tensor, site: Site[Styled]) -> Callable[[Tensor], Tensor]:
@@ -148,10 +187,12 @@ def restyled(styles: Tensor, site: Site[Styled]) -> Callable[[Tensor], Tensor]:
 # Adaptation
 
 
-@step(metrics=("loss", "labelled", "samples"))
+@step(metrics=("loss", "labelled", "samples"), spends=lambda config, privacy: training_spends(config.epochs, privacy))
 def follow(order: Start, memory: Pupil, site: Site[Ladd]) -> Outcome[Counted, Pupil]:
     """E epochs from the cluster's model on the labels of which the teacher is sure, held to what h_S says."""
     memory, teacher = taught_by(order, memory, site)
+    if site.private:
+        return followed_privately(order, memory, teacher, site)
     labels = confident(seen(source.network(site, teacher, order.g), site).p)
     before = seen(source.network(site, order.source, order.g), site).p
     net = source.network(site, order.f, order.g)
@@ -160,16 +201,30 @@ def follow(order: Start, memory: Pupil, site: Site[Ladd]) -> Outcome[Counted, Pu
     return answer(net, replace(memory, source=order.source), site, {"loss": loss, "labelled": share})
 
 
-@step(metrics=("loss", "samples"))
+@step(metrics=("loss", "samples"), spends=adapting_spends())
 def by_prototypes(order: Model, memory: Mine, site: Site[LaddPL]) -> Outcome[Counted, Mine]:
     """E epochs from the cluster's model on L_IM + lambda L_CE, with its own prototype labels for the whole round."""
     net = source.network(site, order.f, order.g)
     return answer(net, memory, site, {"loss": adapt(net, site, own_labels(site))})
 
 
+def followed_privately(order: Start, memory: Pupil, teacher: Weights, site: Site[Ladd]) -> Outcome[Counted, Pupil]:
+    """`follow` in a run that protects rows: a teacher is sure of a row from SURE on, whatever it says of others."""
+    before, said = (said_alone(source.network(site, f, order.g), site) for f in (order.source, teacher))
+    top, guess = said.max(1)
+    labels = guess.where(top > SURE, NONE)
+    net = source.network(site, order.f, order.g)
+    return answer(net, replace(memory, source=order.source), site, {"loss": distil(net, site, labels, before)})
+
+
+def said_alone(net: nn.Module, site: Site[Ladd]) -> Tensor:
+    """A network's outputs (n, M), of each row by itself."""
+    return each_row(site, lambda x: seen_rows(net, x)[1])
+
+
 def answer(net: nn.Module, memory: M, site: Site[Styled], metrics: dict[str, float]) -> Outcome[Counted, M]:
     """f_i and n_i, and their metrics."""
-    f, n = layers.backbone_of(nets.weights_of(net)), len(site.data)
+    f, n = layers.backbone_of(nets.weights_of(net)), site.samples
     return Outcome(Counted(f, n), memory, {**metrics, "samples": n})
 
 
@@ -201,9 +256,16 @@ def distil(net: nn.Module, site: Site[Ladd], labels: Tensor, before: Tensor) -> 
 
     def loss(net: nn.Module, x: Tensor, at: Tensor) -> Tensor:
         at = at.cpu()
-        return followed(net(x), labels[at].to(x.device), before[at].to(x.device), c.lambda_kd)
+        of = followed_alone if site.private else followed
+        return of(net(x), labels[at].to(x.device), before[at].to(x.device), c.lambda_kd)
 
     return fit_at(site, net, loss, optimiser_of(net, site), epochs=c.epochs, batch=c.batch, data=rows, clip=c.clip_gradient)
+
+
+def followed_alone(logits: Tensor, labels: Tensor, before: Tensor, lambda_kd: float) -> Tensor:
+    """The same of single rows (1, M), without counting labels."""
+    ce = functional.cross_entropy(logits, labels.clamp(min=0)) * (labels != NONE).all()
+    return ce + lambda_kd * functional.kl_div(logits.log_softmax(1), before, reduction="batchmean")
 
 
 def followed(logits: Tensor, labels: Tensor, before: Tensor, lambda_kd: float) -> Tensor:

@@ -15,6 +15,7 @@ from tideline import nets
 from tideline.algorithms.averaging import PRESETS, models_in, predict_by, scored
 from tideline.algorithms.averaging.messages import Models
 from tideline.core.algorithm import Algorithm, SiteModels
+from tideline.core.asked.private import Charge, Privacy
 from tideline.core.asked.world import World
 from tideline.core.errors import RosterRefused
 from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, marked, to, unchanged
@@ -22,9 +23,11 @@ from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, Roster
 from tideline.core.settings import BATCH, EPOCHS, ROUNDS, setting
-from tideline.core.step import Outcome, Site, step
+from tideline.core.step import Outcome, Site, charged_before, step
 from tideline.learning.evaluate import evaluate
+from tideline.learning.fit import training_spends
 from tideline.learning.local_training import LocalTraining, loss_at, train_at
+from tideline.learning.private.words import TRAINED
 from tideline.nets import layers
 
 
@@ -59,7 +62,9 @@ class Mine:
 class Shared:
     """What a client answers in the end, for `unseen`. Targets get it as it is, without a name."""
 
-    model: Weights = field("", Exposure.WEIGHTS, audience=TO_BOTH, doc="the site's own model, which every target scores")
+    model: Weights = field(
+        "", Exposure.WEIGHTS, audience=TO_BOTH, private=TRAINED, doc="the site's own model, which every target scores"
+    )
 
 
 def prepare(config: LocalConfig, site: Site[LocalConfig]) -> Mine:
@@ -72,7 +77,11 @@ def begin(config: LocalConfig, world: World, roster: Roster, rng: Generator) -> 
     return Start(int(torch.randint(2**31, (), generator=rng)))
 
 
-@step(metrics=("loss",))
+def spends(config: LocalConfig, privacy: Privacy) -> tuple[Charge, ...]:
+    return training_spends(config.epochs, privacy)
+
+
+@step(metrics=("loss",), spends=spends, by_unit=True)
 def train(order: Start, memory: Mine, site: Site[LocalConfig]) -> Outcome[Nothing, Mine]:
     """E epochs on the site's own model. Nothing leaves."""
     c: LocalConfig = site.config
@@ -128,7 +137,7 @@ def score_unseen(confidence: bool) -> Plan[LocalConfig, Start]:
     )
 
 
-@step()
+@step(spends=charged_before, by_unit=True)
 def share(order: Nothing, memory: Mine, site: Site[LocalConfig]) -> Outcome[Shared, Mine]:
     """The site's own model goes up, once; empty where the site has trained none."""
     return Outcome(Shared(memory.model), memory)

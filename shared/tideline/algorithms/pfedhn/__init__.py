@@ -14,11 +14,12 @@ import torch
 from torch import Generator
 
 from tideline.algorithms import hypernetworks
-from tideline.algorithms.averaging import scored
+from tideline.algorithms.averaging import scored, training
 from tideline.algorithms.averaging.messages import Model
 from tideline.algorithms.hypernetworks import METRICS, Hyper, trained
 from tideline.algorithms.hypernetworks import State as Hypernetwork
 from tideline.core.algorithm import Algorithm, InitialWeights, RunModel, SiteModels
+from tideline.core.asked.private import Charge, Privacy
 from tideline.core.asked.world import World
 from tideline.core.phase import Phase, Plan, Replies, Turn
 from tideline.core.privacy import TO_BOTH, Exposure
@@ -26,6 +27,7 @@ from tideline.core.record import Nothing, Weights, field, record
 from tideline.core.run import ClientId, Role, Roster
 from tideline.core.settings import BATCH, ELSEWHERE, EPOCHS, RATE, ROUNDS, Plain, pull, setting, steps
 from tideline.core.step import Outcome, Site, step
+from tideline.learning.private.words import TRAINED
 from tideline.numerics.aggregation.server_step import clipping, step_
 
 
@@ -60,6 +62,7 @@ class Shared:
         Exposure.WEIGHTS,
         audience=TO_BOTH,
         difference=True,
+        private=TRAINED,
         doc="the model after local training less the one before; a share of what is not generated reaches the next site",
     )
 
@@ -89,7 +92,14 @@ def shuffled(clients: Sequence[str], rng: Generator) -> tuple[str, ...]:
     return tuple(clients[i] for i in torch.randperm(len(clients), generator=rng).tolist())
 
 
-@step(metrics=METRICS)
+def spends(config: Config, privacy: Privacy) -> tuple[Charge, ...]:
+    """So many steps, or those of E epochs."""
+    if not config.batches:
+        return training(config, privacy)
+    return (Charge(privacy.noise, privacy.rate, config.batches),) if privacy.noise else ()
+
+
+@step(metrics=METRICS, spends=spends)
 def train_alone(order: Model, memory: Nothing, site: Site[Config]) -> Outcome[Shared, Nothing]:
     """So many mini-batches, or E epochs, from phi_i, gradients cut to a norm; Delta_i."""
     delta, metrics = trained(order, site, site.config.batches)
@@ -164,6 +174,7 @@ pfedhn: Algorithm[Config, State, Nothing] = Algorithm(
     claims=CLAIMS,
     initial_weights=InitialWeights(begin_from, hypernetworks.check_initial_weights),
     admins=True,
+    privately=("a step of config.batches mini-batches is as many steps, each on rows that are drawn by privacy.rate",),
     result=(
         RunModel(
             lambda config, world, state: hypernetworks.common(config, world, state.hyper),

@@ -24,6 +24,7 @@ from tideline.algorithms.averaging import (
     needs_teachers,
     predict_by,
     scored,
+    training,
 )
 from tideline.algorithms.averaging.messages import Model, State, Trained
 from tideline.core.algorithm import Algorithm, InitialWeights, RunModel
@@ -36,12 +37,16 @@ from tideline.core.run import ClientId, Role, Roster
 from tideline.core.settings import ROUNDS, setting
 from tideline.core.step import Data, Outcome, Site, step
 from tideline.learning.evaluate import confused, evaluate
+from tideline.learning.fit import Loss
 from tideline.learning.loading.ahead import in_parts
 from tideline.learning.local_training import loss_at, train_at
+from tideline.learning.private.statistics import each_row
+from tideline.learning.private.words import NUMBER
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.labels.confidence import surest
 
 LEAST = 2  # rows that a target trains on: batch norm wants two
+UNSURE = -1
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,10 @@ class SelfTraining(Averaging):
         5, low=1, high=10_000, sizes=ROUNDS, doc="rounds of averaging after each labelling, targets among them, B"
     )
     quantile: float = setting(0.5, low=0.0, high=1.0, doc="share of the rows of each predicted class that are not sure enough")
+
+    threshold: float = setting(
+        0.0, low=0.0, high=1.0, later=True, doc="in a run that protects rows, how sure is sure enough, in the place of quantile"
+    )
 
     @property
     def all_rounds(self) -> int:
@@ -76,7 +85,9 @@ class Mine:
 class Joined(Trained):
     """What a site answers: its model and how many rows it trained on. A target with 0 sends the model that it got."""
 
-    samples: int = field("", Exposure.COUNT, low=0, doc="rows trained on: all of a source's, of a target's the sure ones")
+    samples: int = field(
+        "", Exposure.COUNT, low=0, private=NUMBER, doc="rows trained on: all of a source's, of a target's the sure ones"
+    )
 
 
 def prepare(config: SelfTraining, site: Site[SelfTraining]) -> Mine:
@@ -86,24 +97,46 @@ def prepare(config: SelfTraining, site: Site[SelfTraining]) -> Mine:
 # At a site
 
 
-@step(metrics=("loss", "samples"))
+@step(metrics=("loss", "samples"), spends=training)
 def train(order: Model, memory: Mine, site: Site[SelfTraining]) -> Outcome[Joined, Mine]:
     """E epochs of cross-entropy from w, on labels that are there, or on a target's own."""
     c: SelfTraining = site.config
     mine, data = (memory, site.data) if site.data.labelled else own_labels(order, memory, site)
-    if len(data) < max(LEAST, site.least_rows) and data is not site.data:
+    if len(data) < max(LEAST, site.least_rows) and not (data is site.data or site.private):
         return Outcome(Joined(order.model, 0), mine, {"loss": 0.0, "samples": 0})
     net = nets.loaded(site.world, order.model, site.device)
     over_all = replace(site, config=replace(c, rounds=c.all_rounds))  # the rounds that the rate's schedule spans
-    loss = train_at(over_all, net, loss_at(site, data), epochs=c.epochs, batch=c.batch, data=data)
-    return Outcome(Joined(nets.weights_of(net), len(data)), mine, {"loss": loss, "samples": len(data)})
+    loss = of_sure_rows(loss_at(site, data)) if site.private else loss_at(site, data)
+    n = site.samples if site.private else len(data)
+    value = train_at(over_all, net, loss, epochs=c.epochs, batch=c.batch, data=data)
+    return Outcome(Joined(nets.weights_of(net), n), mine, {"loss": value, "samples": n})
 
 
 def own_labels(order: Model, memory: Mine, site: Site[SelfTraining]) -> tuple[Mine, Data]:
-    """The rows that the labelling's model is sure of, with its labels. They are computed again in each round, and not stored."""
+    """The rows that the labelling's model is sure of, with its labels. They are computed again in each round, and not stored.
+
+    In a run that protects rows all of them, and UNSURE is the label of the others.
+    """
     number = site.config.labelling(site.round)
     mine = memory if memory.labelling == number else Mine(number, order.model)
-    return mine, sure_rows(mine.model, site)
+    return mine, row_by_row_labels(mine.model, site) if site.private else sure_rows(mine.model, site)
+
+
+def row_by_row_labels(model: Weights, site: Site[SelfTraining]) -> Data:
+    """Each row's label follows from that row and a model that everybody knows, and so does whether it is sure enough."""
+    net, least = nets.loaded(site.world, model, site.device).eval(), site.config.threshold
+
+    def labels(x: Tensor) -> Tensor:
+        top, guess = net(x).softmax(1).max(1)
+        sure: Tensor = guess.where(top >= least, UNSURE)
+        return sure
+
+    return replace(site.data, y=each_row(site, labels))
+
+
+def of_sure_rows(loss: Loss) -> Loss:
+    """The loss of single rows (1,), 0 for one whose label is UNSURE."""
+    return lambda net, x, y: loss(net, x, y.clamp(min=0)) * (y >= 0).all()
 
 
 def sure_rows(model: Weights, site: Site[SelfTraining]) -> Data:
@@ -148,7 +181,7 @@ def plan(c: SelfTraining) -> Plan[SelfTraining, State]:
         to(Role.TARGET, Model), predict, takes=Model, keeps=Mine, name="source_only", metrics=("source_only",)
     )
     score: Phase[SelfTraining, State] = evaluate(to_all(Model), predict, takes=Model, keeps=Mine, confidence=c.confidence)
-    first = (replace(baseline, sampled=False),)
+    first = (replace(baseline, sampled=False, asks=(Role.TARGET,)),)
 
     def work(r: int) -> Plan[SelfTraining, State]:
         return (alone if r <= c.rounds else together, *(first if r == c.rounds else ()))
@@ -179,6 +212,11 @@ CLAIMS = (
     "Not claimed: that a target's models tell nothing of its rows. They are what a source's are.",
 )
 
+PRIVATELY = (
+    "a target's row is sure enough if its confidence is config.threshold or more: a quantile would be of all rows together",
+    "a target says that it trained on as many rows as the run names, and trains also where no row is sure",
+)
+
 self_training = Algorithm(
     name="self_training",
     paper="Lee: Pseudo-Label: The Simple and Efficient Semi-Supervised Learning Method for Deep Neural Networks, 2013",
@@ -197,5 +235,6 @@ self_training = Algorithm(
     cast=(Role.SOURCE, Role.SOURCE, Role.TARGET),
     initial_weights=InitialWeights(begin_from, fits_initial_weights),
     claims=CLAIMS,
+    privately=PRIVATELY,
     result=(RunModel(model_of),),
 )

@@ -7,19 +7,22 @@ Unlabeled Data): the source model as it is; SHOT at each site alone; SHOT under 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from torch import Generator, Tensor
 
 from tideline import nets
 from tideline.algorithms.averaging import scored
+from tideline.algorithms.averaging.sums import by_rows, mean_of
 from tideline.algorithms.source_free import source
-from tideline.algorithms.source_free.adapting import Penalty, adapt, near, own_labels
+from tideline.algorithms.source_free.adapting import adapt, near, own_labels
 from tideline.algorithms.source_free.family import DEMO, TINY, Adapting, Counted, Mine, Model, Source, Taught, of_source
+from tideline.algorithms.source_free.private import PRIVATELY, Penalty, adapting_spends
 from tideline.core.algorithm import Algorithm, InitialWeights, Result, RunModel, SiteModels
+from tideline.core.asked.private import Charge, Privacy
 from tideline.core.asked.world import World
-from tideline.core.phase import Phase, Plan, Replies, Turn, to
+from tideline.core.phase import Phase, Plan, Replies, Sums, Turn, to
 from tideline.core.record import Nothing, Record, Weights
 from tideline.core.rows import ANYTHING, Takes
 from tideline.core.run import Role, Roster
@@ -33,6 +36,7 @@ C = TypeVar("C", bound=Settings)
 P = TypeVar("P", bound=Source)
 S = TypeVar("S")
 M = TypeVar("M")
+LEAST = 2  # rows of a site that adapts
 CAST = (Role.SOURCE, Role.TARGET, Role.TARGET)
 SHOT_PAPER = "Liang, Hu, Feng: Do We Really Need to Access the Source Data? Source Hypothesis Transfer, 2020"
 
@@ -45,15 +49,38 @@ class SourceOnly(Source):
 
 
 @dataclass(frozen=True)
+class Shot(Adapting):
+    """Settings of SHOT at each site alone."""
+
+    score_own: bool = setting(
+        True,
+        later=True,
+        doc="whether sites' own models are scored; false: nothing leaves of what is learnt, which costs nothing then",
+    )
+
+
+@dataclass(frozen=True)
 class FedProx(Adapting):
     """Settings of SHOT under FedProx."""
 
     mu: float = setting(1e-2, low=0.0, sizes=pull("rate"), doc="weight of the proximal term; 0 is SHOT under FedAvg, bit for bit")
 
 
-@step(metrics=("loss", "samples"))
-def alone(order: Model, memory: Mine, site: Site[Adapting]) -> Outcome[Nothing, Mine]:
-    """E epochs of SHOT on the site's own model, labels anew before each; h_S is where it begins. Nothing leaves."""
+def spends_alone(config: Shot, privacy: Privacy) -> tuple[Charge, ...]:
+    """Adaptation that a scoring tells of; nothing where none does."""
+    return adapting_spends(lambda c: False)(config, privacy) if config.score_own else ()
+
+
+@step(metrics=("loss", "samples"), spends=spends_alone)
+def alone(order: Model, memory: Mine, site: Site[Shot]) -> Outcome[Nothing, Mine]:
+    """E epochs of SHOT on the site's own model, labels anew before each; h_S is where it begins. Nothing leaves.
+
+    In a run that protects rows a model that is scored later has noise; another one never leaves the site, and has none.
+    """
+    if site.private and not site.config.score_own:
+        if len(site.data) < LEAST:  # a refusal would tell
+            return Outcome(Nothing(), memory)
+        site = replace(site, private=None)
     net = source.network(site, memory.f or order.f, order.g)
     loss = adapt(net, site, own_labels(site), fixed=False)
     mine = Mine(layers.backbone_of(nets.weights_of(net)), order.g)
@@ -66,16 +93,23 @@ SCORE_OWN: Phase[Settings, Model] = source.score(
 )
 
 
-def plan_of_shot(c: Adapting) -> Plan[Adapting, Model]:
+def plan_of_shot(c: Shot) -> Plan[Shot, Model]:
     """Source, its score, then each target alone."""
-    work: Phase[Adapting, Model] = Phase("adapt", alone, ask=to(Role.TARGET, Model), sampled=True)
-    grade: Phase[Adapting, Model] = SCORE_OWN
+    work: Phase[Shot, Model] = Phase("adapt", alone, ask=to(Role.TARGET, Model), sampled=True, asks=(Role.TARGET,))
+    if not c.score_own:
+        return (*begun(c, source.ALONE.take_source), *(work,) * c.rounds)
+    grade: Phase[Shot, Model] = SCORE_OWN
     return (*begun(c, source.ALONE.take_source), *scored(c, (work,), grade))
 
 
-def begun(c: P, fold: Callable[[S, Replies[Taught], Turn[P]], S], memory: type[Record] = Mine) -> Plan[P, S]:
-    """The exchanges with the sources, and what the source model scores at the targets. memory: the method's memory type."""
-    teach = Phase("source", source.training(memory), ask=to(Turn.sources, Model), fold=fold)
+def begun(
+    c: P, fold: Callable[[S, Replies[Taught], Turn[P]], S], memory: type[Record] = Mine, sums: Sums[P, S] | None = None
+) -> Plan[P, S]:
+    """The exchanges with the sources, and what the source model scores at the targets. memory: the method's memory type. sums: of
+    what they send, where the method needs single replies nowhere else.
+    """
+    sources = to(Turn.sources, Model)
+    teach = Phase("source", source.training(memory), ask=sources, fold=fold, sums=sums, asks=(Role.SOURCE,))
     return (*(teach,) * c.source_rounds, source.source_only(memory))
 
 
@@ -89,11 +123,13 @@ def averaged(penalty: Callable[[A, Model], Penalty] | None = None) -> Callable[[
         net = source.network(site, order.f, order.g)
         loss = adapt(net, site, own_labels(site), penalty=penalty(site.config, order) if penalty else None)
         f = layers.backbone_of(nets.weights_of(net))
-        return Outcome(Counted(f, len(site.data)), memory, {"loss": loss, "samples": len(site.data)})
+        return Outcome(Counted(f, site.samples), memory, {"loss": loss, "samples": len(site.data)})
 
     adapting = Step(name="adapt", run=run, takes=Model, keeps=Mine, gives=Counted, metrics=("loss", "samples"))
-    work = Phase("adapt", adapting, ask=to(Role.TARGET, Model), fold=mean, sampled=True)
-    return lambda c: (*begun(c, source.ALONE.take_source), *scored(c, (work,), source.score(Mine)))
+    paid = replace(adapting, spends=adapting_spends())
+    taught, adapted = mean_of(by_rows, {"f": "f", "g": "g"}), mean_of(by_rows, {"f": "f"})
+    work = Phase("adapt", paid, ask=to(Role.TARGET, Model), fold=mean, sampled=True, sums=adapted, asks=(Role.TARGET,))
+    return lambda c: (*begun(c, source.ALONE.take_source, sums=taught), *scored(c, (work,), source.score(Mine)))
 
 
 def mean(state: Model, replies: Replies[Counted], turn: Turn[Source]) -> Model:
@@ -141,6 +177,8 @@ def method(
     network: str = "lenet_bn",
     claims: tuple[str, ...] = (),
     result: Result[C, S, M] = OWN,  # type: ignore[assignment]
+    privately: tuple[str, ...] = PRIVATELY,
+    unprotected: str = "",
 ) -> Algorithm[C, S, M]:
     """A member of the family. Unless it is said otherwise, a site keeps its own model, which the coordinator does not know."""
     return Algorithm(
@@ -164,6 +202,8 @@ def method(
         claims=claims,
         initial_weights=InitialWeights(start.begin_with, source.with_check(source.needs_targets, check), notes_with_weights),
         result=result,
+        privately=() if unprotected else privately,
+        unprotected=unprotected,
     )
 
 
@@ -175,16 +215,18 @@ source_model: Algorithm[SourceOnly, Model, Mine] = method(
     lambda c: (*begun(c, source.ALONE.take_source), source.score(Mine)),
     start=source.ALONE,
     result=COMMON,
+    privately=(),
     presets={"tiny": of_source(TINY), "demo": of_source(DEMO)},
 )
 
-shot: Algorithm[Adapting, Model, Mine] = method(
+shot: Algorithm[Shot, Model, Mine] = method(
     "shot",
     SHOT_PAPER,
     "Each site without labels adapts the source model alone",
-    Adapting,
+    Shot,
     plan_of_shot,
     start=source.ALONE,
+    privately=(*PRIVATELY, "with config.score_own false a target's model has no noise: it stays there, and nothing tells of it"),
 )
 
 fedavg_shot: Algorithm[Adapting, Model, Mine] = method(

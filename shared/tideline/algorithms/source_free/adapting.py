@@ -18,6 +18,7 @@ from torch.nn import functional
 from tideline import nets
 from tideline.algorithms import averaging
 from tideline.algorithms.source_free.family import PREDICTED, Adapting, Local
+from tideline.algorithms.source_free.private import Labels, Penalty, adapt_privately, own_labels_of_rows
 from tideline.algorithms.source_free.source import check_rows
 from tideline.core.record import Weights
 from tideline.core.settings import Settings
@@ -25,8 +26,6 @@ from tideline.core.step import Site
 from tideline.learning.fit import Loss, fit_at
 from tideline.learning.local_training import optimiser, rate_at
 from tideline.numerics.labels.prototypes import Labelled, information_maximisation, pseudo_labels
-
-Penalty = Callable[[nn.Module], Tensor | None]
 
 
 @dataclass(frozen=True)
@@ -91,14 +90,19 @@ def adapt(
     fixed: bool = True,
     mu: float = 0.0,
     penalty: Penalty | None = None,
+    privately: Labels = own_labels_of_rows,
 ) -> float:
     """E epochs of SGD on L_IM(D) + lambda L_CE(D_hat) (eq. 9) in place, g held; gives the mean loss of the last epoch.
+
+    In a run that protects rows no row is mixed, and `privately` labels them in the place of `aim`.
 
     aim(net) -> D_hat: asked once (`fixed`), or before each epoch. mu: the share of its partner in a row that is mixed. Raises
     DataRefused for a site with a single row, whose batch has no variance.
     """
     c: Adapting = site.config
     by = optimiser_of(net, site)
+    if site.private:
+        return adapt_privately(net, site, site.private, by, fixed, penalty, privately)
     # A row's number goes where its label would: the aim has more to say of a row than one.
     rows = replace(site.data, y=torch.arange(len(site.data)))
     value, parts = 0.0, 1 if fixed else c.epochs

@@ -12,6 +12,7 @@ from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.settings import BATCH, EPOCHS, RATE, ROUNDS, Plain, pull, setting
 from tideline.learning.local_training import TrainingOptions
+from tideline.learning.private.words import NUMBER, TRAINED
 
 PROTOTYPES, PREDICTED = "prototypes", "predicted"
 LABELS = (PROTOTYPES, PREDICTED)
@@ -93,24 +94,34 @@ class Taught:
     """Up, from a source: the network after training on its labelled rows. Of one source it goes to all sites as it is."""
 
     f: Weights = field(
-        "like f", Exposure.WEIGHTS, audience=TO_BOTH, doc="backbone and bottleneck as the source trained them, for all sites"
+        "like f",
+        Exposure.WEIGHTS,
+        audience=TO_BOTH,
+        private=TRAINED,
+        doc="backbone and bottleneck as the source trained them, for all sites",
     )
-    g: Weights = field("like g", Exposure.WEIGHTS, audience=TO_BOTH, doc="the classifier as the source trained it, for all sites")
-    samples: int = field("", Exposure.COUNT, low=1, doc="labelled training rows at the source")
+    g: Weights = field(
+        "like g",
+        Exposure.WEIGHTS,
+        audience=TO_BOTH,
+        private=TRAINED,
+        doc="the classifier as the source trained it, for all sites",
+    )
+    samples: int = field("", Exposure.COUNT, low=1, private=NUMBER, doc="labelled training rows at the source")
 
 
 @record
 class Adapted:
     """Up, from a site without labels: f_k."""
 
-    f: Weights = field("like f", Exposure.WEIGHTS, doc="backbone and bottleneck after local adaptation")
+    f: Weights = field("like f", Exposure.WEIGHTS, private=TRAINED, doc="backbone and bottleneck after local adaptation")
 
 
 @record
 class Counted(Adapted):
     """Up, from a site without labels: f_k and how many rows it adapted to, n_k."""
 
-    samples: int = field("", Exposure.COUNT, low=1, doc="training rows at the site, all without labels")
+    samples: int = field("", Exposure.COUNT, low=1, private=NUMBER, doc="training rows at the site, all without labels")
 
 
 @record

@@ -13,6 +13,7 @@ from torch import Generator, Tensor, nn
 
 from tideline import nets
 from tideline.algorithms.source_free.family import EndCounts, Mine, Model, Source, Taught
+from tideline.core.asked.private import Charge, Privacy
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
 from tideline.core.phase import Phase, Plan, Replies, Turn, to, to_all
@@ -21,7 +22,7 @@ from tideline.core.run import ClientId, Role, Roster
 from tideline.core.settings import Settings
 from tideline.core.step import AnyStep, Outcome, Site, Step
 from tideline.learning.evaluate import Offer, Predict, confused, evaluate, label_shift, outputs
-from tideline.learning.fit import fit_at
+from tideline.learning.fit import fit_at, training_spends
 from tideline.learning.local_training import loss_at, optimiser, rate_at
 from tideline.nets import layers
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -82,7 +83,13 @@ def training(memory_type: type[M]) -> AnyStep:
         message, metrics = trained(order.f, order.g, site)
         return Outcome(message, memory, metrics)
 
-    return Step(name="train", run=run, takes=Model, keeps=memory_type, gives=Taught, metrics=("loss", "samples"))
+    made = Step(name="train", run=run, takes=Model, keeps=memory_type, gives=Taught, metrics=("loss", "samples"))
+    return replace(made, spends=source_spends, by_unit=True)
+
+
+def source_spends(config: Source, privacy: Privacy) -> tuple[Charge, ...]:
+    """What an exchange with a source costs."""
+    return training_spends(config.source_epochs, privacy)
 
 
 def trained(
@@ -101,12 +108,14 @@ def trained(
 
     value = fit_at(site, net, loss, by, epochs=c.source_epochs, batch=c.source_batch, clip=c.clip_gradient, patience=c.patience)
     made = parts(nets.weights_of(net))
-    return Taught(made.f, made.g, len(site.data)), {"loss": value, "samples": len(site.data)}
+    return Taught(made.f, made.g, site.samples), {"loss": value, "samples": len(site.data)}
 
 
 def check_rows(site: Site[Settings]) -> None:
-    """Raises DataRefused for a site with a single row, whose batch has no variance."""
-    if len(site.data) < 2:
+    """Raises DataRefused for a site with a single row, whose batch has no variance. In a run that protects rows there is none,
+    and a refusal would tell.
+    """
+    if len(site.data) < 2 and not site.private:
         raise DataRefused(
             "The site has a single training row, and batch norm wants two or more", "Leave the site out, or give it more data"
         )
@@ -198,7 +207,8 @@ def predict_own(order: T, memory: Mine, site: Site[Settings], x: Tensor) -> Tens
 def source_only(memory: type[M], offer: Offer[S, A, Model] | None = None) -> Phase[A, S]:
     """h_S as it came, scored once: the baseline of adaptation. memory: the method's memory type, which stays as it is."""
     ask = offer or to(Role.TARGET, Model)
-    return replace(evaluate(ask, predict, takes=Model, keeps=memory, name="source_only", metrics=("source_only",)), sampled=False)
+    phase = evaluate(ask, predict, takes=Model, keeps=memory, name="source_only", metrics=("source_only",))
+    return replace(phase, sampled=False, asks=(Role.TARGET,))
 
 
 def with_model(order: Model, memory: K, site: Site[Settings]) -> K:
@@ -213,15 +223,16 @@ def score(
     kept: Callable[[T, M, Site[A]], M] = with_model,  # type: ignore[assignment]
     predict: Predict[T, M, A] = predict_own,  # type: ignore[assignment]
     name: str = "score",
+    asks: tuple[Role, ...] = (Role.TARGET,),
 ) -> Phase[A, S]:
     """The model that each target would use now. It stays in the target's memory, which the owner may export.
 
     memory: the method's memory type. kept(order, memory, site): the memory with that model. predict(order, memory, site, x): its
-    outputs, by that memory. name: of the step.
+    outputs, by that memory. name: of the step. asks: as in a phase.
     """
 
     ask = offer or to(Role.TARGET, takes)
-    return evaluate(ask, predict, takes=takes, keeps=memory, name=name, phase="score", kept=kept)
+    return replace(evaluate(ask, predict, takes=takes, keeps=memory, name=name, phase="score", kept=kept), asks=asks)
 
 
 def end_counts(

@@ -13,6 +13,7 @@ from torch import Generator
 from tideline import nets
 from tideline.algorithms.averaging import mean_as
 from tideline.algorithms.averaging.messages import Model
+from tideline.algorithms.averaging.sums import mean_of
 from tideline.algorithms.stlf import client, server
 from tideline.algorithms.stlf.client import OFFERS
 from tideline.algorithms.stlf.linking import formed, joules, numpy_rng, size_in_bits
@@ -29,7 +30,7 @@ from tideline.learning.scoring.judging import judged
 
 def plan(c: STLF) -> Plan[STLF, State]:
     """Warm up, train alone, tell apart, link, offer, transfer, score."""
-    warm = Phase("warm", client.warm, ask=to(Turn.labelled, Model), fold=server.averaged)
+    warm = Phase("warm", client.warm, ask=to(Turn.labelled, Model), fold=server.averaged, sums=mean_of(server.by_count))
     train = Phase("train", client.train, ask=to_all(Model), fold=server.store_profiles)
     link = Phase("link", None, fold=formed)
     offer = Phase("offer", client.offer, ask=server.unsealed, fold=server.sealed)
@@ -107,6 +108,7 @@ stlf = Algorithm(
     keepsakes=client.keepsakes,
     result=(SiteModels(client.own_model, roles=tuple(Role)),),
     notes=notes,
+    unprotected="each pair of sites learns to tell its rows apart, and each of these exchanges would cost what a round costs",
     claims=(
         "A source's model is sealed to the targets of its links alone, once there are links; nobody else can open it.",
         "The coordinator says who those targets are, among the sites that the run began with.",

@@ -14,6 +14,7 @@ from tideline.algorithms.stlf.client import MAIN, OFFERS
 from tideline.algorithms.stlf.linking import NO_LINK, chosen, comparison, errors_of, of_links, problem
 from tideline.algorithms.stlf.messages import Assignment, Pairs, State, Targets
 from tideline.algorithms.stlf.settings import STLF
+from tideline.core.asked.secure import SecureSums
 from tideline.core.phase import Each, Folded, Replies, Turn, marked
 from tideline.core.record import Nothing
 from tideline.core.run import ClientId
@@ -27,6 +28,11 @@ SLOWEST, FASTEST = 1.0, 1e14  # bit/s that a line can have
 def averaged(state: State, replies: Replies[messages.Update], turn: Turn[STLF]) -> State:
     total = sum(reply.count for reply in replies.values())
     return replace(state, model=weighted_sum((reply.count / total, reply.model) for reply in replies.values()))
+
+
+def by_count(reply: messages.Update, config: STLF, asked: SecureSums) -> float:
+    """A device's share in the mean, by its labelled rows."""
+    return min(reply.count, asked.rows) / asked.rows
 
 
 def store_profiles(state: State, replies: Replies[messages.Profile], turn: Turn[STLF]) -> State | Folded[State]:

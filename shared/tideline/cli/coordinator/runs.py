@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 from urllib.parse import quote
@@ -26,6 +27,7 @@ from tideline.cli.options import (
 from tideline.client.answers import DeletedRun, RunLine, RunResult
 from tideline.client.output import clean, day, warn
 from tideline.core.errors import ConfigRefused, Refused
+from tideline.core.settings import Plain
 
 if TYPE_CHECKING:
     from tideline.client.http import Client
@@ -157,9 +159,16 @@ def cancel(connect: Connect, run: RunId, as_json: Json = False) -> None:
 
 @app.command("resume")
 @remote
-def resume(connect: Connect, run: RunId, as_json: Json = False) -> None:
+def resume(
+    connect: Connect,
+    run: RunId,
+    min_replies: Annotated[
+        int | None, typer.Option(metavar="N", help="From now on N replies are enough in a round. [default: as before]")
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Resume a stalled run: ask the sites again that did not reply. Replies that arrived are not lost."""
-    change(connect, run, "resume", as_json)
+    change(connect, run, "resume", as_json, None if min_replies is None else {"min_replies": min_replies})
 
 
 @app.command("delete")
@@ -195,9 +204,9 @@ def confirm(runs: list[str], as_json: bool) -> None:
         raise Refused("Nothing was deleted: you did not confirm", "Answer y, or add --yes")
 
 
-def change(connect: Connect, run: str, verb: str, as_json: bool) -> None:
+def change(connect: Connect, run: str, verb: str, as_json: bool, body: Mapping[str, Plain] | None = None) -> None:
     with connect() as client:
-        row: RunLine = client.post(f"/runs/{quoted(run)}/{verb}")
+        row: RunLine = client.post(f"/runs/{quoted(run)}/{verb}", body)
     output(row, as_json, f"Run {row['id']} is {row['status']}")
 
 

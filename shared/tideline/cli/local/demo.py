@@ -11,13 +11,14 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from tideline.bench.processes import terminable
 from tideline.cli.guard import REFUSED, code_of_run, print_json
+from tideline.cli.local import demo_private as private
 from tideline.cli.local import demo_rehearsed as rehearsed
 from tideline.cli.local.demo_processes import Children, Code, console, federation, folder, tide, waited, watch
 from tideline.cli.local.demo_world import CLASSES, SHAPE, shape_for
@@ -40,7 +41,7 @@ WIDTH = 100  # of a sentence's lines
 class DemoOptions:
     """What to show. method: None: a rehearsal of some; rounds: None: as in the method's preset, or the rehearsal's.
 
-    policy: a file that says what may leave every site.
+    policy: a file that says what may leave every site. private: the method's run protects rows, beside one that does not.
     """
 
     method: str | None
@@ -48,6 +49,7 @@ class DemoOptions:
     rounds: int | None = None
     seed: int = 0
     policy: Path | None = None
+    private: bool = False
     code: Code = Code()
 
 
@@ -86,16 +88,27 @@ def run_demo(options: DemoOptions, out: Path | None, as_json: bool) -> int:
         roles = casting(facts["cast"], options.agents)
         turn = options.method is not None and facts["unlike"] == Unlike.TURNED
         sites = write_turned(temporary, roles) if turn else write_sites(temporary, roles, rehearsing=options.method is None)
-        start_agents(children, client, sites, temporary, options)
+        start_agents(
+            children,
+            client,
+            sites,
+            temporary,
+            private.policy_in(temporary, options.policy) if options.private else options.policy,
+            options.code,
+        )
         say(f"{len(sites)} agents started: " + ", ".join(f"{s.name} ({s.domain}, {s.role})" for s in sites))
         posted = experiment(options, facts, sites, shape)
         run = client.post("/runs", posted)["run"]
-        plain = None if options.method else client.post("/runs", rehearsed.beside(posted, options.rounds))["run"]
+        other = beside(options, posted)
+        plain = None if other is None else client.post("/runs", other)["run"]
         watch(children, client, run, as_json)
         result = client.run(f"{run}?history=true")
         pictures = draw_pictures(temporary, run, sites, where / "figures")
         done = Ended(client=client, home=temporary, result=result, sites=sites, where=where, code=options.code)
-        more = rehearsed_words(done, waited(children, client, plain)) if plain else method_words(done)
+        if plain is None:
+            more = method_words(done)
+        else:
+            more = (private_words if options.private else rehearsed_words)(done, waited(children, client, plain))
     samples = {site.name: site.samples for site in sites}
     for line in result["clients"]:
         line["samples"] = samples[line["name"]]
@@ -134,6 +147,18 @@ def method_words(done: Ended) -> More:
     result, rows = done.result, {site.name: site.held_out for site in done.sites}
     beside = done.client.run(result["reference"]) if result["reference"] else None
     return More(None, tuple(filter(None, (taken(result, beside), at_labelled_sites(result, rows), bought(result, rows)))))
+
+
+def beside(options: DemoOptions, posted: Mapping[str, Plain]) -> dict[str, Plain] | None:
+    """The experiment of the run that is made beside, if there is one."""
+    if options.private:
+        return private.beside(posted)
+    return None if options.method else rehearsed.beside(posted, options.rounds)
+
+
+def private_words(done: Ended, plain: str) -> More:
+    """What privacy promises, and what it cost. plain: the run without it."""
+    return More(None, tuple(private.lines_of(done.result, done.client.run(plain), done.home)))
 
 
 def rehearsed_words(done: Ended, plain: str) -> More:
@@ -209,7 +234,7 @@ def write_turned(home: Path, roles: Sequence[str]) -> list[DemoSite]:
     ]
 
 
-def start_agents(children: Children, client: Client, sites: list[DemoSite], home: Path, options: DemoOptions) -> None:
+def start_agents(children: Children, client: Client, sites: list[DemoSite], home: Path, policy: Path | None, code: Code) -> None:
     address = json.loads((home / "coordinator" / "coordinator.json").read_text())["grpc"]
     for site in sites:
         token = client.post("/invites", {"name": site.name, "ttl_seconds": 600})["token"]
@@ -217,15 +242,15 @@ def start_agents(children: Children, client: Client, sites: list[DemoSite], home
             site.name,
             *("agent", "--coordinator", address, "--token", token, "--name", site.name, "--role", site.role),
             *("--data", str(site.folder), "--home", str(home / f"home-{site.name}"), "--device", "auto"),
-            *(("--policy", str(options.policy)) if options.policy else ()),
-            *options.code.options,
+            *(("--policy", str(policy)) if policy else ()),
+            *code.options,
         )
 
 
 def experiment(options: DemoOptions, facts: MethodFacts, sites: list[DemoSite], shape: tuple[int, ...]) -> dict[str, Plain]:
     """The demo's experiment: a rehearsal, or the method's own demo preset with FedAvg over the labelled sites to compare with."""
     network = rehearsed.NETWORK if options.method is None else facts["network"]
-    return {
+    made: dict[str, Plain] = {
         "name": f"demo of {options.method}" if options.method else "demo: which adaptation, and what to expect of it",
         **(one_method(options, facts) if options.method else rehearsed.rehearsing(options.rounds)),
         "world": {"model": options.code.network or network, "inputs": list(shape), "classes": CLASSES},
@@ -233,6 +258,7 @@ def experiment(options: DemoOptions, facts: MethodFacts, sites: list[DemoSite], 
         "seed": options.seed,
         "waiting": {"deadline": 600},
     }
+    return private.protected(made, options.rounds) if options.private else made
 
 
 def one_method(options: DemoOptions, facts: MethodFacts) -> dict[str, Plain]:

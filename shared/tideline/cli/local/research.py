@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -49,6 +50,8 @@ def methods(methods: Methods = REGISTRY, as_json: Json = False) -> None:
 def contract(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The method, see `tideline methods`.")],
     preset: Annotated[str | None, typer.Option(help="One of the method's presets. [default: the method's defaults]")] = None,
+    epsilon: Annotated[bool, typer.Option("--epsilon", help="Show what a run that protects rows costs them, too.")] = False,
+    settings: Overrides = None,
     methods: Methods = REGISTRY,
     as_json: Json = False,
 ) -> None:
@@ -57,15 +60,28 @@ def contract(
     Both are derived from the code that is installed here.
     """
     from tideline.archive.parts import MemoryParts
-    from tideline.cli.tables import contract_table, settings_table, show, show_item
-    from tideline.core.algorithm import load_methods
+    from tideline.cli.local import costs
+    from tideline.cli.tables import contract_table, settings_table, show, show_item, table
+    from tideline.core.algorithm import load_methods, resolve
+    from tideline.core.errors import ConfigRefused
+    from tideline.core.privacy import contract_digest
     from tideline.core.settings import plain
     from tideline.engine.compute.inline import InlineCompute
+    from tideline.written.files import ExperimentText
 
-    facts = InlineCompute(MemoryParts(), load_methods(methods)).describe(name, preset)
+    if settings and not epsilon:
+        raise ConfigRefused("--set is given without --epsilon, and changes what that works out", "Add --epsilon")
+    known = load_methods(methods)
+    facts = InlineCompute(MemoryParts(), known).describe(name, preset)
     chosen = facts.presets[preset] if preset else None
+    given = ExperimentText("", {}, {}).changed(settings or ()).value
+    found = costs.costs(resolve(known, name), known, preset, given) if epsilon else None
+    if found:
+        clauses = found.contract
+        facts = replace(facts, contract=clauses, sentences=tuple(c.sentence() for c in clauses), digest=contract_digest(clauses))
     if as_json:
-        print_json(plain(facts) | ({"preset": {"name": preset, "settings": chosen}} if preset else {}))
+        more = {"preset": {"name": preset, "settings": chosen}} if preset else {}
+        print_json(plain(facts) | more | ({"costs": costs.plain_costs(found)} if found else {}))
         return
     typer.echo(f"{facts.name}: {facts.summary}\n{facts.paper}\n\nWhat leaves a site:")
     for sentence in facts.sentences:
@@ -74,8 +90,17 @@ def contract(
         typer.echo("\nWhat is and is not claimed beyond that:")
         for claim in facts.claims:
             show_item(claim)
+    if found and (otherwise := resolve(known, name).privately):
+        typer.echo("\nWhat is otherwise in a run that protects rows:")
+        for sentence in otherwise:
+            show_item(sentence)
     typer.echo(f"\nContract {facts.digest[:12]}" + (f", preset {preset}" if preset else ""))
     show(contract_table(facts.contract))
+    if found:
+        asked = found.privacy
+        terms = f"rounds {found.rounds}, rate {asked.rate:g}, delta {asked.delta:g}, score_noise {asked.score_noise:g}"
+        typer.echo(f"\nWhat a run that protects {asked.whose}s costs each of them, with {terms}:")
+        show(table("", ("epsilon asked", "noise", "epsilon"), costs.lines_of(found)))
     typer.echo()
     show(settings_table(facts.settings, chosen))
 
@@ -166,6 +191,9 @@ def demo(
     rounds: Annotated[int | None, typer.Option(min=0, help="Rounds. [default: as many as make a good demo]")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed. The same seed gives the same bytes.")] = 0,
     policy: SitePolicyFile = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Protect each row by differential privacy; show what it costs.")
+    ] = False,
     network: Annotated[str | None, typer.Option(metavar="NAME", help="Network. [default: the method's own for demos]")] = None,
     methods: Methods = REGISTRY,
     networks: Networks = None,
@@ -178,10 +206,14 @@ def demo(
     one for the fourth, which has no labels, and holds what it expected to what it finds.
     """
     from tideline.cli.local.demo import DemoOptions, run_demo
+    from tideline.cli.local.demo_private import METHOD, check_private
     from tideline.cli.local.demo_processes import Code
 
+    if private:
+        check_private(method)
+        method = METHOD
     code = Code(methods, tuple(networks or ()), network)
-    options = DemoOptions(method=method, agents=agents, rounds=rounds, seed=seed, policy=policy, code=code)
+    options = DemoOptions(method=method, agents=agents, rounds=rounds, seed=seed, policy=policy, private=private, code=code)
     raise typer.Exit(run_demo(options, out, as_json))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import time
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -37,7 +38,8 @@ def list_pending(home: Home, as_json: Json = False) -> None:
     """List the runs that wait for you: what they are, who asks, and what they would send."""
     from tideline.engine.model.orders import Hold
     from tideline.engine.site.admission import facts_of
-    from tideline_agent.home.words import in_words, waiting
+    from tideline_agent.home.ledger import FileLedger
+    from tideline_agent.home.words import waiting
 
     found = waiting(home)
     if as_json:
@@ -50,9 +52,10 @@ def list_pending(home: Home, as_json: Json = False) -> None:
             ]
         )
         return
+    entries = FileLedger(home)
     for each in found:
         typer.echo(f"{clean(each.run.run)} waits for {each.run.why.value} since {day(each.run.since)}")
-        for line in in_words(each.run.brief, (other.brief for other in each.beside)):
+        for line in each.words(entries):
             typer.echo(f"  {clean(line)}")
     if not found:
         typer.echo("Nothing waits.")
@@ -69,24 +72,24 @@ def approve_run(
     as_json: Json = False,
 ) -> None:
     """Let a run work at this site, with its reference and its rehearsals."""
-    from tideline_agent.home.words import brief_of, covered, in_words, say
+    from tideline_agent.home import words
 
-    brief = brief_of(home, run)
+    asked = words.question(home, run)
     if not yes:
         if as_json:
             raise ConfigRefused("--json does not ask for confirmation", "Add --yes to approve the run", path="yes")
-        for line in in_words(brief, covered(home, run)):
+        for line in asked.words():
             typer.echo(clean(line))
         confirm(f"Let run {clean(run)} work at this site?")
-    say(home, run, approve=True)
+    words.approve(home, asked)
     output({"run": run, "approved": True}, as_json, f"Run {clean(run)} may work at this site.")
 
 
 def decline_run(run: Run, home: Home, as_json: Json = False) -> None:
     """Do not let a run work at this site; one that works already answers nothing more."""
-    from tideline_agent.home.words import say
+    from tideline_agent.home import words
 
-    say(home, run, approve=False)
+    words.decline(home, words.question(home, run))
     output({"run": run, "approved": False}, as_json, f"Run {clean(run)} may not work at this site.")
 
 
@@ -116,6 +119,7 @@ def check_policy(
     as_json: Json = False,
 ) -> None:
     """Read a policy file as an agent would, and say in words what it lets happen."""
+    from tideline_agent.page.policy_words import policy_in_words
     from tideline_agent.policy_file import read_policy
 
     every = read_policy(file)
@@ -138,6 +142,8 @@ def policy_in_facts(found: SitePolicy) -> dict[str, Plain]:
 
 def differences(project: str, found: SitePolicy, own: SitePolicy) -> Iterable[str]:
     """What is other for a project, a line each."""
+    from tideline_agent.page.policy_words import policy_in_words
+
     same = set(policy_in_words(found))
     lines = [line for line in policy_in_words(own) if line not in same]
     yield from (f"in the project {project}, {line}" for line in lines or ("all as above",))
@@ -189,39 +195,20 @@ def show_explained(brief: Brief, judge: Judge, against: list[str]) -> None:
 def without_effect(found: SitePolicy, methods: str) -> Iterable[str]:
     """Names in a policy that no installed method has: a slip of the pen, or a method that is not installed here."""
     from tideline.core.algorithm import load_methods, resolve
-    from tideline.engine.site.rules import BATCH_SHARE
+    from tideline.engine.site.rules import BATCH_SHARE, EVERY
 
     known = load_methods(methods)
     names = [name for name, _ in known]
     for name in found.rules.runs.methods:
         if name not in names:
             yield f"[runs] methods names {name}, and there is no such method here{nearest(name, names)}"
+    for name in found.rules.privacy.require:
+        if name not in (*names, EVERY):
+            yield f"[privacy] require names {name}, and there is no such method here{nearest(name, (*names, EVERY))}"
     settings = sorted({each.name for name in names for each in fields(resolve(known, name).config)})
     for bound in found.rules.bounds:
         if bound != BATCH_SHARE and not fnmatch.filter(settings, bound):
             yield f"[bounds] {bound}: no method here has such a setting{nearest(bound, settings)}"
-
-
-def policy_in_words(found: SitePolicy) -> Iterable[str]:
-    """What a policy lets happen, a line each."""
-    from tideline.core.privacy import Audience, Exposure
-
-    for exposure in Exposure:
-        to = [audience.value for audience in Audience if (exposure, audience) in found.allowed]
-        yield f"{exposure.value}: {'to ' + ' and '.join(to) if to else 'never leaves'}"
-    rules, runs = found.rules, found.rules.runs
-    yield f"methods: {', '.join(runs.methods) or 'all'}; users: {', '.join(runs.users) or 'all'}; hours: {runs.hours or 'all'}"
-    yield f"approval: {runs.approve.value}; rehearsals: {'yes' if runs.rehearse else 'no'}"
-    yield f"weights to begin from: {runs.weights.value}{''.join(f', {each}' for each in runs.digests)}"
-    yield f"settings at most: {', '.join(f'{name} {most:g}' for name, most in sorted(rules.bounds.items())) or 'as they are'}"
-    least, quotas = rules.least, rules.quotas
-    yield f"at least: {counted(least.rows, 'row')}, {counted(least.sites, 'site')}, {least.rows_per_class} of each class"
-    limits = {"runs": quotas.runs, "replies": quotas.replies, "bytes out": quotas.bytes}
-    yield f"a day at most: {', '.join(f'{most} {name}' for name, most in limits.items() if most) or 'as many as there are'}"
-    kept, model = (f"after {counted(days, 'day')}" if days else "never, by themselves" for days in map(rules.days, (False, True)))
-    yield f"runs are forgotten: {kept}{'' if model == kept else f'; with a model of the site: {model}'}"
-    yield f"runs that were deleted at the coordinator: {rules.retention.on_delete.value}"
-    yield f"notes of the work: {'yes' if found.notes else 'no'}"
 
 
 @ledger.command("list")
@@ -233,9 +220,8 @@ def list_entries(
     as_json: Json = False,
 ) -> None:
     """List entries of the ledger, the newest last."""
-    found = [each for each in entries_of(home) if (run is None or each.run == run) and (kind is None or each.kind == kind)][
-        -last:
-    ]
+    fits = (each for each in entries_of(home) if (run is None or each.run == run) and (kind is None or each.kind == kind))
+    found = deque(fits, maxlen=last)
     if as_json:
         print_json([vars(each) for each in found])
         return

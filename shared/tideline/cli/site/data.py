@@ -15,7 +15,7 @@ import typer
 
 from tideline.cli.guard import DONE, REFUSED, output, print_json
 from tideline.cli.options import Json, Options, grouped, settings_options
-from tideline.client.output import clean
+from tideline.client.output import clean, counted
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.settings import Plain, plain, read
 from tideline.engine.model.experiment import DealData
@@ -235,15 +235,17 @@ def show_details(domain: DomainReport, scaled: bool) -> None:
     if 0 < len(domain.classes) <= 2 * SHOWN:
         counts = (f"{clean(c.name)} {'?' if c.train is None else c.train}+{c.held_out}" for c in domain.classes)
         typer.echo(f"\n{name}, rows of each class, training + held out: {', '.join(counts)}")
+    if domain.units is not None:
+        typer.echo(f"\n{name}, its rows belong to: {counted(domain.units, clean(domain.unit))}")
     if domain.bare or domain.unscored:
         training = f"{domain.bare} for training, which only methods that can use them see"
         held_out = f"; {domain.unscored} held out, which are left out" * bool(domain.unscored)
         typer.echo(f"\n{name}, rows without a label: {training}{held_out}")
     if domain.columns:
         show_columns(domain)
-    for what, counted in (("shapes", domain.content.shapes), ("types", domain.content.types)) if domain.content else ():
-        if len(counted) > 1:
-            typer.echo(f"\n{name}, {what}: {names([f'{each} ({n})' for each, n in counted.items()])}")
+    for what, kinds in (("shapes", domain.content.shapes), ("types", domain.content.types)) if domain.content else ():
+        if len(kinds) > 1:
+            typer.echo(f"\n{name}, {what}: {names([f'{each} ({n})' for each, n in kinds.items()])}")
     if domain.content and domain.content.scales and domain.content.uneven:
         low, high = domain.content.scales
         typer.echo(f"\n{name}, features of other scales: ranges from {low:g} to {high:g}. {UNEVEN[not scaled]}")

@@ -143,7 +143,9 @@ def compare_rows(
 
 @app.command("peers")
 def list_peers(home: Home, as_json: Json = False) -> None:
-    """List the sites that this one has met, with the fingerprints of their keys, and former keys that it still accepts."""
+    """List the sites that this one has met, with the fingerprints of their keys, whether you said that you trust them, and former
+    keys that it still accepts.
+    """
     from tideline_agent.home.pins import listed
 
     check_home(home)
@@ -152,7 +154,8 @@ def list_peers(home: Home, as_json: Json = False) -> None:
         print_json(rows)
     else:
         none = "This site has met no peer yet. It meets them in runs whose sites encrypt values for each other."
-        show_rows([row | {"former": former_words(row["former"])} for row in rows], none)
+        words = {True: "yes", False: "no"}
+        show_rows([row | {"trusted": words[row["trusted"]], "former": former_words(row["former"])} for row in rows], none)
 
 
 def show_rows(rows: Sequence[Mapping[str, Plain]], none: str) -> None:

@@ -7,6 +7,8 @@ from functools import partial
 from typing import Protocol
 
 from tideline.core.asked.computing import Computing
+from tideline.core.asked.private import Privacy
+from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.wire import Format, Wire
 from tideline.core.rows import Augment
 
@@ -20,6 +22,10 @@ class Asking(Protocol):
     def computing(self) -> Computing | None: ...
     @property
     def wire(self) -> Wire: ...
+    @property
+    def privacy(self) -> Privacy | None: ...
+    @property
+    def secure_sums(self) -> SecureSums | None: ...
 
 
 def packs(form: Format, run: Asking) -> bool:
@@ -30,6 +36,8 @@ def packs(form: Format, run: Asking) -> bool:
 ABILITIES: Mapping[str, Callable[[Asking], bool]] = {
     "augment": lambda run: run.augment.on,
     "computing": lambda run: run.computing is not None,
+    "privacy": lambda run: run.privacy is not None,
+    "secure_sums": lambda run: run.secure_sums is not None,
     **{f"wire {form.value}": partial(packs, form) for form in Format if form is not Format.FLOAT32},
 }
 

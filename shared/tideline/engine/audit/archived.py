@@ -16,6 +16,7 @@ from tideline.engine.audit.log import AuditEvent, Entry, Tip, check_next, line_o
 
 ARCHIVED = "audit_archived"  # the kind of the entry that tells of a file
 NAME = re.compile(r"audit-(\d{12})-(\d{12})\.jsonl")
+NOTHING = Tip()  # before the first entry
 MEND = "Bring a good copy of the file back from a backup of the archive"
 
 
@@ -59,12 +60,15 @@ def entries_in(span: Span, content: bytes, before: Tip) -> Iterator[Entry]:
         raise ChainBroken(what, MEND, **{**error.context, "file": span.name}) from None
 
 
-def chain_in(spans: Iterable[Span], read: Callable[[Span], bytes], upto: int | None = None) -> Iterator[Entry]:
-    """An archive's entries from the first one on, each once the chain is whole so far; all, or those up to a number.
+def chain_in(
+    spans: Iterable[Span], read: Callable[[Span], bytes], upto: int | None = None, behind: Tip = NOTHING
+) -> Iterator[Entry]:
+    """An archive's entries from the first one on, or from behind another, each once the chain is whole so far; all, or those up
+    to a number.
 
     Raises ChainBroken, which says which entries no file has, or which file is damaged.
     """
-    tip, left = Tip(), sorted(spans)
+    tip, left = behind, sorted(spans)
     while upto is None or tip.seq < upto:
         following = [span for span in left if span.last > tip.seq]
         if not following and upto is None:

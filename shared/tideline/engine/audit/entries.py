@@ -34,6 +34,7 @@ HASH = 16  # characters by which a token or a key is known
 
 PART_MENDED = "part_mended"
 APPROVAL_AWAITED = "approval_awaited"
+SIGNER_INTRODUCED = "signer_introduced"
 KINDS = (
     BEGUN,
     *("invited", "enrolled", "approved", "revoked", "rotation_asked", "rotated", "roles_changed", "key_made", "key_ended"),
@@ -45,6 +46,7 @@ KINDS = (
     ARCHIVED,
     *("project_made", "project_limited", "project_ended", "projects_changed", "signed_in", "session_ended"),
     *(APPROVAL_AWAITED, "target_added", "target_removed", "target_ended", "notice_given_up"),
+    SIGNER_INTRODUCED,
 )
 
 
@@ -144,6 +146,11 @@ def key_ended(name: str, now: float, by: str) -> AuditEvent:
     return AuditEvent("key_ended", now, by, details={"name": name})
 
 
+def signer_introduced(fingerprint: str, key: str, by: str, now: float) -> AuditEvent:
+    """A key signs a dossier for the first time. key: the public one, in hexadecimal."""
+    return AuditEvent(SIGNER_INTRODUCED, now, by, details={"fingerprint": fingerprint, "key": key})
+
+
 def parts_swept(dropped: int, freed: int, by: str, now: float) -> AuditEvent:
     """A person had parts destroyed that nothing needs: how many, and their bytes."""
     return AuditEvent("parts_swept", now, by, details={"dropped": dropped, "freed": freed})
@@ -211,7 +218,8 @@ def run_ended(row: RunRow, status: Status, cause: str, by: str, now: float) -> A
 
 
 def run_resumed(row: RunRow, asked: Iterable[OrderRow], by: str, now: float) -> AuditEvent:
-    return AuditEvent("run_resumed", now, by, run=row.id, details={"cursor": row.cursor, "sent": sent(asked)})
+    quorum: dict[str, Plain] = {} if row.quorum is None else {"min_replies": row.quorum}
+    return AuditEvent("run_resumed", now, by, run=row.id, details={"cursor": row.cursor, "sent": sent(asked), **quorum})
 
 
 def round_ended(step: Advance, late: Collection[str]) -> list[AuditEvent]:

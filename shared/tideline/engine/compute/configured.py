@@ -14,7 +14,9 @@ from tideline.archive.wire.packing import Packing
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, plan_of, resolve, rounds_of
 from tideline.core.asked.computing import Computing, Precision
 from tideline.core.asked.normalise import Normalise
+from tideline.core.asked.private import Privacy
 from tideline.core.asked.scoring import NO_MORE, Scoring, Selection
+from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.wire import NO_WIRE, Format, Wire
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
@@ -25,7 +27,9 @@ from tideline.core.rows import Takes, described
 from tideline.core.run import Roster
 from tideline.core.settings import Plain, Settings
 from tideline.core.step import View
+from tideline.engine.compute.sums.phases import summed_in
 from tideline.engine.model.orders import Purpose, seed_for
+from tideline.learning.around.clipping import adapting
 from tideline.learning.in_world import in_world
 
 Fits = Callable[[Settings, World, Roster], None]
@@ -39,6 +43,8 @@ class Configured:
     config: Settings
     scoring: Scoring = NO_MORE
     wire: Wire = NO_WIRE
+    privacy: Privacy | None = None
+    sums: SecureSums | None = None
 
     @cached_property
     def plan(self) -> AnyPlan:
@@ -62,7 +68,7 @@ class Configured:
 
     @cached_property
     def contract(self) -> Contract:
-        return contract(self.algorithm, self.config, self.scoring, self.wire)
+        return contract(self.algorithm, self.config, self.scoring, self.wire, self.privacy)
 
     @cached_property
     def packing(self) -> Packing | None:
@@ -99,17 +105,29 @@ def configured(
     scoring: Scoring = NO_MORE,
     world: World = UNSAID,
     wire: Wire = NO_WIRE,
+    privacy: Privacy | None = None,
+    sums: SecureSums | None = None,
 ) -> Configured:
     """A method with the settings of a run, made once for equal ones. Raises NotFound, ConfigRefused."""
-    more = methods, method, (scoring, wire), world.scaling, world.fills
+    more = methods, method, (scoring, wire, privacy, sums), world.scaling, world.fills
     return LATELY.of(config, lambda: known(json.dumps(config, default=dict), *more), *more)
 
 
 @lru_cache(32)
-def known(config: str, methods: Methods, method: str, asked: tuple[Scoring, Wire], scaling: Normalise, fills: bool) -> Configured:
-    scoring, wire = asked
-    algorithm = in_world(resolve(methods, method), scaling, scoring.prior, fills)
-    return Configured(algorithm, algorithm.configure(json.loads(config)), scoring, wire)
+def known(
+    config: str,
+    methods: Methods,
+    method: str,
+    asked: tuple[Scoring, Wire, Privacy | None, SecureSums | None],
+    scaling: Normalise,
+    fills: bool,
+) -> Configured:
+    scoring, wire, privacy, sums = asked
+    selects, follows = scoring.selection is not Selection.NONE, privacy is not None and privacy.follows
+    algorithm = summed_in(resolve(methods, method), sums, privacy is not None, selects)
+    algorithm = adapting(in_world(algorithm, scaling, scoring.prior, fills), follows)
+    settings = algorithm.configure(json.loads(config))
+    return Configured(algorithm=algorithm, config=settings, scoring=scoring, wire=wire, privacy=privacy, sums=sums)
 
 
 def check_computing(computing: Computing | None, algorithm: AnyAlgorithm) -> None:

@@ -8,19 +8,23 @@ from contextlib import contextmanager
 
 from tideline.archive.parts import Parts
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve
-from tideline.core.asked.scoring import Scoring
+from tideline.core.asked.scoring import Scoring, Selection
 from tideline.core.asked.world import HeadWorld, World, checked_world
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.privacy import contract_digest
 from tideline.core.record import Nothing
 from tideline.core.run import Digest, Roster
-from tideline.core.settings import Settings, plain
+from tideline.core.settings import Settings, plain, unsaid
 from tideline.engine.compute.configured import Configured, check_computing, check_selection, taking
 from tideline.engine.compute.facts import facts_of, settings_of
 from tideline.engine.compute.initial_weights import check_start, seen
+from tideline.engine.compute.private.metering import able, check_asked, private_world, promised, settled_privacy
+from tideline.engine.compute.private.pricing import charges_of
+from tideline.engine.compute.sums.phases import check_noise, check_sums, summed_in, unsummed
 from tideline.engine.compute.turns.cohort import check_sampling, notes_of
 from tideline.engine.ports import compute
 from tideline.learning.around.class_shares import check_prior
+from tideline.learning.around.clipping import adapting
 from tideline.learning.in_world import in_world, normalised_world
 from tideline.learning.loading.augmented import check_augment
 from tideline.nets import of_features, played, settled
@@ -75,11 +79,17 @@ class Drafts:
         """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""
         algorithm, whole = resolve(self._methods, asked.method), settled(checked_world(asked.world))
         settings = algorithm.configure(asked.config, asked.preset)
+        if asked.privacy:
+            whole = private_world(whole)
         whole = normalised_world(algorithm, settings, whole, asked.roster, bool(asked.initial_weights))
         check_prior(asked.scoring, asked.roster)
         check_augment(asked.augment, whole, of_features(played(whole)), algorithm)
         check_computing(asked.computing, algorithm)
+        own = algorithm.plan(settings)
+        selects = asked.scoring.selection is not Selection.NONE
+        algorithm = summed_in(algorithm, asked.secure_sums, asked.privacy is not None, selects)
         algorithm = in_world(algorithm, whole.scaling, asked.scoring.prior, whole.fills)
+        algorithm = adapting(algorithm, asked.privacy is not None and asked.privacy.follows)
         roster, takes, world = asked.roster, algorithm.initial_weights is not None, seen(self.parts, whole, asked.initial_weights)
         if not whole.frozen:
             self.fits(algorithm, bool(asked.initial_weights))(settings, world, roster)
@@ -90,7 +100,15 @@ class Drafts:
         notes = (*algorithm.notes(settings, world), *start.notes)
         if start.begins and algorithm.initial_weights:
             notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
-        check_selection(method := Configured(algorithm, settings, asked.scoring, asked.wire))
+        check_selection(method := Configured(algorithm, settings, asked.scoring, asked.wire, sums=asked.secure_sums))
+        check_sums(algorithm, method.plan, asked.secure_sums, self.summed_methods)
+        notes = (*notes, *unsummed(method.plan, asked.secure_sums), *check_noise(own, asked.secure_sums, self.noised_methods))
+        privacy, epsilon = None, None
+        if asked.privacy:
+            check_asked(whole, asked.scoring, asked.augment)
+            privacy, epsilon = settled_privacy(asked.privacy, method, world, self.private_methods)
+            method = dataclasses.replace(method, privacy=privacy)
+            notes = (*notes, promised(privacy, epsilon), *algorithm.privately)
         if asked.sampling:
             check_sampling(asked.sampling, method, roster, self.sampled_methods)
             notes = (*notes, *notes_of(asked.sampling, method.plan))
@@ -103,17 +121,35 @@ class Drafts:
             digest=contract_digest(clauses),
             keeps=algorithm.memory is not Nothing,
             notes=(*notes, *method.wire_notes),
-            kept=tuple(f.name for f in dataclasses.fields(algorithm.config) if f.metadata.get("kept")),
+            kept=unsaid(settings),
             admins=algorithm.admins,
             initial_weights=Digest(asked.initial_weights) if asked.initial_weights else None,
             initial_weights_bytes=start.size,
             network=print_of(whole),
+            privacy=privacy,
+            epsilon=epsilon,
+            charges=charges_of(method) if privacy else None,
         )
 
     def sampled_methods(self) -> list[str]:
         """The names of the methods whose rounds may ask a part of the sites."""
         found = [resolve(self._methods, name) for name, _ in self._methods]
         return [each.name for each in found if Configured(each, each.configure({})).sampled]
+
+    def summed_methods(self) -> list[str]:
+        """The names of the methods of which, by their defaults, some exchange needs sums alone."""
+        found = [resolve(self._methods, name) for name, _ in self._methods]
+        return [each.name for each in found if any(phase.sums for phase in each.plan(each.configure({})))]
+
+    def noised_methods(self) -> list[str]:
+        """The names of the methods of which, by their defaults, all sums can have noise."""
+        found = [resolve(self._methods, name) for name, _ in self._methods]
+        sums = {each.name: [phase.sums for phase in each.plan(each.configure({})) if phase.sums] for each in found}
+        return [name for name, own in sums.items() if own and all(each.alike is not None for each in own)]
+
+    def private_methods(self) -> list[str]:
+        """The names of the methods that can protect rows."""
+        return able(self._methods)
 
     def fits(self, algorithm: AnyAlgorithm, weights: bool) -> Callable[[Settings, World, Roster], None]:
         """What holds world and roster to the method, with weights or without. Raises ConfigRefused where it takes none."""

@@ -45,10 +45,13 @@ class Live:
 
 
 class InlineCompute:
-    """The port Compute over a store of parts. One call at a time: torch's global generator is not safe across threads."""
+    """The port Compute over a store of parts. One call at a time: torch's global generator is not safe across threads.
 
-    def __init__(self, parts: Parts, methods: Methods) -> None:
-        self.parts, self._methods, self._drafts = parts, methods, Drafts(parts, methods)
+    masks: whether secure sums are masked; a simulation, which is one owner's, has no use for that.
+    """
+
+    def __init__(self, parts: Parts, methods: Methods, masks: bool = True) -> None:
+        self.parts, self._methods, self._drafts, self._masks = parts, methods, Drafts(parts, methods), masks
         # The state of a run between checkpoints and the rounds that made it, so that a quiet round is not computed again.
         self._live: dict[str, Live] = {}
         self._asked: tuple[tuple[Configured, World, int, Digest], Rules] | None = None
@@ -91,7 +94,8 @@ class InlineCompute:
     def game(self, spec: RunSpec, roster: Roster) -> Game:
         """Raises Unreachable where the method or network of a run that has begun is not known here."""
         self.known_here(spec)
-        method = configured(self._methods, spec.method, spec.config, spec.scoring, spec.world, spec.wire)
+        asked = spec.scoring, spec.world, spec.wire, spec.privacy, spec.secure_sums
+        method = configured(self._methods, spec.method, spec.config, *asked)
         return Game(
             method=method,
             world=seen(self.parts, spec.world, spec.initial_weights or ""),
@@ -102,6 +106,8 @@ class InlineCompute:
             base=base_files(spec),
             shares=spec.shares,
             computing=spec.computing,
+            run=spec.id,
+            masks=self._masks,
         )
 
     def known_here(self, spec: RunSpec) -> None:

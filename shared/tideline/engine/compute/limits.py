@@ -38,9 +38,16 @@ def tells(step: AnyStep | None, role: Role) -> bool:
     return any(leaf.exposure not in QUIET for leaf in leaves(step.gives))
 
 
-def check_rows(limits: Limits, config: Settings, rows: int) -> None:
-    """Raises PolicyRefused for answers that would be made of too few rows. rows: to train on, with labels and without."""
-    for words, rule in too_few(limits, sized(config), rows):
+def check_rows(limits: Limits, config: Settings, rows: int, telling: bool = True, protected: int | None = None) -> None:
+    """Raises PolicyRefused for answers that would be made of too few rows, or of too many for the delta of the site's budget.
+
+    rows: to train on, with labels and without. telling: whether the answer tells more than scores. protected: what the budget
+    counts, units of several rows among it; None: rows.
+    """
+    if limits.delta * (rows if protected is None else protected) >= 1:  # how many there are is nobody's business
+        what = "The site's budget has a delta of more than one over its rows, which would protect none of them"
+        raise PolicyRefused(what, "Ask the site's owner to lower it: [privacy] delta", rules=["[privacy] delta"])
+    for words, rule in too_few(limits, sized(config), rows) if telling else ():
         raise PolicyRefused(f"The owner of this site does not allow it: {words}", ASK.format(rules=rule), rules=[rule])
 
 

@@ -40,6 +40,8 @@ from tideline.engine.compute.initial_weights import read_base
 from tideline.engine.compute.kept_data import KeptData, bytes_of
 from tideline.engine.compute.limits import check_base, check_rows, clipped, tells
 from tideline.engine.compute.opened import Opened, augmented_site, encoded_site, filled_site, normalised_site, uncached_in
+from tideline.engine.compute.private.metering import able, in_private, meter_of
+from tideline.engine.compute.private.pricing import price
 from tideline.engine.compute.turns.reproducible import reproducible
 from tideline.engine.compute.wire.sending import sending, unsent_after
 from tideline.engine.model.brief import Brief
@@ -52,6 +54,7 @@ from tideline.learning.loading.augmented import check_augment
 from tideline.learning.loading.workers import reading_ahead
 from tideline.learning.local_training import patience_of
 from tideline.learning.normalising import Statistics, check_place, digest_of
+from tideline.learning.private.units import check_units, protected
 from tideline.learning.rows.filled import Medians
 from tideline.learning.scoring.kept_outputs import Outputs
 from tideline.nets import of_features, played
@@ -92,7 +95,7 @@ class StepRunner:
     """Runs jobs over a site's parts and data. Satisfies the port Pool.
 
     features: the folder where those that a frozen encoder makes of the data are kept. workers: threads that read rows ahead of a
-    step; None: as many as fit this process.
+    step; None: as many as fit this process. seen: a digest of what lies at the data's place, for steps that are charged.
     """
 
     def __init__(
@@ -103,7 +106,9 @@ class StepRunner:
         device: str = "cpu",
         features: Path | None = None,
         workers: int | None = None,
+        seen: str = "",
     ) -> None:
+        self._seen = seen
         self.methods, self.parts_of, self.device = methods, parts_of, device
         self._open, self._features, self._workers = open_site_data, features, workers
         self._raw: KeptData[tuple[World, Role], SiteData] = KeptData(bytes_of)
@@ -113,16 +118,25 @@ class StepRunner:
         """One step, as the run says to compute. Raises FederationError; any other error of a step becomes StepFailed, without its
         words; PartDamaged where a file did not stay whole while the step worked: nothing of it counts.
         """
+        if job.prices:
+            return Done((), (), price=price(self.method(job), job, placed, partial(able, self.methods), self._seen))
+        if job.seen and job.seen != self._seen:
+            raise DataRefused("The site's data changed while the step was about to begin", "Resume the run: it is priced anew")
         with watching(), reading_ahead(self._workers), computing_at(job.brief.computing, self.device) as now:
             done = self.ran(job, tick)
         computed = now.computed if job.brief.computing and job.cursor == JOIN else None
         return replace(done, computed=computed, events=(*done.events, *now.events)) if computed or now.events else done
 
+    def method(self, job: Job) -> Configured:
+        """The job's method with its settings."""
+        brief = job.brief
+        with owners_code():
+            asked = brief.scoring, brief.world, brief.wire, brief.privacy, brief.secure_sums
+            return configured(self.methods, brief.method, brief.config, *asked)
+
     def ran(self, job: Job, tick: Callable[[float], None]) -> Done:
         """The step."""
-        with owners_code():
-            brief = job.brief
-            method = configured(self.methods, brief.method, brief.config, brief.scoring, brief.world, brief.wire)
+        method = self.method(job)
         algorithm, config = method.algorithm, method.config
         agree_on_contract(method, job.brief)
         agree_on_memory(algorithm, job.brief)
@@ -141,11 +155,13 @@ class StepRunner:
             opened = self.opened(job.brief.world, role, encoder_base, by, medians, job.brief.augment)
         if job.limits != NO_LIMITS:
             check_base(job.limits, job.brief)
-            if tells(step, role):
-                check_rows(job.limits, config, self.rows(opened.site_data, View.TRAIN, role).count)
+            if tells(step, role) or job.limits.delta:
+                rows = self.rows(opened.site_data, View.TRAIN, role)
+                check_rows(job.limits, config, rows.count, tells(step, role), protected(rows, job.brief.privacy))
         with reproducible(job.seed, job.brief.threads, self.device) as rng:
             data, validation = self.seen(opened.site_data, step.view if step else View.TRAIN, job.brief, config)
-            fetch = self.fetching(method, world, job)
+            check_units(data, job.brief.privacy)
+            fetch, meter = self.fetching(method, world, job), meter_of(job, tick)
             site = Site(
                 config=config,
                 world=world,
@@ -156,7 +172,7 @@ class StepRunner:
                 rng=rng,
                 device=self.device,
                 fetch=fetch,
-                tick=tick,
+                tick=meter.alive if meter else tick,
                 transfers=job.transfers,
                 validation=validation,
                 training=self.unlabelled(opened.site_data, step, job.brief),
@@ -165,10 +181,12 @@ class StepRunner:
                 filled_by=medians,
                 least_per_class=job.limits.per_class,
                 least_rows=job.limits.rows,
+                private=meter,
+                noise_key=bytes.fromhex(job.noise),
             )
             if phase is None or step is None or asked is None:
                 joined = self.join(algorithm, job, site, method.contract)
-                return replace(joined, uncached=uncached_in(opened.site_data))
+                return replace(joined, uncached=0 if site.private else uncached_in(opened.site_data))
             memory = self.memory(algorithm, job, site, opened.site_data)
             done = self.step(method, step, job, site, asked, memory, Maker(job.client, phase.name, job.round))
         ends = job.cursor == len(method.plan) - 1
@@ -176,10 +194,9 @@ class StepRunner:
 
     def join(self, algorithm: AnyAlgorithm, job: Job, site: Site[Settings], clauses: Contract) -> Done:
         """Before the first phase: the first memory, whether there are labels, and contract and network as this site has them."""
-        network = print_of(job.brief.world)
         memory = guarded("prepare", algorithm.prepare, site.config, site)
         kept = encode(memory, self.parts_of(job.run), LAX).files
-        return Done((), kept, labelled=site.data.labelled, contract=clauses, network=network)
+        return Done((), kept, labelled=site.data.labelled, contract=clauses, network=print_of(job.brief.world))
 
     def asked(self, method: Configured, world: World, step: AnyStep, job: Job) -> Asked:
         """The order's message, and what the reply to it is held to."""
@@ -200,6 +217,8 @@ class StepRunner:
         (order, rules), parts = asked, self.parts_of(job.run)
         clips = bool(job.limits.clip and job.brief.intent.weights is not None)
         outcome: Outcome[Record, Record] = guarded(step.name, step.run, order, memory, site)
+        if site.private:
+            outcome = in_private(step, outcome, site.private, site.config)
         metrics = guarded(step.name, declared, step, outcome, method.algorithm.memory)
         if clips:
             outcome = replace(outcome, message=clipped(outcome.message, order, job.limits.clip))
@@ -400,13 +419,13 @@ def agree_on_memory(algorithm: AnyAlgorithm, brief: Brief) -> None:
 
 
 def placed(method: Configured, job: Job) -> AnyPhase:
-    """The phase that a job is of. Raises Malformed for a place that the plan has not, or another round than it is there: what a
-    site signs says in which exchange it was made, and the site knows that by itself.
-    """
-    if not 0 <= job.cursor < len(method.plan) or method.rounds[job.cursor] != job.round:
-        what = f"The order is of place {job.cursor} and round {job.round}, which the run's plan has not"
+    """The phase that a job is of. Raises Malformed for a place that the plan has not, or has by another round, phase or step."""
+    # What a site signs says in which exchange it was made, and the agent hides what is summed in it: the site knows by itself.
+    at, found = job.cursor, method.plan[job.cursor] if 0 <= job.cursor < len(method.plan) else None
+    if not found or (method.rounds[at], found.name, found.step and found.step.name) != (job.round, job.phase, job.step):
+        what = f"The order for {job.phase} is of place {at} and round {job.round}, which the run's plan has not"
         raise Malformed(what, "The coordinator is of another version, or is not to be trusted")
-    return method.plan[job.cursor]
+    return found
 
 
 def masked(data: Data, view: View, role: Role) -> Data:

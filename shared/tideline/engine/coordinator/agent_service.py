@@ -19,16 +19,18 @@ from tideline.core.notes import Level, Note
 from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import Plain
 from tideline.engine.audit.log import Tip
-from tideline.engine.coordinator.access.hours import accounted
+from tideline.engine.coordinator.access.hours import accounted, noted
 from tideline.engine.coordinator.integrity.mending import MendedParts, Mender, mended_or_stalled
 from tideline.engine.coordinator.part_store import PartStore
 from tideline.engine.coordinator.unreported import Allowance, Unreported
+from tideline.engine.epsilon.witness import witnessed
 from tideline.engine.model.brief import brief_of, with_peers
 from tideline.engine.model.joins import check_join, kept
-from tideline.engine.model.orders import Arrivals, Envelope, Failure, Hold, Order, OrderRow, OrderStatus, Receipt, Reply
+from tideline.engine.model.orders import Arrivals, Envelope, Failure, Hold, Order, OrderRow, OrderStatus, Receipt, Reply, bare
 from tideline.engine.model.runs import FINAL, JOIN, RunRow, reaches
 from tideline.engine.peers.relay import check_envelopes, for_one, seals
 from tideline.engine.peers.sealing import ciphers
+from tideline.engine.peers.summing import check_sum
 from tideline.engine.ports.clock import SILENT, Bell, Clock, Meter
 from tideline.engine.ports.compute import CheckRequest, Compute
 from tideline.engine.ports.journal import Journal
@@ -203,7 +205,7 @@ class AgentService:
     def report(self, client: ClientId, reply: Reply) -> Receipt:
         """Accept a reply or a failure; or say which parts are missing first, or why it is refused."""
         row = self.own(client, reply.order)
-        receipt = self.judge(row, reply)
+        receipt = self.judge(row, witnessed(self.journal, self.facts(row), row, reply, self.clock.now()))
         self.note_ledger(client, reply.ledger)
         verdict = "failed" if receipt.verdict == "accepted" and reply.failure else receipt.verdict
         self.meter.replied(self.facts(row), row.cursor, verdict)
@@ -213,7 +215,7 @@ class AgentService:
         if row.status in (OrderStatus.ANSWERED, OrderStatus.FAILED, OrderStatus.CANCELLED):
             return Receipt("stale")
         if reply.failure is not None:
-            return self.close(row, Reply(reply.order, failure=reply.failure, spent=reply.spent), OrderStatus.FAILED)
+            return self.close(row, bare(reply, failure=reply.failure), OrderStatus.FAILED)
         if row.status is OrderStatus.EXPIRED:
             return self.late(row, reply)
         missing = self.missing(row, reply)
@@ -249,7 +251,7 @@ class AgentService:
             self.check_metrics(row, reply)
         except Malformed as error:
             return self.refuse(row, reply, error)
-        return self.close(row, Reply(reply.order, metrics=reply.metrics, spent=reply.spent), OrderStatus.ANSWERED)
+        return self.close(row, bare(reply, metrics=reply.metrics), OrderStatus.ANSWERED)
 
     def check(self, row: OrderRow, reply: Reply) -> None:
         """The reply names exactly the files of its root, its root keeps the contract, and nothing else comes with it."""
@@ -274,6 +276,7 @@ class AgentService:
         assert row.message is not None, "orders after the join have a message"
         asked = CheckRequest(spec=run.spec, cursor=row.cursor, asked=row.message, reply=reply.files[0][0], metrics=reply.metrics)
         self.compute.check(asked)
+        check_sum(row, run, reply, self.journal, self.part_store.parts)
 
     def check_metrics(self, row: OrderRow, reply: Reply) -> None:
         """Only metrics with a clause of their own are taken, of numbers of a size that can be summed; a join has none."""
@@ -288,14 +291,14 @@ class AgentService:
 
     def refuse(self, row: OrderRow, reply: Reply, error: FederationError) -> Receipt:
         failure = Failure(error.kind, str(error))
-        self.close(row, Reply(reply.order, failure=failure, refused=True, spent=reply.spent), OrderStatus.FAILED)
+        self.close(row, bare(reply, failure=failure, refused=True), OrderStatus.FAILED)
         return Receipt("refused", error=failure)
 
     def close(self, row: OrderRow, reply: Reply, status: OrderStatus) -> Receipt:
         with self._lock:
             down, up = self._down[row.id], self._up[row.id]
         now = self.clock.now()
-        reply, note = accounted(self.journal, row, reply, now)
+        reply, note = accounted(self.journal, row, noted(row, reply, now), now)
         after = self.journal.answer(row.id, reply, status, now, down, up, self.part_store.parts.has)
         if after is None:
             return Receipt("missing", self.missing(row, reply))

@@ -42,7 +42,9 @@ MOST_VERSION, MOST_SECRET = 80, 4096  # characters that an applicant may bring; 
 
 @dataclass(frozen=True)
 class Applicant:
-    """An agent that enrols or comes back. keys: proven by its signature, of the time `signed`; session: that of its start."""
+    """An agent that enrols or comes back. keys: proven by its signature, of the time `signed`; session: that of its start;
+    device: what it computes on; empty: it does not say.
+    """
 
     name: str
     roles: tuple[str, ...]
@@ -50,6 +52,7 @@ class Applicant:
     keys: Keys
     session: Session = NO_SESSION
     signed: float = math.inf
+    device: str = ""
 
 
 class Enrolment:
@@ -155,7 +158,7 @@ class Enrolment:
         self.same(known, who)
         if self.witness.behind:
             self.witness.seal()
-        self.journal.saw(known.name, self.clock.now(), who.version, who.roles)
+        self.journal.saw(known.name, self.clock.now(), who.version, who.roles, who.device)
         return self.in_session(self.read(known.name), who.session, who.signed)
 
     def in_session(self, known: Client, session: Session, signed: float) -> Client:
@@ -351,6 +354,7 @@ def newcomer(invite: Invite, who: Applicant, now: float) -> Client:
         session_id=who.session.id,
         session_began=now,
         projects=(invite.project,),
+        device=who.device or None,
     )
 
 
@@ -398,6 +402,9 @@ def check_applicant(token: str, who: Applicant) -> None:
         raise Malformed(what, f"Name some of {', '.join(Role)}, each once")
     if len(who.version) > MOST_VERSION or not who.version.isprintable():
         what = f"The enrolment's version has {len(who.version)} characters, or some that cannot be printed"
+        raise Malformed(what, f"Send at most {MOST_VERSION} that can")
+    if len(who.device) > MOST_VERSION or not who.device.isprintable():
+        what = f"The enrolment's device has {len(who.device)} characters, or some that cannot be printed"
         raise Malformed(what, f"Send at most {MOST_VERSION} that can")
     if len(token) > MOST_SECRET:
         raise Malformed(f"The enrolment's token has {len(token)} characters", f"Send at most {MOST_SECRET}")

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 
 from tideline.core.errors import Unreachable
 from tideline.core.run import RunId
+from tideline.engine.model.access.once import IdempotencyRecord
 from tideline.engine.model.runs import RunRow
-from tideline.engine.ports.journal import IdempotencyRecord, Journal
+from tideline.engine.ports.journal import Journal
 
 KEPT_SECONDS = 86400.0  # whoever asks again does so within a day; a key that is older may be used anew
 

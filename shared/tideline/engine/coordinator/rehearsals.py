@@ -228,6 +228,8 @@ def request_of(experiment: Experiment, roster: Roles, scoring: Scoring | None = 
         augment=experiment.augment,
         computing=experiment.computing,
         wire=wire_of(experiment.wire),
+        privacy=experiment.privacy,
+        secure_sums=experiment.sums,
     )
 
 

@@ -13,9 +13,11 @@ from tideline.core.run import ClientId, Role, RunId
 from tideline.core.settings import Plain, plain
 from tideline.engine.audit.entries import PART_MENDED
 from tideline.engine.audit.log import About
-from tideline.engine.coordinator.scheduler import floor_of, progress_of, waiting_of, waits_for
+from tideline.engine.coordinator.rounds.rules import floor_of, waiting_of
+from tideline.engine.coordinator.scheduler import progress_of, waits_for
 from tideline.engine.coordinator.scores import chance_notes, recalls_in, scores_in, selection_in, selection_notes
 from tideline.engine.coordinator.verdicts import verdict_notes, verdict_of
+from tideline.engine.epsilon.spending import epsilons
 from tideline.engine.model.access.spending import Spending, shown, summed
 from tideline.engine.model.joins import computed_in
 from tideline.engine.model.orders import OrderStatus
@@ -59,9 +61,12 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
     failures = by_client(journal.missed(run.id))
     clients = [client(run, c, own.get(c, UNASKED), theirs.get(c, UNASKED), failures.get(c, ())) for c in run.roster]
     computed = computed_by(journal, run)
-    spent = journal.spent_by_run(run.id)
+    spent, epsilon = journal.spent_by_run(run.id), epsilons(run, rounds, now_open)
     clients = [
-        each | {"computing": computed.get(each["name"]), "spent": reported_hours(spent.get(each["name"]))} for each in clients
+        each
+        | {"computing": computed.get(each["name"]), "spent": reported_hours(spent.get(each["name"]))}
+        | {"epsilon": epsilon.get(each["name"])}
+        for each in clients
     ]
     totals = journal.round_totals(run.id)
     closed = phases(rounds, totals, admins)
@@ -74,6 +79,7 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         *chance_notes(scores, run.roster, run.spec.world.classes, ended),
         *verdict_notes(verdict, ended),
         *mending_notes(journal, run),
+        *quorum_notes(run),
         *share_notes(clients),
         *declined_notes(clients),
     )
@@ -90,13 +96,15 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "augment": plain(run.spec.augment) if run.spec.augment.on else None,
         "computing": plain(run.spec.computing),
         "wire": plain(run.spec.wire) if run.spec.wire.on else None,
+        "privacy": None if run.spec.privacy is None else {**plain(run.spec.privacy), "epsilon": run.spec.epsilon},
+        "secure_sums": plain(run.spec.secure_sums),
         "track": list(run.spec.track),
         "rounds": run.spec.config.get("rounds"),
         "notes": [*run.spec.notes, *reports],
         "status": run.status.value,
         "cause": run.cause,
         "waits_for": children_wait(verdict)
-        or waits(run, now_open, now)
+        or waits(run, journal, now_open, now)
         or (sibling_waits(journal, sibling, now) if sibling else ""),
         "awaited": awaited(journal, run, now_open, now),
         "spent": reported_hours(summed(spent.values())),
@@ -117,6 +125,14 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
         "history": measured(journal, run) if history else None,
         "contract": to_json(run.contract),
     }
+
+
+def quorum_notes(run: RunRow) -> tuple[str, ...]:
+    """That somebody lowered, or raised, what a round needs."""
+    if run.quorum is None:
+        return ()
+    many = "one reply is" if run.quorum == 1 else f"{run.quorum} replies are"
+    return (f"Since the run was resumed, {many} enough in a round",)
 
 
 def mending_notes(journal: Journal, run: RunRow) -> tuple[str, ...]:
@@ -247,10 +263,11 @@ def awaited(journal: Journal, run: RunRow, now_open: Lines, now: float) -> list[
     ]
 
 
-def waits(run: RunRow, now_open: Lines, now: float) -> str:
+def waits(run: RunRow, journal: Journal, now_open: Lines, now: float) -> str:
     if run.status not in OPEN:
         return ""
-    return waits_for(progress_of(now_open), waiting_of(run), run.deadline_at - now, floor_of(run))
+    floor = floor_of(run, journal)
+    return waits_for(progress_of(now_open), waiting_of(run, floor), run.deadline_at - now, floor)
 
 
 def children_wait(verdict: Verdict | None) -> str:
@@ -261,10 +278,10 @@ def children_wait(verdict: Verdict | None) -> str:
 
 
 def sibling_waits(journal: Journal, sibling: RunRow, now: float) -> str:
-    return waits(sibling, journal.order_lines(sibling.id, sibling.cursor), now) if sibling.status in OPEN else ""
+    return waits(sibling, journal, journal.order_lines(sibling.id, sibling.cursor), now) if sibling.status in OPEN else ""
 
 
-OWNERS = ("PolicyRefused", "ContractRefused")  # kinds by which an owner says no
+OWNERS = ("PolicyRefused", "ContractRefused", "BudgetExceeded")  # kinds by which an owner says no
 DECLINED = "{name} takes no part: {what}"
 ALONE = 0.9  # of all rows, beyond which one site is nearly the mean
 NEARLY = "{name} tells {share:.1%} of all training rows, so that a mean is nearly its own: look at its count, or set shares"

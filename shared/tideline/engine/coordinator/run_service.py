@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tideline.core.asked.scoring import Prior
@@ -248,15 +248,19 @@ class RunService:
             raise Refused(f"Run {run} is {rows[0].status.value} already", "Nothing is left to cancel")
         self.announce(ended or rows)
 
-    def resume(self, run: RunId, identity: Identity | None = None) -> None:
-        """Ask those again who did not answer, with the same seed; what was answered stays. So for its reference or rehearsals."""
+    def resume(self, run: RunId, identity: Identity | None = None, quorum: int | None = None) -> None:
+        """Ask those again who did not answer, with the same seed; what was answered stays. So for its reference or rehearsals.
+
+        quorum: how many replies are enough from now on. Raises ConfigRefused for more than a run has sites.
+        """
         rows = self.family(run, identity.scope if identity else EVERY)
+        check_quorum(quorum, rows)
         seen = last_seen(self.journal, identity, rows)
         done = done_since(self.journal, seen, RESUMED)
         stalled = [r for r in rows if r.status is Status.STALLED and r.id not in done]
         if not stalled and not done:
             raise Refused(f"Run {run} is {rows[0].status.value}; only a stalled run can be resumed", "Look at its cause")
-        resumed = [r for r in stalled if self.resume_one(r, identity.by if identity else "")]
+        resumed = [r for r in stalled if self.resume_one(r, identity.by if identity else "", quorum)]
         if not resumed and not done_since(self.journal, seen, RESUMED):
             raise Refused(f"Run {run} is no longer stalled", "See its state with run show")
         self.announce(resumed or rows)
@@ -266,7 +270,7 @@ class RunService:
         row = self.find(run, scope)
         return [row, *map(self.find, row.serving)]
 
-    def resume_one(self, row: RunRow, by: str = "") -> bool:
+    def resume_one(self, row: RunRow, by: str = "", quorum: int | None = None) -> bool:
         """Reissue and reopen in one transaction, so that a cancel at the same moment wins or loses as a whole."""
         now = self.clock.now()
         latest = newest(self.journal.orders(row.id, row.cursor))
@@ -276,7 +280,7 @@ class RunService:
         orders = [next_attempt(o, last[o.client], now) for o in again]
         status = Status.WAITING if row.cursor == JOIN else Status.RUNNING
         deadline = now + row.spec.waiting.deadline
-        return self.journal.reopen(row.id, status, RESUMED, now, deadline, orders, by)
+        return self.journal.reopen(row.id, status, RESUMED, now, deadline, orders, by, quorum)
 
     def find(self, run: RunId, scope: str = EVERY) -> RunRow:
         """A run that is seen in this scope. Raises NotFound, the same for one that is another project's."""
@@ -286,6 +290,14 @@ class RunService:
         if row is None or not within(scope, row.project):
             raise NotFound(f"There is no run {run!r}", f"See the list of runs{nearest(run, self.journal.run_ids(scope))}")
         return row
+
+
+def check_quorum(quorum: int | None, rows: Sequence[RunRow]) -> None:
+    """Raises ConfigRefused."""
+    sites = len(rows[0].roster)
+    if quorum is not None and not 1 <= quorum <= sites:
+        what = f"min_replies is {quorum}, and run {rows[0].id} has {sites} sites"
+        raise ConfigRefused(what, f"Say a number from 1 to {sites}", path="min_replies")
 
 
 def check_shares(shares: Shares, roster: Mapping[ClientId, Role], contract: Contract) -> None:
@@ -327,6 +339,10 @@ def spec_of(run: RunId, experiment: Experiment, made: Draft) -> RunSpec:
         augment=experiment.augment,
         computing=experiment.computing,
         wire=wire_of(experiment.wire),
+        privacy=made.privacy,
+        epsilon=made.epsilon,
+        charges=made.charges,
+        secure_sums=experiment.sums,
     )
 
 

@@ -9,17 +9,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tideline.archive.errors import PartMissing
-from tideline.core.algorithm import STORE_BEST
 from tideline.core.asked.sampling import Draw
 from tideline.core.asked.scoring import Selection
 from tideline.core.errors import Diverged, FederationError, Overtaken, PartLost, StepFailed, StorageFull, Unreachable
 from tideline.core.phase import VALIDATION
 from tideline.core.run import ClientId, Member, Roster, RunId, Waiting
-from tideline.core.settings import Plain
+from tideline.core.settings import EMPTY, Plain
 from tideline.engine.coordinator.history import messages, next_attempt, recorded, since_checkpoint
 from tideline.engine.coordinator.integrity.mending import Mender
 from tideline.engine.coordinator.part_store import PartStore
+from tideline.engine.coordinator.rounds.rules import amid_sum, floor_of, lacking, waiting_of
 from tideline.engine.coordinator.scores import news, scored_state
+from tideline.engine.epsilon.spending import epsilons
 from tideline.engine.model.accounts import Standing
 from tideline.engine.model.orders import Hold, OrderRow, OrderStatus, Purpose, new_order, seed_for
 from tideline.engine.model.runs import FINAL, JOIN, OPEN, Lease, RoundRow, RunRow, Status
@@ -117,6 +118,7 @@ HOLDS = {
     Hold.APPROVAL: "the approval of {}",
     Hold.HOURS: "the hours at which the owners of {} let runs work",
     Hold.QUOTA: "tomorrow, for {} have let out as much as their owners allow in a day",
+    Hold.PAUSED: "{}, which their owners have paused",
 }
 
 
@@ -136,7 +138,6 @@ def duration(seconds: float) -> str:
 
 MOST_NAMED = 10  # sites in a cause
 LEFT_OUT = "it had stalled, and was given up when the rest of the rehearsal had ended: {cause}"
-STORE_SECONDS = 600.0  # that the last exchange of a run that selects waits: who misses it has the best that it knew of before
 HELD_SECONDS, HELD_FRESH_SECONDS = 30.0, 180.0  # between looks at a late round that is held; since the site last said so
 ROUNDING_SECONDS = 0.001  # by which a difference of two times may be off
 HEARD_SECONDS = 90.0  # a client that lives is written down as seen at least twice in this time
@@ -203,7 +204,8 @@ class Scheduler:
             for client in barred:
                 self.journal.revoke(client, "", self.clock.now())
             standing = self.journal.standing(run.id, run.cursor)
-        rules, floor = waiting_of(run), floor_of(run)
+        floor = floor_of(run, self.journal)
+        rules = waiting_of(run, floor)
         wanted = standing.open and standing.answered < quorum(standing, rules, floor)  # else the round goes on without them
         expired = self.late(run) and not (wanted and self.held_by_owners(run))
         return verdict(standing, rules, floor, expired=expired)
@@ -237,7 +239,8 @@ class Scheduler:
     def stall(self, run: RunRow, progress: Progress, token: int | None) -> None:
         reasons = [f"{client}: {why}" for client, why in progress.failed]
         reasons += [f"{client}: no answer in time" for client in sorted(progress.waiting)]
-        came = f"{len(progress.answered)} of {progress.asked} sites answered{lacking(run, progress)}"
+        came = f"{len(progress.answered)} of {progress.asked} sites answered"
+        came += lacking(run, len(progress.answered), floor_of(run, self.journal))
         cause = f"{place(run)}: {came}. {'; '.join(reasons)}"
         self.set_stalled(run, cause, token)
 
@@ -280,7 +283,7 @@ class Scheduler:
         if joined:  # the roster is frozen: what each site said when it joined
             members = tuple(Member(o.client, run.roster[o.client], bool(o.facts["labelled"])) for o in answered)
         since = sum(1 for _ in itertools.takewhile(lambda r: not r.state, reversed(rounds)))  # the last checkpoint
-        with_checkpoint = joined or since + 1 >= run.spec.checkpoint_every
+        with_checkpoint = joined or (since + 1 >= run.spec.checkpoint_every and not amid_sum(run, self.journal))
         if joined:
             self.leave_out(run)
             made = self.compute.begin(BeginRequest(run.spec, members, with_checkpoint, self.available(run)))
@@ -306,12 +309,13 @@ class Scheduler:
             token=token,
             best=best,
             best_state=scored_state(rounds, run.cursor) if best else (),
+            epsilon=epsilons(run, (*self.journal.rounds(run.id), closed)) if run.spec.privacy else EMPTY,
         )
         if self.journal.advance(step, self.part_store.parts.has):
             for order in step.orders:
                 self.bell.ring(f"client:{order.client}")
             self.rings(run if step.status in FINAL else replace(run, parent=None))
-            self.meter.closed(run, step.closed)
+            self.meter.closed(run, step.closed, step.epsilon, step.status in FINAL)
         return step.status in FINAL
 
     def best(self, run: RunRow, closed: RoundRow) -> dict[str, Plain] | None:
@@ -341,8 +345,7 @@ class Scheduler:
             order = new_order(run.id, made.cursor, client, files, seed, last[client], now)
             orders.append(replace(order, sealed=made.handles.get(client, ())))
         kept = [r.next_cursor for r in rounds if r.state]
-        final = made.done
-        waits = waiting_of(run if final else replace(run, cursor=made.cursor)).deadline
+        waits = waiting_of(run if made.done else replace(run, cursor=made.cursor)).deadline
         return Advance(
             run=run.id,
             from_cursor=run.cursor,
@@ -350,8 +353,8 @@ class Scheduler:
             orders=tuple(orders),
             cursor=made.cursor,
             deadline_at=now + waits,
-            status=Status.COMPLETED if final else Status.RUNNING,
-            state_digest=closed.state[0][0] if final else None,
+            status=Status.COMPLETED if made.done else Status.RUNNING,
+            state_digest=closed.state[0][0] if made.done else None,
             members=members if run.cursor == JOIN else None,
             fingerprint=made.fingerprint if run.cursor == JOIN else None,
             retain_from=kept[-2] if len(kept) > 1 else JOIN,
@@ -382,27 +385,6 @@ class Scheduler:
         whose = suspects(folded) if folded and isinstance(error, StepFailed) else ""
         self.journal.set_status(run.id, OPEN, Status.FAILED, f"{place(run)}: {word}{error}{whose}", self.clock.now(), token)
         self.rings(run)
-
-
-def waiting_of(run: RunRow) -> Waiting:
-    """The run's waiting rules. At the join everybody is awaited: the roster is frozen there."""
-    rules = run.spec.waiting
-    if run.cursor >= 0 and run.fact(run.cursor).step == STORE_BEST:
-        return Waiting(deadline=min(rules.deadline, STORE_SECONDS), min_replies=1)  # with its floor of 0: everybody, for a while
-    return rules if run.cursor >= 0 else Waiting(deadline=rules.deadline, held=rules.held)
-
-
-def floor_of(run: RunRow) -> int | None:
-    """The open phase's own least number of replies."""
-    return run.plan[run.cursor].floor if 0 <= run.cursor < len(run.plan) else None
-
-
-def lacking(run: RunRow, progress: Progress) -> str:
-    """What needs more answers than came, in words; nothing where only the run's own rules do."""
-    floor = floor_of(run) or 0
-    if len(progress.answered) >= floor:
-        return ""
-    return f"; {run.plan[run.cursor].needs or 'the phase'} needs {floor}"
 
 
 def suspects(folded: Sequence[ClientId]) -> str:

@@ -12,6 +12,7 @@ from tideline.engine.audit.log import START, Tip
 from tideline.engine.model.access.projects import DEFAULT
 
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")  # of a client, of an API key
+Roles = tuple[str, ...] | None  # that an agent sent; None: it sent none
 
 
 class Standing(StrEnum):
@@ -111,7 +112,9 @@ class Client:
     shut       the ids of sessions that were not let go on
     ledger_entries, ledger_hash   the last entry of its ledger that it reported; None: none
     ledger_now   how many entries it showed when that one was not among them; None: it was
+    charged, charged_at   how often it said that it has charged its budget, at most, and when; None: it has told of none
     projects   which it serves: runs of others ask it for nothing
+    device     the name of what it computes on, as it told when it started; None: it does not tell
     """
 
     name: ClientId
@@ -136,6 +139,9 @@ class Client:
     ledger_entries: int | None = None
     ledger_hash: str | None = None
     ledger_now: int | None = None
+    charged: int | None = None
+    charged_at: float | None = None
+    device: str | None = None
 
     @property
     def reported(self) -> Tip:

@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict, cast
 
 from tideline.core.asked.computing import Computing
+from tideline.core.asked.private import Privacy
 from tideline.core.asked.scoring import NO_MORE, Scoring
+from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.wire import NO_WIRE, Wire, wire_of
 from tideline.core.asked.world import World, plain_world, world_in
 from tideline.core.errors import Malformed, RosterRefused
@@ -50,6 +52,8 @@ class Brief:
     intent    who asks for what in the run
     computing how steps compute, if the run says so: then the site tells how it does
     wire      in which numbers weights travel; where not all are float32 the site tells what its agent can do
+    privacy   how the run protects rows, if it does
+    secure_sums  how values are added up so that nobody sees a single one, if they are
     """
 
     method: str
@@ -70,6 +74,8 @@ class Brief:
     intent: Intent = NO_INTENT
     computing: Computing | None = None
     wire: Wire = NO_WIRE
+    privacy: Privacy | None = None
+    secure_sums: SecureSums | None = None
 
 
 DISTRUST = "The coordinator is of another version, or is not to be trusted"
@@ -147,6 +153,8 @@ def plain_brief(run: RunRow, role: Role, version: str) -> Mapping[str, Plain]:
         **({} if run.best is None else {"best": run.best}),
         **({} if run.spec.computing is None else {"computing": plain(run.spec.computing)}),
         **({"wire": plain(run.spec.wire)} if run.spec.wire.on else {}),
+        **({} if run.spec.privacy is None else {"privacy": plain(run.spec.privacy)}),
+        **({} if run.spec.secure_sums is None else {"secure_sums": plain(run.spec.secure_sums)}),
         **({"base": digest} if (digest := base_digest(run.spec)) else {}),
         **({"children": list(run.spec.children)} if run.spec.children else {}),
         **({"rehearses": run.spec.rehearses} if run.spec.rehearses else {}),
@@ -184,6 +192,12 @@ def read_brief(order: Order) -> Brief:
     wire = order.brief.get("wire", {})
     if not isinstance(wire, dict):
         odd.append("wire")
+    privacy = order.brief.get("privacy")
+    if privacy is not None and not isinstance(privacy, dict):
+        odd.append("privacy")
+    sums = order.brief.get("secure_sums")
+    if sums is not None and not isinstance(sums, dict):
+        odd.append("secure_sums")
     if order.cursor < JOIN:
         odd.append("place")
     base = order.brief.get("base")
@@ -222,6 +236,8 @@ def read_brief(order: Order) -> Brief:
         best=cast("int | None", best),
         computing=None if computing is None else parse(Computing, cast(Mapping[str, Plain], computing), "computing"),
         wire=wire_of(parse(Wire, cast(Mapping[str, Plain], wire), "wire")),
+        privacy=None if privacy is None else parse(Privacy, cast(Mapping[str, Plain], privacy), "privacy"),
+        secure_sums=None if sums is None else parse(SecureSums, cast(Mapping[str, Plain], sums), "secure_sums"),
         base=None if base is None else Digest(str(base)),
         children=tuple(map(RunId, cast("list[str]", children))),
         rehearses=None if rehearses is None else ClientId(str(rehearses)),

@@ -12,8 +12,10 @@ from typing import Any
 
 from tideline.archive.digests import PATTERN
 from tideline.core.asked.computing import Computing
+from tideline.core.asked.private import Privacy
 from tideline.core.asked.sampling import Sampling
 from tideline.core.asked.scoring import Prior, Scores, Scoring, Selection
+from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.wire import Format, Wire, wire_of
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
@@ -176,6 +178,10 @@ class Experiment:
     threads: int = setting(1, low=1, high=MOST_THREADS, doc="torch threads of a step; changes last digits")
     computing: Computing | None = setting(None, doc="how steps compute: precision, compile, accumulate, deterministic")
     wire: Format | Wire = setting(Format.FLOAT32, doc="in which numbers weights travel: float32, bfloat16, int8, or a mapping")
+    privacy: Privacy | None = setting(None, doc="protect each row of a site by differential privacy: rows and epsilon at least")
+    secure_sums: bool | SecureSums = setting(
+        False, doc="add up what sites send so that nobody sees a single reply: true, or a mapping: clip, rows, bits, sites"
+    )
     weights: str = setting("", doc="begin from these weights: the digest (BLAKE3) of a file that was uploaded")
     track: tuple[str, ...] = setting((), doc="experiment trackers that write it down: mlflow, tensorboard, trackio")
 
@@ -188,7 +194,15 @@ class Experiment:
 
     @property
     def scoring(self) -> Scoring:
-        return Scoring(self.scores, self.selection, prior=self.prior)
+        """What it asks of its scorings; of a run that protects rows no more than an accuracy, as each score costs."""
+        return Scoring(Scores.ACCURACY if self.privacy else self.scores, self.selection, prior=self.prior)
+
+    @property
+    def sums(self) -> SecureSums | None:
+        """What `secure_sums` says, in full."""
+        if isinstance(self.secure_sums, SecureSums):
+            return self.secure_sums
+        return SecureSums() if self.secure_sums else None
 
     @property
     def sampling(self) -> Sampling | None:
@@ -220,10 +234,36 @@ def read_experiment(given: Mapping[str, Plain]) -> Experiment:
         what = "reference stands beside rehearse, whose candidates are compared with no adaptation: method at the top"
         raise ConfigRefused(what, "Leave reference out, or name its method at the top", path="reference")
     wire_of(experiment.wire)
+    check_alone(experiment)
+    check_summed(experiment)
     check_track(experiment.track)
     if experiment.sampling is not None:
         check_size(experiment.sampling.sites, "sample.sites" if isinstance(experiment.sample, Sampling) else "sample")
     return experiment
+
+
+def check_alone(experiment: Experiment) -> None:
+    """Raises ConfigRefused for a run that protects rows and has others beside it, whose cost nobody would add up."""
+    for name in ("reference", "rehearse"):
+        if experiment.privacy is not None and getattr(experiment, name) is not None:
+            what = f"privacy stands beside {name}, whose runs learn of the same rows"
+            raise ConfigRefused(what, f"Leave {name} out, and start what you compare with as a private run of its own", path=name)
+
+
+def check_summed(experiment: Experiment) -> None:
+    """Raises ConfigRefused for what looks at single replies, or changes them, where none is to be seen."""
+    if experiment.sums is None:
+        return
+    for odd, name, why in (
+        (wire_of(experiment.wire).on, "wire", "packs weights, and whole numbers under masks cannot be packed"),
+        (experiment.shares != Shares(), "shares", "weighs single replies; secure_sums.rows limits what one site counts"),
+        (experiment.sample is not None, "sample", "asks a part of the sites, and masks are made for all of them"),
+        (experiment.rehearse is not None, "rehearse", "compares the accuracies of single sites"),
+        (experiment.privacy is not None and experiment.privacy.follows, "privacy.quantile", "follows what single sites tell"),
+    ):
+        if odd:
+            what = f"secure_sums stands beside {name}, which {why}"
+            raise ConfigRefused(what, f"Leave {name} out, or leave secure_sums out", path=name)
 
 
 def check_track(track: tuple[str, ...]) -> None:

@@ -13,6 +13,8 @@ from tideline.core.run import ClientId, Digest, OrderId, RunId
 from tideline.core.settings import EMPTY, Plain
 from tideline.engine.audit.log import Tip
 from tideline.engine.model.access.spending import Spent
+from tideline.engine.model.said.disclosed import Disclosed
+from tideline.engine.model.said.stages import Stages, stages_in
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,11 @@ class OrderRow:
         """The root of what is sent; a join sends none, whatever files it brings."""
         return self.files[0][0] if self.files and self.cursor >= 0 else None
 
+    @property
+    def stages(self) -> list[float] | None:
+        """When fetching, computing and sending began, where the site has told."""
+        return stages_in(self.facts)
+
 
 def new_order(run: RunId, cursor: int, client: ClientId, files: Files, seed: int, after: int, now: float) -> OrderRow:
     """An order, offered for the first time."""
@@ -118,7 +125,7 @@ class Reply:
     """What an agent answers: files of the message, or a failure. refused: the agent service found the failure, in what was sent.
 
     sealed: the values for peers whose handles the message names. ledger: the last entry of the site's ledger as it is sent.
-    spent: on the step; None: an agent that does not say.
+    spent: on the step; stages: of the work on it; disclosed: at a join, of policy and data. None: the agent does not say.
     """
 
     order: OrderId
@@ -130,6 +137,13 @@ class Reply:
     sealed: tuple[Envelope, ...] = ()
     ledger: Tip = field(default_factory=Tip)
     spent: Spent | None = None
+    stages: Stages | None = None
+    disclosed: Disclosed | None = None
+
+
+def bare(reply: Reply, metrics: Mapping[str, float] = EMPTY, failure: Failure | None = None, refused: bool = False) -> Reply:
+    """Without its message, and what its site says of the work on it."""
+    return Reply(reply.order, metrics=metrics, failure=failure, refused=refused, spent=reply.spent, stages=reply.stages)
 
 
 @dataclass(frozen=True)
@@ -147,6 +161,7 @@ class Hold(StrEnum):
     APPROVAL = "approval"
     HOURS = "hours"
     QUOTA = "quota"
+    PAUSED = "paused"
 
 
 class Purpose(StrEnum):

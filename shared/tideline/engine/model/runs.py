@@ -59,7 +59,8 @@ class RunRow:
     """One run: what was asked for (`spec`), and how far it is.
 
     reference: the run that it is compared with. parent: the run that it belongs to, as its reference or in its rehearsal.
-    best: the cursor of its best scoring so far, if it selects. project: whose it is.
+    best: the cursor of its best scoring so far, if it selects. project: whose it is. quorum: how many replies are enough in the
+    place of its `min_replies`, since somebody resumed it so.
     """
 
     id: RunId
@@ -84,6 +85,7 @@ class RunRow:
     parent: RunId | None = None
     best: int | None = None
     project: str = DEFAULT
+    quorum: int | None = None
 
     @property
     def serving(self) -> tuple[RunId, ...]:
@@ -111,6 +113,26 @@ class Headline:
     parent: RunId | None
     project: str = DEFAULT
     track: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sought:
+    """Which runs a list is to have. statuses: empty: all; words: in a name, method, id or project, in small or capital letters;
+    tops: without those that belong to another run; newest: the newest first.
+    """
+
+    statuses: frozenset[Status] = frozenset()
+    words: str = ""
+    tops: bool = False
+    newest: bool = False
+
+    def fits(self, line: Headline) -> bool:
+        text = "\n".join((line.name, line.method, line.id, line.project)).lower()
+        wanted = not self.statuses or line.status in self.statuses
+        return wanted and self.words.lower() in text and not (self.tops and line.parent is not None)
+
+
+EVERYTHING = Sought()
 
 
 def headline(row: RunRow) -> Headline:

@@ -42,7 +42,7 @@ class OrderLine:
 
 @dataclass(frozen=True)
 class OrderTimes:
-    """What became of an order, and when."""
+    """What became of an order, and when. stages: when fetching, computing and sending began, where the site has told."""
 
     cursor: int
     client: ClientId
@@ -56,6 +56,7 @@ class OrderTimes:
     bytes_down: int
     bytes_up: int
     failure: Failure | None
+    stages: list[float] | None = None
 
 
 AnyOrder = OrderRow | OrderLine

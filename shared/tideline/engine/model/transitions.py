@@ -26,11 +26,16 @@ def fence(lease: Lease, token: int | None) -> None:
         raise Overtaken(f"Run {lease.run} has been conducted by {lease.holder or 'another coordinator'} since, and goes on there")
 
 
+class PartCollected(Unreachable):
+    """A part was here when a round's result was stored, and its last reference ended before the result was noted."""
+
+
 def present(doubtful: Iterable[Digest], here: Callable[[Digest], bool]) -> None:
-    """Raises Unreachable if one of these parts, to which a step refers, is not here."""
+    """Raises PartCollected if one of these parts, to which a step refers, is not here."""
     gone = sorted(digest for digest in doubtful if not here(digest))
     if gone:
-        raise Unreachable(f"Part {gone[0][:12]} was collected while the round was closed", "The round is closed again by itself")
+        what = f"Part {gone[0][:12]} was collected while the round was closed"
+        raise PartCollected(what, "The round is closed again by itself")
 
 
 def advanced(row: RunRow, step: Advance) -> RunRow:
@@ -48,6 +53,16 @@ def advanced(row: RunRow, step: Advance) -> RunRow:
         fingerprint=row.fingerprint if step.fingerprint is None else step.fingerprint,
         best=row.best if step.best is None else step.from_cursor,
     )
+
+
+def reopened(row: RunRow, deadline_at: float, quorum: int | None) -> RunRow:
+    """A run that is resumed, with as many replies as are enough from now on; None: as before."""
+    return replace(row, deadline_at=deadline_at, quorum=row.quorum if quorum is None else quorum)
+
+
+def resuming(cause: str, quorum: int | None) -> dict[str, Plain]:
+    """What its event says."""
+    return {"cause": cause} if quorum is None else {"cause": cause, "min_replies": quorum}
 
 
 def answered(row: OrderRow, reply: Reply, status: OrderStatus, now: float, down: int, up: int) -> OrderRow:
@@ -108,7 +123,16 @@ def ledger_shown(known: Client, shown: ShownLedger) -> Client:
         return known
     if known.reported.seq and shown.reported.hash != known.reported.hash and not shown.accepted:
         return replace(known, ledger_now=shown.last.seq)
-    return replace(known, ledger_entries=shown.last.seq, ledger_hash=shown.last.hash, ledger_now=None)
+    charged = 0 if shown.accepted and known.charged is not None else known.charged
+    return replace(known, ledger_entries=shown.last.seq, ledger_hash=shown.last.hash, ledger_now=None, charged=charged)
+
+
+def succeeding(before: Client | None, client: Client) -> Client:
+    """A client that enrols under the name of a revoked one. Of a site with a budget, what was known of its ledger stays."""
+    if before is None or before.charged is None:
+        return client
+    names = ("ledger_entries", "ledger_hash", "charged", "charged_at")
+    return replace(client, **{name: getattr(before, name) for name in names})
 
 
 def day(seconds: float) -> str:
@@ -132,6 +156,8 @@ def closed_event(step: Advance) -> dict[str, Plain]:
         more["without"] = {str(name): kind for name, kind in step.without.items()}
     if step.best is not None:
         more["best"] = dict(step.best)
+    if epsilon := {str(name): step.epsilon[name] for name in closed.asked if name in step.epsilon}:
+        more["epsilon"] = dict[str, Plain](epsilon)
     if (chosen := closed.tables.get(WEIGHT_OF)) is not None:
         lines = zip(chosen.rows, chosen.values, strict=True)
         more["chosen"] = {row: {c: w for c, w in zip(chosen.columns, line, strict=True) if w > 0} for row, line in lines}

@@ -42,13 +42,15 @@ class Former:
 class Pin:
     """What a site knows a peer by: its keys, or their fingerprint where the owner said which to trust.
 
-    former: keys that the peer had before, the newest last, which handed over to these. since: for people.
+    former: keys that the peer had before, the newest last, which handed over to these. since: for people. trusted: whether the
+    owner said so; keys that trusted ones handed over to are.
     """
 
     keys: Keys | None
     fingerprint: str
     former: tuple[Former, ...] = ()
     since: str = ""
+    trusted: bool = False
 
     def believed(self, now: float) -> tuple[Keys, ...]:
         return (*((self.keys,) if self.keys else ()), *(each.keys for each in self.former if each.believed(now)))
@@ -131,12 +133,12 @@ def follow(name: str, pin: Pin | None, peer: Peer, now: float) -> Pin:
     if pin is not None and pin.keys == peer.keys:
         return replace(pin, former=dated(pin.former, now))
     if pin is None or (pin.keys is None and pin.fingerprint == shown(peer.keys)):
-        return Pin(receiving(name, peer.keys), shown(peer.keys))
+        return Pin(receiving(name, peer.keys), shown(peer.keys), trusted=pin is not None and pin.trusted)
     path = line(name, pin.keys, peer.handovers) if pin.keys else ()
     if not path or path[-1] != peer.keys:
         raise stranger(name, pin, peer.keys)
     former = (*dated(pin.former, now), *(Former(keys, now) for keys in path[:-1]))
-    return Pin(receiving(name, peer.keys), shown(peer.keys), former[-MOST_FORMER:])
+    return Pin(receiving(name, peer.keys), shown(peer.keys), former[-MOST_FORMER:], trusted=pin.trusted)
 
 
 def dated(former: Iterable[Former], now: float) -> tuple[Former, ...]:

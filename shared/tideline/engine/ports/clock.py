@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
+from tideline.core.run import ClientId
+from tideline.core.settings import EMPTY
 from tideline.engine.model.runs import RoundRow, RunRow
 
 
@@ -22,8 +25,8 @@ class Bell(Protocol):
 class Meter:
     """Hears what happens, on any thread. This one forgets it."""
 
-    def closed(self, run: RunRow, closed: RoundRow) -> None:
-        """A round of a run was closed."""
+    def closed(self, run: RunRow, closed: RoundRow, epsilon: Mapping[ClientId, float] = EMPTY, over: bool = False) -> None:
+        """A round of a run was closed. epsilon: what each site of a private run has spent by then. over: the run is."""
 
     def replied(self, run: RunRow, cursor: int, verdict: str) -> None:
         """A client reported, and got this verdict. `missing` is no answer yet."""

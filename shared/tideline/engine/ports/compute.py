@@ -8,8 +8,10 @@ from typing import Protocol
 
 from tideline.core.algorithm import Unlike
 from tideline.core.asked.computing import Computing
+from tideline.core.asked.private import Charge, Privacy
 from tideline.core.asked.sampling import Sampling
 from tideline.core.asked.scoring import NO_MORE, Scoring
+from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.wire import NO_WIRE, Wire
 from tideline.core.asked.world import World
 from tideline.core.handle import AnyHandle
@@ -85,6 +87,8 @@ class DraftRequest:
     augment: Augment = NO_AUGMENT
     computing: Computing | None = None
     wire: Wire = NO_WIRE
+    privacy: Privacy | None = None
+    secure_sums: SecureSums | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,9 @@ class Draft:
     initial_weights: Digest | None = None
     initial_weights_bytes: int = 0
     network: NetworkPrint | None = None
+    privacy: Privacy | None = None
+    epsilon: float | None = None
+    charges: Mapping[str, tuple[Charge, ...]] | None = None
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ from tideline.core.run import ClientId, Digest, OrderId, Roster, RunId
 from tideline.core.settings import EMPTY, Plain
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Mention, Tip
 from tideline.engine.audit.witness import Mark
+from tideline.engine.model.access.once import Answer, IdempotencyRecord
 from tideline.engine.model.access.projects import EVERY, Project, Quota, Usage
 from tideline.engine.model.access.spending import Month, Spending
 from tideline.engine.model.access.user_sessions import UserSession
-from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Roles, Session, ShownLedger
 from tideline.engine.model.deletion import Cutoffs, Tombstone
 from tideline.engine.model.orders import Envelope, Files, Hold, OrderRow, OrderStatus, Reply
-from tideline.engine.model.runs import Event, Headline, Lease, RoundRow, RunRow, Status, Tally
+from tideline.engine.model.runs import EVERYTHING, Event, Headline, Lease, RoundRow, RunRow, Sought, Status, Tally
 from tideline.engine.model.totals import OrderLine, OrderTimes, RoundTotals, Scores, SiteTotals
 
 MOST_DROPPED = 64  # parts of one collection: their bytes are put aside while their rows are locked
@@ -37,7 +38,8 @@ class Advance:
 
     sealed: the values for peers that the new state names, where it is kept. without: the sites whose failure is one of trust
     (`shut_out`), with its kind. best: of a round that is the best so far by the run's selection, its score (`Validated`).
-    best_state: the state that was scored in it, which is kept in place of that of the best round before.
+    best_state: the state that was scored in it, which is kept in place of that of the best round before. epsilon: what each
+    site of a private run has spent by then.
     """
 
     run: RunId
@@ -56,39 +58,13 @@ class Advance:
     without: Mapping[ClientId, str] = field(default_factory=lambda: EMPTY)
     best: Mapping[str, Plain] | None = None
     best_state: Files = ()
+    epsilon: Mapping[ClientId, float] = field(default_factory=lambda: EMPTY)
 
     @property
     def digests(self) -> frozenset[Digest]:
         """Every part that it refers to."""
         named = (self.closed.state, self.best_state, *(o.files for o in self.orders))
         return frozenset(digest for files in named for digest, _ in files)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a user got. It has no secret (see engine.coordinator.idempotency)."""
-
-    status: int
-    headers: tuple[tuple[str, str], ...]
-    body: str
-
-
-@dataclass(frozen=True)
-class IdempotencyRecord:
-    """What a user asked for under a key: sent again, it is not done again. Forgotten a day after it was `made`.
-
-    key     a hash of the key               asked    a hash of all that was asked for
-    seed    what the effect is named after  worker   who is at it; empty: nobody
-    chosen  what the first try went by, and every later one does
-    """
-
-    key: str
-    asked: str
-    seed: str
-    made: float
-    worker: str = ""
-    chosen: Mapping[str, int] | None = None
-    answer: Answer | None = None
 
 
 class Runs(Protocol):
@@ -110,8 +86,13 @@ class Runs(Protocol):
     def run_ids(self, scope: str = EVERY) -> tuple[RunId, ...]:
         """Every run, the oldest first; of one age, by id."""
 
-    def headlines(self, limit: int | None = None, after: RunId | None = None, scope: str = EVERY) -> tuple[Headline, ...]:
+    def headlines(
+        self, limit: int | None = None, after: RunId | None = None, scope: str = EVERY, sought: Sought = EVERYTHING
+    ) -> tuple[Headline, ...]:
         """The runs in that order, at most so many. `after`: those that follow this run; none follow one that is not there."""
+
+    def count_runs(self, scope: str = EVERY, sought: Sought = EVERYTHING) -> int:
+        """How many such runs there are."""
 
     def current(self, also: Collection[RunId] = ()) -> tuple[Headline, ...]:
         """The runs that are not over, and those of these that are there, in that order: it costs the same however many ended."""
@@ -122,9 +103,20 @@ class Runs(Protocol):
         """Change a run's status if it is one of `among`. A final status cancels what is open. `token`: as in `advance`."""
 
     def reopen(
-        self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow], by: str = ""
+        self,
+        run: RunId,
+        status: Status,
+        cause: str,
+        now: float,
+        deadline_at: float,
+        orders: Iterable[OrderRow],
+        by: str = "",
+        quorum: int | None = None,
     ) -> bool:
-        """Open a stalled run again, with a new deadline and new attempts of orders; False if it is not stalled."""
+        """Open a stalled run again, with a new deadline and new attempts of orders; False if it is not stalled.
+
+        quorum: how many replies are enough from now on; None: as many as before.
+        """
 
     def advance(self, step: Advance, here: Present = all_present) -> bool:
         """Write a closed round if the run is still open at `from_cursor`; False if somebody else was first.
@@ -232,6 +224,9 @@ class Runs(Protocol):
     def events(self, run: RunId, after: int = 0, limit: int | None = None) -> tuple[Event, ...]:
         """A run's events with a higher number, in order, at most so many."""
 
+    def last_event(self, run: RunId, before: float | None = None) -> int:
+        """The number of a run's last event, or of the last before a time; 0: there is none."""
+
 
 class Spendings(Protocol):
     """What steps spend on computing, counted with each reply (`answer`), once. A deleted run's stays with its project."""
@@ -289,8 +284,8 @@ class Accounts(Protocol):
     def last_seen(self, names: Collection[ClientId], scope: str = EVERY) -> Mapping[ClientId, float]:
         """When each of them was last heard; who never enrolled, or serves other projects alone, is not there."""
 
-    def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
-        """Note that a client lives. A version and roles that it sent replace those known; other roles stand in the log."""
+    def saw(self, name: ClientId, now: float, version: str | None = None, roles: Roles = None, device: str | None = None) -> None:
+        """Note that a client lives. Version, roles and device that it sent replace those known; other roles stand in the log."""
 
     def saw_all(self, names: Collection[ClientId], now: float) -> None:
         """Note of many at once that they live."""
@@ -310,8 +305,8 @@ class Accounts(Protocol):
     def let_on(self, name: ClientId, session: Session, by: str, now: float) -> bool:
         """Let one session of a doubled client go on, and ask it for new keys. False if it is not doubled, or not by this one."""
 
-    def note_ledgers(self, reported: Mapping[ClientId, Tip]) -> None:
-        """Note the last entries of clients' ledgers, where they are newer, unless a ledger does not fit an earlier one."""
+    def note_ledgers(self, reported: Mapping[ClientId, Tip], charged: Mapping[ClientId, tuple[int, float]] = EMPTY) -> None:
+        """Note last entries of ledgers that are newer, unless one does not fit; and when how many charges were told, if more."""
 
     def show_ledger(self, name: ClientId, shown: ShownLedger, now: float) -> bool:
         """Compare a client's ledger (`transitions.ledger_shown`). Whether it does not fit from now on."""

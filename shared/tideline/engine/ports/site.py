@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tideline.archive.parts import Parts
 from tideline.core.asked.computing import Computed
+from tideline.core.asked.private import Price
 from tideline.core.asked.world import World
 from tideline.core.handle import AnyHandle
 from tideline.core.privacy import Contract
@@ -28,6 +29,7 @@ class Limits:
     share       of a mini-batch in the training rows, at most
     clip        longest update of weights that a user has brought; 0: as long as it is
     own_base    whether frozen weights must be those of a package that is installed at the site
+    delta       of the site's budget of epsilon, which must be less than one over its rows; 0: it has none
     """
 
     rows: int = 1
@@ -35,6 +37,7 @@ class Limits:
     share: float = 1.0
     clip: float = 0.0
     own_base: bool = False
+    delta: float = 0.0
 
 
 NO_LIMITS = Limits()
@@ -44,6 +47,9 @@ NO_LIMITS = Limits()
 class Job:
     """One step to run at a site. Files lie in the site's parts. outputs: what other runs keep of their predictions here. best:
     the memory at the run's best scoring, where there is one. unsent: what rounding left out of its last message with weights.
+    noise: in a run that protects rows, the key of this step's noise, in hexadecimal: the site's own, and the same for the same
+    order alone. prices: whether it is only asked what the order costs: no data are opened. seen: the data that it was priced for.
+    phase, step: what the order says that it is of.
     """
 
     run: RunId
@@ -59,6 +65,11 @@ class Job:
     best: Digest | None = None
     limits: Limits = NO_LIMITS
     unsent: Digest | None = None
+    noise: str = ""
+    prices: bool = False
+    seen: str = ""
+    phase: str = ""
+    step: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,7 +83,8 @@ class Done:
     ends: whether no exchange comes after this one. uncached: of the join, rows that there was no room to write down decoded.
     computed: of the join, how this place computes, if the run says how to. events: what the step did otherwise than it was
     asked, as kinds of notes (core.notes). unsent: the file of what rounding left out of this message and those before, where one
-    was rounded. spent: on it, where that is measured.
+    was rounded. spent: on it, where that is measured. price: what the order costs, where only that was asked. sum_state: the file
+    of where the site stands in a secure sum, as the agent adds it.
     """
 
     message: Files
@@ -91,6 +103,8 @@ class Done:
     events: tuple[str, ...] = ()
     unsent: Files = ()
     spent: Spent | None = None
+    price: Price | None = None
+    sum_state: Files = ()
 
 
 class Pool(Protocol):
@@ -132,7 +146,8 @@ class Head:
     the values that it sealed last, which later orders may hand back to it. best: its memory at the run's
     best scoring, if the run selects. outputs: the file of what the run's last scoring predicted here, if that is kept. rowless:
     whether the memories were rid of the site's rows; files that an earlier memory had are to go. unsent: the file of what
-    rounding left out of its messages so far. spent: on the step, where that was measured.
+    rounding left out of its messages so far. spent: on the step, where that was measured. sum_state: the file of where the site
+    stands in a secure sum, with its secrets.
     """
 
     order: OrderId
@@ -150,11 +165,12 @@ class Head:
     rowless: bool = False
     unsent: Files = ()
     spent: Spent | None = None
+    sum_state: Files = ()
 
     @property
     def stays(self) -> Files:
-        """The files of what no order brings again: memories, what was predicted, and what was not sent yet."""
-        return (*self.memory, *(self.best.memory if self.best else ()), *self.outputs, *self.unsent)
+        """The files of what no order brings again: memories, what was predicted, what was not sent yet, and secrets of a sum."""
+        return (*self.memory, *(self.best.memory if self.best else ()), *self.outputs, *self.unsent, *self.sum_state)
 
 
 class Vault(Protocol):

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 from tideline.archive.disk.spill import Spill
 from tideline.core.run import ClientId
-from tideline.core.settings import Plain
+from tideline.core.settings import EMPTY, Plain
 from tideline.engine.audit import entries
 from tideline.engine.audit.log import ALL, About, AuditEvent, Entry, Mention, Tip, chained
 from tideline.engine.coordinator.idempotency import KEPT_SECONDS, free, overtaken
+from tideline.engine.model.access.once import Answer, IdempotencyRecord
 from tideline.engine.model.access.projects import EVERY, shares
 from tideline.engine.model.access.user_sessions import RETAINED_SECONDS, UserSession, listed
-from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Session, ShownLedger, Standing
-from tideline.engine.model.transitions import ledger_shown, let_on, rekeyed, sessioned
-from tideline.engine.ports.journal import Answer, IdempotencyRecord
+from tideline.engine.model.accounts import ApiKey, Client, Invite, Keys, Roles, Session, ShownLedger, Standing
+from tideline.engine.model.transitions import ledger_shown, let_on, rekeyed, sessioned, succeeding
 from tideline.engine.simulation.history import History
 
 
@@ -97,7 +97,7 @@ class MemoryAccounts:
             if invite is None or invite.used_by or taken:
                 return False
             self._invites[token_hash] = replace(invite, used_by=client.name)
-            self._clients[client.name] = client
+            self._clients[client.name] = succeeding(known, client)
             self._revoked.discard(client.name)
             self.record([entries.enrolled(client, token_hash)])
             return True
@@ -114,11 +114,13 @@ class MemoryAccounts:
             known = [self._clients[name] for name in names if name in self._clients]
             return {each.name: each.seen for each in known if shares(scope, each.projects)}
 
-    def saw(self, name: ClientId, now: float, version: str | None = None, roles: tuple[str, ...] | None = None) -> None:
+    def saw(self, name: ClientId, now: float, version: str | None = None, roles: Roles = None, device: str | None = None) -> None:
         with self._lock:
             if name in self._clients:
                 old = self._clients[name]
-                self._clients[name] = replace(old, seen=now, version=version or old.version, roles=roles or old.roles)
+                known = old.device if device is None else device or None
+                new = replace(old, seen=now, version=version or old.version, roles=roles or old.roles, device=known)
+                self._clients[name] = new
                 if roles and set(roles) != set(old.roles):
                     self.record([entries.roles_changed(name, old.roles, roles, now)])
 
@@ -163,8 +165,12 @@ class MemoryAccounts:
             self.record([entries.about_client("approved", name, now, by, session=str(session))])
             return True
 
-    def note_ledgers(self, reported: Mapping[ClientId, Tip]) -> None:
+    def note_ledgers(self, reported: Mapping[ClientId, Tip], charged: Mapping[ClientId, tuple[int, float]] = EMPTY) -> None:
         with self._lock:
+            for name, (total, now) in charged.items():
+                known = self._clients.get(name)
+                if known is not None and (known.charged is None or known.charged < total):
+                    self._clients[name] = replace(known, charged=total, charged_at=now)
             for name, tip in reported.items():
                 known = self._clients.get(name)
                 if known is not None and known.ledger_now is None and tip.seq > known.reported.seq:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 from tideline.archive.digests import Buffer
 from tideline.core.algorithm import Methods
+from tideline.core.asked.private import KEY_BYTES
 from tideline.core.errors import FederationError
 from tideline.core.notes import OTHERWISE, Note
 from tideline.core.privacy import DEFAULT_POLICY, Policy
@@ -53,7 +55,8 @@ class SimSite:
 class Federation:
     """A coordinator and its sites, wired in one process.
 
-    home: where it keeps what it must not forget, or a folder for its parts; without it everything is in memory.
+    home: where it keeps what it must not forget, or a folder for its parts; without it everything is in memory. masks: whether
+    secure sums are masked as over a network, which changes no number.
     """
 
     def __init__(
@@ -63,12 +66,14 @@ class Federation:
         home: Home | Path | None = None,
         device: str = "cpu",
         open_pool: OpenPool = InlinePool,
+        masks: bool = False,
     ) -> None:
+        self.masks = masks
         self.pool = open_pool(methods, {ClientId(name): site.open_site_data for name, site in sites.items()}, device)
         self.home = Scratch(home) if home is None or isinstance(home, Path) else home
         self.clock, self.bell, self.journal, self.parts = self.home.clock, QuietBell(), self.home.journal, self.home.parts
         self.part_store = PartStore(self.parts, self.journal, self.clock)
-        self.compute = InlineCompute(self.parts, methods)
+        self.compute = InlineCompute(self.parts, methods, masks=masks)
         self.agent_service = AgentService(
             journal=self.journal, part_store=self.part_store, compute=self.compute, bell=self.bell, clock=self.clock
         )
@@ -90,7 +95,18 @@ class Federation:
         pool = StepRunner(methods, vault.parts, site.open_site_data, device)
         link = LocalLink(name, self.agent_service)
         owner = Owner(site.policy, site.rules)
-        return Agent(name=name, link=link, vault=vault, pool=pool, owner=owner, log=partial(self.note, name), peer_keys=peer_keys)
+        return Agent(
+            name=name,
+            link=link,
+            vault=vault,
+            pool=pool,
+            owner=owner,
+            log=partial(self.note, name),
+            peer_keys=peer_keys,
+            # A home that outlives its process has a site's keys; they are never rotated in a simulation.
+            secret=lambda: hashlib.blake2b(own.sign, digest_size=KEY_BYTES, person=b"noise").digest(),
+            masks=self.masks,
+        )
 
     def note(self, site: ClientId, what: str, order: Order, error: FederationError | None) -> None:
         """A site's note of what a step did otherwise than it was asked; the rest of its log is nobody's here."""

@@ -80,14 +80,23 @@ class MemoryJournal(MemoryProjects, MemoryDeletions):
             return True
 
     def reopen(
-        self, run: RunId, status: Status, cause: str, now: float, deadline_at: float, orders: Iterable[OrderRow], by: str = ""
+        self,
+        run: RunId,
+        status: Status,
+        cause: str,
+        now: float,
+        deadline_at: float,
+        orders: Iterable[OrderRow],
+        by: str = "",
+        quorum: int | None = None,
     ) -> bool:
         with self._lock:
             row = self._runs[run]
             if row.status is not Status.STALLED:
                 return False
-            self._runs[run] = replace(row, status=status, cause=cause, ended=None, deadline_at=deadline_at)
-            self._note(run, status.value, transitions.with_author({"cause": cause}, by), now)
+            row = transitions.reopened(row, deadline_at, quorum)
+            self._runs[run] = replace(row, status=status, cause=cause, ended=None)
+            self._note(run, status.value, transitions.with_author(transitions.resuming(cause, quorum), by), now)
             new = [order for order in orders if order.id not in self._orders]
             for order in new:
                 self._offer(order, now)
@@ -379,6 +388,9 @@ class MemoryJournal(MemoryProjects, MemoryDeletions):
         with self._lock:
             found = self._events[run].since(max(after, 0)) if run in self._events else iter(())
             return tuple(found if limit is None else islice(found, limit))
+
+    def last_event(self, run: RunId, before: float | None = None) -> int:
+        return max((event.seq for event in self.events(run) if before is None or event.at < before), default=0)
 
     def create_once(
         self, key: str, worker: str, runs: Iterable[RunRow], orders: Iterable[OrderRow], by: str = "", here: Present = all_present

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from tideline.archive.disk.spill import Spill
 from tideline.core.run import ClientId, Digest, OrderId, RunId
@@ -15,7 +16,7 @@ from tideline.engine.model.access.spending import Month, Spending, day_of, month
 from tideline.engine.model.accounts import Client, Invite, Standing
 from tideline.engine.model.experiment import uploader
 from tideline.engine.model.orders import Files, OrderRow, Reply
-from tideline.engine.model.runs import FINAL, Headline, RunRow, Status, Tally, headline
+from tideline.engine.model.runs import EVERYTHING, FINAL, Headline, RunRow, Sought, Status, Tally, headline
 from tideline.engine.simulation.witnessed import MemoryWitness
 
 
@@ -170,13 +171,18 @@ class MemoryProjects(MemoryWitness):
         with self._lock:
             return tuple(sorted((r for r, row in self._runs.items() if within(scope, row.project)), key=self._age))
 
-    def headlines(self, limit: int | None = None, after: RunId | None = None, scope: str = EVERY) -> tuple[Headline, ...]:
+    def headlines(
+        self, limit: int | None = None, after: RunId | None = None, scope: str = EVERY, sought: Sought = EVERYTHING
+    ) -> tuple[Headline, ...]:
         with self._lock:
-            found = self.run_ids(scope)
+            found = self.run_ids(scope)[:: -1 if sought.newest else 1]
             if after is not None:
-                known = after in found
-                found = tuple(run for run in found if known and self._age(run) > self._age(after))
-            return tuple(headline(self._runs[run]) for run in found[:limit])
+                found = found[found.index(after) + 1 :] if after in found else ()
+            lines = (headline(self._runs[run]) for run in found)
+            return tuple(islice(filter(sought.fits, lines), limit))
+
+    def count_runs(self, scope: str = EVERY, sought: Sought = EVERYTHING) -> int:
+        return len(self.headlines(scope=scope, sought=sought))
 
     def current(self, also: Collection[RunId] = ()) -> tuple[Headline, ...]:
         with self._lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tideline.core.asked.normalise import Scaling
+from tideline.core.asked.private import ROW
 from tideline.core.asked.world import plain_world
 from tideline.core.errors import PolicyRefused
 from tideline.core.privacy import contract_digest
@@ -38,6 +39,7 @@ def objections(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]:
         yield f"runs of {brief.intent.by or 'a user without a name'}", "[runs] users"
     if runs.projects and brief.intent.project not in runs.projects:
         yield f"runs of the project {brief.intent.project}", "[runs] projects"
+    yield from protection_refused(rules, brief)
     yield from weights_refused(rules, brief)
     if brief.world.scaling.kind is Scaling.GIVEN and not runs.constants:
         yield "rows that are normalised by numbers of the run's user", "[runs] constants"
@@ -47,6 +49,25 @@ def objections(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]:
         most = bound_of(rules.bounds, path.rsplit(".", 1)[-1])
         if most is not None and value > most:
             yield f"config.{path} of {value:g}, which is bound to {most:g}", f"[bounds] {path.rsplit('.', 1)[-1]}"
+
+
+def protection_refused(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]:
+    """A run that protects no rows where the owner requires it, and a budget whose delta is too large for the run's rows."""
+    if unprotected(rules, brief):
+        yield f"a run of {brief.method} without a section privacy", "[privacy] require"
+    limit, unit = rules.privacy.limit, rules.privacy.unit
+    if brief.privacy is not None and brief.privacy.whose != unit and (limit is not None or unit != ROW):
+        yield f"a run that protects each {brief.privacy.whose}, where each {unit} is to be protected", "[privacy] unit"
+    if brief.privacy is not None and limit is not None and limit.delta * brief.privacy.rows >= 1:
+        words = (
+            f"a budget at delta {limit.delta:g} for {brief.privacy.rows} {unit}s, as the run says, where less than one over them"
+        )
+        yield f"{words} protects any", "[privacy] delta"
+
+
+def unprotected(rules: SiteRules, brief: Brief) -> bool:
+    """Whether a run protects no rows where the owner requires it."""
+    return brief.privacy is None and rules.privacy.requires(brief.method)
 
 
 def weights_refused(rules: SiteRules, brief: Brief) -> Iterator[tuple[str, str]]:
@@ -95,6 +116,8 @@ def intent_digest(brief: Brief) -> Digest:
             *([plain(brief.augment)] if brief.augment.on else []),
             *(() if brief.computing is None else (plain(brief.computing),)),
             *([{"wire": plain(brief.wire)}] if brief.wire.on else []),
+            *([{"privacy": plain(brief.privacy)}] if brief.privacy else []),
+            *([{"secure_sums": plain(brief.secure_sums)}] if brief.secure_sums else []),
             *(() if brief.intent.project == DEFAULT else (f"project {brief.intent.project}",)),
         )
     )
@@ -106,6 +129,7 @@ def facts_of(brief: Brief) -> dict[str, Plain]:
     augment = {"augment": plain(brief.augment)} if brief.augment.on else {}
     computing = {} if brief.computing is None else {"computing": plain(brief.computing)}
     wire = {"wire": plain(brief.wire)} if brief.wire.on else {}
+    privacy = {"privacy": plain(brief.privacy)} if brief.privacy else {}
     return {
         **brief.intent.plain(),
         "intent": intent_digest(brief),
@@ -117,6 +141,8 @@ def facts_of(brief: Brief) -> dict[str, Plain]:
         **augment,
         **computing,
         **wire,
+        **privacy,
+        **({"secure_sums": plain(brief.secure_sums)} if brief.secure_sums else {}),
     }
 
 
@@ -140,6 +166,8 @@ def brief_in_words(brief: Brief) -> Sequence[str]:
     settings = ", ".join(f"{name}: {shown(value)}" for name, value in brief.config.items())
     computing = ", ".join(f"{name}: {value}" for name, value in plain(brief.computing).items()) if brief.computing else ""
     wire = ", ".join(f"{name}: {value}" for name, value in plain(brief.wire).items()) if brief.wire.on else ""
+    privacy = ", ".join(f"{name}: {value}" for name, value in plain(brief.privacy).items() if value) if brief.privacy else ""
+    sums = ", ".join(f"{name}: {value}" for name, value in plain(brief.secure_sums).items() if value) if brief.secure_sums else ""
     return (
         f"asked for by {who}{project}; method {brief.method}; this site is a {brief.role.value}, one of {sites} sites",
         *weights,
@@ -147,5 +175,7 @@ def brief_in_words(brief: Brief) -> Sequence[str]:
         *([f"images are changed at random to train on: {in_words(brief.augment)}"] if brief.augment.on else []),
         *([f"computing: {computing}"] if computing else []),
         *([f"weights travel: {wire}"] if wire else []),
+        *([f"rows are protected: {privacy}"] if privacy else []),
+        *([f"values are added up under masks: {sums}"] if sums else []),
         *(clause.sentence() for clause in brief.contract),
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import secrets
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
@@ -13,21 +15,29 @@ from tideline.archive.errors import DigestMismatch, PartDamaged, PartMissing, To
 from tideline.archive.layout import parse
 from tideline.archive.parts import MAX_PART_BYTES, Parts
 from tideline.core import errors
+from tideline.core.asked.private import KEY_BYTES
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.core.settings import EMPTY, Plain, plain
 from tideline.core.step import Moved, Transfers, no_tick
+from tideline.engine.epsilon.witness import CHARGES
 from tideline.engine.model.access.spending import Spent
 from tideline.engine.model.brief import DISTRUST, Brief, brief_in
 from tideline.engine.model.joins import COMPUTED, LABELLED, NETWORK, own_abilities
 from tideline.engine.model.orders import Failure, Files, Hold, Order, Receipt, Reply
 from tideline.engine.model.runs import JOIN
+from tideline.engine.model.said.stages import Timetable
 from tideline.engine.peers.peer_keys import MemoryPins, PeerKeys, fresh
 from tideline.engine.peers.relay import seals
 from tideline.engine.peers.sealing import ciphers, complete, plaintexts, seal, signed_since, unseal, vouched
-from tideline.engine.ports.site import Best, Done, Head, Job, Link, Pool, Vault
+from tideline.engine.ports.site import Done, Head, Job, Link, Pool, Vault
 from tideline.engine.process.measuring import spent_in
 from tideline.engine.site.admission import check_run
+from tideline.engine.site.charging import NOT_CHARGED, Charged, charged_with, noise_key, noisy
 from tideline.engine.site.owner import Owner
+from tideline.engine.site.remembered import best_of, members
+from tideline.engine.site.sizes import field_sizes
+from tideline.engine.site.summing import SiteSums, around, summed
+from tideline.secure.rounds.notebook import Notebook
 
 TRIES = 3  # that a step has, where what it reads does not stay whole here
 KEPT_RUNS = 64  # of which it is remembered how long the last reply took to send
@@ -38,12 +48,20 @@ T = TypeVar("T")
 Work: TypeAlias = Generator[Job, Done, T]  # with the step left to the caller
 
 
+@functools.cache
+def once_random() -> bytes:
+    """The secret of agents that are given none: as long as their process."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
 class Agent:
     """One site. `handle` may be called again for the same order at any time: the work is done once.
 
     peer_keys: its keys, and what it knows of its peers'; without them it makes new ones. watch: a clock that never goes back, by
     which transfers are measured. owner: who says what may run here, and keeps the ledger. hours: whether the coordinator is told
-    what steps took, where the pool measures it.
+    what steps took, where the pool measures it, and when they began. secret: the key of 32 bytes that all noise of private runs
+    comes from; it never leaves the site, and with another one the same order would be answered with other noise. notebook, masks:
+    of its secure sums.
     """
 
     def __init__(
@@ -57,11 +75,16 @@ class Agent:
         peer_keys: PeerKeys | None = None,
         watch: Callable[[], float] = time.monotonic,
         hours: bool = False,
+        secret: Callable[[], bytes] = once_random,
+        notebook: Notebook | None = None,
+        masks: bool = True,
     ) -> None:
         self.name, self.link, self.vault, self.pool = name, link, vault, pool
         self.peer_keys, self.watch = peer_keys or new_peer_keys(), watch
         self._sent: dict[RunId, Moved] = {}
-        self.owner, self.log, self.hours = owner or Owner(), log or silent, hours
+        self._times = Timetable()
+        self.owner, self.log, self.hours, self.secret = owner or Owner(), log or silent, hours, secret
+        self.sums = SiteSums(name, self.peer_keys, notebook, masks)
 
     def handle(self, order: Order, tick: Callable[[float], None] = no_tick) -> Receipt | None:
         """Answer an order. None if it was withdrawn or has ended. Raises Unreachable only if the link gives up."""
@@ -95,15 +118,34 @@ class Agent:
             raise
         except errors.FederationError as error:
             return self.fail(order, error)
+        finally:
+            self._times.forget(order.id)
 
     def answer(self, order: Order, head: Head) -> Receipt:
         """Send the reply of a head. Raises PartDamaged for one that did not stay whole here."""
         if head.rowless:  # before anybody knows of the reply: an order that was not answered is given again
             self.vault.collect(order.run, (*order.files, *ciphers(order.sealed), *plaintexts(order.sealed)))
         spent = None if head.spent is None or not self.hours else replace(head.spent, order=head.order)
-        reply = Reply(order.id, head.reply, head.metrics, head.facts, sealed=head.sealed, spent=spent)
-        self.owner.replies(order, (*reply.files, *ciphers(reply.sealed)))
+        brief, facts = brief_in(order), head.facts
+        if order.cursor == JOIN and self.owner.charges(brief):  # as it is now: a join may be answered again much later
+            facts = {**facts, CHARGES: self.owner.ledger.charges()}
+        disclosed = self.owner.disclosed(order, brief)
+        reply = Reply(order.id, head.reply, head.metrics, facts, sealed=head.sealed, spent=spent, disclosed=disclosed)
+        self.owner.replies(order, brief, (*reply.files, *ciphers(reply.sealed)), self.sizes(order, brief, reply), disclosed)
         return self.deliver(order, replace(reply, ledger=self.owner.ledger.tip()))
+
+    def sizes(self, order: Order, brief: Brief, reply: Reply) -> list[list[Plain]]:
+        """The bytes of each field of a reply; none where its root is gone, which is found when it is sent. Raises PartDamaged."""
+        if not reply.files:
+            return []
+        try:
+            header = parse(self.vault.parts(order.run).view(reply.files[0][0]))
+        except PartDamaged:
+            raise
+        except PartMissing:
+            return []
+        named = [each.field for each in brief.contract if (each.phase, each.step) == (order.phase, order.step)]
+        return field_sizes(header, named, reply.sealed)
 
     def ready(self, order: Order, again: bool = False) -> Work[Head]:
         """The vault's head with the reply to an order that the owner allows: remembered, or worked out now.
@@ -116,7 +158,10 @@ class Agent:
         head = self.vault.head(order.run)
         if not again and head is not None and head.cursor == order.cursor and head.asked in (None, order.files):
             return replace(head, sealed=signed_since(order.run, head.sealed, self.peer_keys))
+        self.sums.hold(order.run, brief)
         self.consistent(head, order, brief.keeps)
+        pays = self.owner.charges(brief) and not around(order)
+        charged = (yield from self.charged(order, brief)) if pays else NOT_CHARGED
         self.owner.begins(order, brief)
         outputs = self.outputs(brief)
         kept = [file for files in outputs.values() for file in files]
@@ -126,7 +171,11 @@ class Agent:
         if seals(brief.contract):
             self.peer_keys.trust(brief.peers)
         best = best_of(head, brief)
-        done = yield from self.worked(order, brief, head, outputs)
+        if around(order):
+            done = self.exchanged(order, brief, head)
+        else:
+            done = self.hidden(order, brief, head, (yield from self.worked(order, brief, head, outputs, charged)))
+        self._times.ends(order.id, self.watch())
         self.log("worked", order, None)
         for event in done.events:
             self.log(event, order, None)
@@ -148,12 +197,70 @@ class Agent:
             rowless=done.rowless,
             unsent=() if done.ends else done.unsent or (head.unsent if head else ()),
             spent=done.spent,
+            sum_state=() if done.ends else done.sum_state or (head.sum_state if head else ()),
         )
         self.vault.commit(order.run, made)
+        if done.ends and brief.secure_sums:
+            self.sums.notebook.close(order.run)
         return made
 
-    def worked(self, order: Order, brief: Brief, head: Head | None, outputs: Mapping[RunId, Files]) -> Work[Done]:
+    def exchanged(self, order: Order, brief: Brief, head: Head | None) -> Done:
+        """An exchange of keys, shares or signatures around a secure sum, which no trainer sees. Memory stays as it is."""
+        self.have_files(order, brief)
+        self.log("begun", order, None)
+        state, least = head.sum_state if head else (), self.owner.said(brief).rules.least
+        made = self.sums.answer(order, brief, state, self.vault.parts(order.run), least)
+        return Done(message=made.reply, memory=head.memory if head else (), sum_state=made.state)
+
+    def hidden(self, order: Order, brief: Brief, head: Head | None, done: Done) -> Done:
+        """What a step has made, with the values masked that nobody is to see."""
+        if order.cursor == JOIN or not summed(order, brief):
+            return done
+        parts, least = self.vault.parts(order.run), self.owner.said(brief).rules.least
+        made = self.sums.hide(order, brief, head.sum_state if head else (), done.message, parts, least)
+        return replace(done, message=made.reply, sum_state=made.state)
+
+    def have_files(self, order: Order, brief: Brief) -> None:
+        """Have all files of an order here, whole."""
+        for left in reversed(range(TRIES)):
+            try:
+                self.bring(order, order.files)
+                self.whole(order, brief)
+                return
+            except PartDamaged as error:
+                if not left:
+                    raise
+                self.log("damaged", order, error)
+
+    def charged(self, order: Order, brief: Brief) -> Work[Charged]:
+        """Have the order priced by this site's own code, and its price written down. Raises BudgetExceeded.
+
+        Noise and place follow from the data as well: the same noise on other rows would show by how much they differ.
+        """
+        asked = Job(
+            run=order.run,
+            client=self.name,
+            cursor=order.cursor,
+            round=order.round,
+            brief=replace(brief, peers=EMPTY) if brief.peers else brief,
+            seed=order.seed,
+            message=None,
+            memory=None,
+            prices=True,
+            phase=order.phase,
+            step=order.step,
+        )
+        price = (yield asked).price
+        assert price is not None, "it was asked for"
+        found = charged_with(noise_key(self.secret(), order, brief), price.seen)
+        self.owner.spends(order, brief, price, found.place)
+        return found
+
+    def worked(
+        self, order: Order, brief: Brief, head: Head | None, outputs: Mapping[RunId, Files], charged: Charged
+    ) -> Work[Done]:
         """The step, once all that it reads is here. What of the order does not stay whole here is fetched again."""
+        self._times.fetches(order.id, self.watch())
         for left in reversed(range(TRIES)):
             try:
                 self.bring(order, order.files)
@@ -161,8 +268,11 @@ class Agent:
                 for run, files in outputs.items():
                     self.copy(files, self.vault.parts(run), self.vault.parts(order.run))
                 fetched = self.open(order, brief)
+                self._times.begins(order.id, self.watch())
                 self.log("begun", order, None)
                 job = self.job(order, brief, head, outputs, Transfers(fetched, self._sent.get(order.run, Moved())))
+                if charged != NOT_CHARGED and order.cursor != JOIN:
+                    job = replace(job, noise=charged.noise, seen=charged.seen)
                 best = best_of(head, brief)
                 return (yield replace(job, best=best.memory[0][0] if best and best.memory else None))
             except PartDamaged as error:
@@ -263,6 +373,9 @@ class Agent:
             limits=self.owner.limits(brief),
             # Not what the reply itself left out, where it is worked out again; nor what an old copy of the home says.
             unsent=head.unsent[0][0] if head and head.unsent and order.after <= head.cursor < order.cursor else None,
+            noise=noise_key(self.secret(), order, brief) if order.cursor != JOIN and noisy(brief) else "",
+            phase=order.phase,
+            step=order.step,
         )
 
     def guard(self, order: Order, done: Done, brief: Brief) -> Mapping[str, Plain]:
@@ -278,7 +391,7 @@ class Agent:
     def deliver(self, order: Order, reply: Reply) -> Receipt:
         """Report until the agent service lacks nothing; push what it lacks."""
         while True:
-            receipt = self.link.report(order, reply)
+            receipt = self.link.report(order, self.timed(reply))
             if receipt.verdict != "missing":
                 self.log(receipt.verdict, order, None)
                 return receipt
@@ -310,12 +423,18 @@ class Agent:
                 raise
             self.log("cut", order, error)  # what an earlier try left there was spoilt, and is forgotten now
 
+    def timed(self, reply: Reply) -> Reply:
+        """A reply as it is sent now, with when its step began, if the coordinator is told such."""
+        return replace(reply, stages=self._times.stages(reply.order, self.watch())) if self.hours else reply
+
     def fail(self, order: Order, error: errors.FederationError) -> Receipt:
+        self._times.ends(order.id, self.watch())
         self.log("failed", order, error)
         self.owner.refuses(order, error)
         failure = Failure(error.kind, str(error))
         spent = spent_in(error) or Spent() if self.hours else None  # before a step ran, nothing
-        return self.link.report(order, Reply(order.id, failure=failure, ledger=self.owner.ledger.tip(), spent=spent))
+        reply = Reply(order.id, failure=failure, ledger=self.owner.ledger.tip(), spent=spent)
+        return self.link.report(order, self.timed(reply))
 
 
 def driven(work: Work[T], run: Callable[[Job], Done]) -> T:
@@ -351,39 +470,6 @@ def silent(what: str, order: Order, error: errors.FederationError | None) -> Non
 def new_peer_keys() -> PeerKeys:
     own = fresh()
     return PeerKeys(lambda: own, MemoryPins())
-
-
-def members(order: Order, brief: Brief, head: Head | None) -> tuple[ClientId, ...] | None:
-    """The sites of a run whose sites seal for each other; None of any other run, and before there are any. Raises PeerRefused for
-    one that came later.
-
-    They are fixed by the first order after the join, at which everybody is awaited: who was not there then could be anybody's.
-    """
-    known = head.peers if head else None
-    if order.cursor == JOIN or not seals(brief.contract):
-        return known  # to join again is no new beginning: whoever asks for it would choose the sites anew
-    shown = tuple(sorted(brief.peers))
-    strangers = sorted({*shown} - {*(shown if known is None else known)})
-    if strangers:
-        what = f"{strangers[0]} is shown as a site of this run, and was none when it began"
-        todo = "Ask whoever runs the coordinator who that is. Sites take part from the beginning: to have it, begin another run"
-        raise errors.PeerRefused(what, todo, peer=strangers[0])
-    return shown if known is None else known
-
-
-def best_of(head: Head | None, brief: Brief) -> Best | None:
-    """The site's memory at the scoring that the coordinator calls the run's best so far.
-
-    Every order says which that is, so a memory that is newer than a scoring never hides what was kept there: the order that led
-    to it told of that scoring first. Where a coordinator was set back, nobody knows it any more.
-    """
-    if head is None or not brief.keeps:
-        return None
-    if brief.best is None or (head.best is not None and head.best.cursor == brief.best):
-        return head.best
-    if head.cursor > brief.best:
-        return None
-    return Best(brief.best, head.memory, head.metrics if head.cursor == brief.best else EMPTY)
 
 
 def check_files(order: Order, base: Digest | None) -> None:

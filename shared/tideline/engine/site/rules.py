@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, time
 from enum import StrEnum
 
+from tideline.core.asked.private import ROW, check_unit
 from tideline.core.errors import ConfigRefused
 from tideline.core.settings import EMPTY, setting
+from tideline.engine.epsilon.budget import Limit
 
 CLOCK = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 SIZES = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?(kB|MB|GB|TB)?")
+POPULATION = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 BATCH_SHARE = "batch_share"
 # Of learning rates; no method's defaults come near them.
 RATES: Mapping[str, float] = dict.fromkeys(("rate", "source_rate", "encoder_rate", "label_rate", "alpha_rate"), 10.0)
@@ -71,6 +75,7 @@ class Least:
     rows: int = setting(20, low=1, doc="training rows of which each answer is made at least")
     sites: int = setting(1, low=1, doc="sites that the run must name")
     rows_per_class: int = setting(5, low=1, doc="labelled rows of a class, below which nothing that is told by class tells of it")
+    trusted: int = setting(0, low=0, doc="other sites of a secure sum whose fingerprints you have confirmed")
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,56 @@ class Retention:
     )
 
 
+EVERY = "all"  # methods, of which a policy requires that they protect rows
+
+
+@dataclass(frozen=True)
+class PrivacyRules:
+    """The table [privacy]: what private runs may cost the site's rows, or units, together, and which runs must protect them."""
+
+    epsilon: float | None = setting(None, doc="the most that all private runs together may cost a row; none said: no limit")
+    delta: float = setting(1e-5, doc="the chance that epsilon does not hold; less than one over the rows")
+    rows: int | None = setting(
+        None, low=2, doc="rows, or units, of the population, about: delta is held to it when the file is read"
+    )
+    unit: str = setting(ROW, doc="what a budget counts for: row, or what several rows belong to, such as patient")
+    population: str = setting("rows", doc="a name for the people behind the rows; another name begins another budget")
+    require: tuple[str, ...] = setting((), doc="methods whose runs must protect rows, or all; others are refused")
+
+    def __post_init__(self) -> None:
+        """Raises ConfigRefused for what protects nothing."""
+        if self.epsilon is not None and not 0 < self.epsilon < math.inf:
+            what = f"privacy.epsilon is {self.epsilon}; it should be more than 0, and finite"
+            raise ConfigRefused(what, "1 protects well, 8 protects against crude attacks", path="privacy.epsilon")
+        below = 1.0 if self.rows is None else 1 / self.rows
+        if not 0 < self.delta < below:
+            most = "1" if self.rows is None else f"1 / rows, {below:.2g}"
+            what = f"privacy.delta is {self.delta}; it should be more than 0 and less than {most}"
+            raise ConfigRefused(what, "Write one over ten times the number of rows, or less", path="privacy.delta")
+        if self.unit != ROW:
+            check_unit(self.unit, "privacy.unit")
+        if not POPULATION.fullmatch(self.population):
+            what = f"privacy.population is {self.population[:80]!r}, which cannot name a population"
+            raise ConfigRefused(what, "Use letters, digits, dots, dashes and underscores, at most 64", path="privacy.population")
+
+    @property
+    def limit(self) -> Limit | None:
+        """The budget; None where there is none."""
+        return None if self.epsilon is None else Limit(self.population, self.epsilon, self.delta, self.unit)
+
+    def requires(self, method: str) -> bool:
+        """Whether runs of a method must protect rows."""
+        return EVERY in self.require or method in self.require
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """The table [disclose]: what the coordinator is told of the site when a run begins, for a dossier of that run."""
+
+    policy: bool = setting(False, doc="the lines of this file that apply to the run, without names of users and projects")
+    data: bool = setting(False, doc="a digest of the files of the site's data")
+
+
 @dataclass(frozen=True)
 class SiteRules:
     """All of it.
@@ -130,6 +185,8 @@ class SiteRules:
     quotas: Quotas = field(default_factory=Quotas)
     retain_days: int = setting(0, low=0, high=36500, doc="days after which a run's files at this site are forgotten; 0: never")
     retention: Retention = field(default_factory=Retention)
+    privacy: PrivacyRules = field(default_factory=PrivacyRules)
+    disclose: Disclosure = field(default_factory=Disclosure)
 
     def __post_init__(self) -> None:
         """Raises ConfigRefused where the same is said twice."""

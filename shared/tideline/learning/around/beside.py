@@ -140,9 +140,10 @@ def sampled(phase: AnyPhase) -> bool:
     return phase.sampled and phase.step is not None and phase.step.view is not View.HELD_OUT
 
 
-def bringing(phase: AnyPhase, own: type[Any], beside: Beside) -> AnyPhase:
-    """The method's phase over its own state, whose messages bring the shared value beside."""
-    brings = not beside.scored or (phase.step is not None and phase.step.view is View.HELD_OUT)
+def bringing(phase: AnyPhase, own: type[Any], beside: Beside, brings: bool | None = None) -> AnyPhase:
+    """The method's phase over its own state, whose messages bring the shared value beside. brings: whether they do."""
+    if brings is None:
+        brings = not beside.scored or (phase.step is not None and phase.step.view is View.HELD_OUT)
 
     def ask(state: Any, turn: Turn[Any]) -> Mapping[ClientId, Any]:
         orders = phase.ask(bare(state, own), turn)

@@ -18,12 +18,13 @@ from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role
 from tideline.learning.formats.classes import ONE_CLASS, as_labels, known, lowest
-from tideline.learning.formats.holdings import Rows, Sides, listed, parted, split_beside
+from tideline.learning.formats.holdings import Rows, Sides, listed, parted
 from tideline.learning.formats.kinds.shapes import check_kind
 from tideline.learning.formats.surveys import Piece, Place, Survey, at, check_settings, readable
+from tideline.learning.formats.units import ARRAY, Units, split_by_units, units_in_array
 
 OWN = ("invert", "layout")
-KEYS = ("x", "y", "test_idx", "validation_idx")
+KEYS = ("x", "y", "test_idx", "validation_idx", ARRAY)
 STREAMED_BYTES = 4 << 20  # of samples that are read together
 # What zipfile and NumPy's reader raise on damaged, cut or encrypted files and on headers that are no Python literal.
 DAMAGE = (
@@ -62,23 +63,27 @@ def survey(place: Place, world: World, role: Role, stored: Stored | None = None)
             raise DataRefused(what, "Save the table as .csv or .parquet, its columns named, or ask for a world without columns")
         x = heads["x"]
         check_kind(x.shape, x.dtype, world, place.transform)
-        rows, chosen = split(path, heads, place.transform.test, of)
+        unit = place.transform.unit
+        units = units_in_array(of.read(path, ARRAY) if ARRAY in heads else None, x.shape[0], unit) if unit else None
+        rows, chosen = split(path, heads, place.transform.test, of, units)
         sides = sides_of(rows, of.read(path, "y"), world, role) if "y" in heads else Sides(*rows)
         sides = replace(sides, chosen=chosen)
 
     def pieces() -> Iterator[Piece]:
         yield Piece(0, of.read(path, "x"), place.transform)
 
-    return Survey(place, sides, pieces=pieces, name=lambda row: f"row {row}", what="samples")
+    return Survey(place, sides, pieces=pieces, name=lambda row: f"row {row}", what="samples", units=units)
 
 
-def split(path: Path, heads: Mapping[str, Head], share: float, of: Stored) -> tuple[tuple[Rows, Rows], Rows | None]:
+def split(
+    path: Path, heads: Mapping[str, Head], share: float, of: Stored, units: Units | None = None
+) -> tuple[tuple[Rows, Rows], Rows | None]:
     """Row numbers (train, held out), and those of training that the file names for validation, if it names any."""
     n = heads["x"].shape[0]
     held = listed(n, of.read(path, "test_idx"), "test_idx", "held-out row") if "test_idx" in heads else None
     name = "validation_idx"
     chosen = listed(n, of.read(path, name), name, "row for validation") if name in heads else None
-    return split_beside(n, held, chosen, share), chosen
+    return split_by_units(n, held, chosen, share, units), chosen
 
 
 def sides_of(rows: tuple[Rows, Rows], y: NDArray[np.generic], world: World, role: Role) -> Sides:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -43,7 +44,8 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         marks = marked(place, names, columns)
         sides = tables.place_labels(place, columns, marks, role)
     n = len(marks.codes)
-    return Survey(place, sides, lambda: pieces(place, len(names), columns, n), marks.name)
+    of = tables.units_of(columns, marks)
+    return Survey(place, sides, lambda: pieces(place, len(names), columns, n), marks.name, units=of)
 
 
 def names_of(place: Place) -> list[str]:
@@ -60,8 +62,8 @@ def names_of(place: Place) -> list[str]:
 def marked(place: Place, names: list[str], columns: Columns) -> Marks:
     """The first pass, by the fast reader if it can."""
     try:
-        codes, held = fast_rows.marks(place, names, columns)
-        return Marks(codes, held, lambda row: f"line {line_of(place, len(names), row)}")
+        codes, held, units = fast_rows.marks(place, names, columns)
+        return Marks(codes, held, lambda row: f"line {line_of(place, len(names), row)}", units)
     except Unsure:
         return mark(place, names, columns)
 
@@ -74,18 +76,20 @@ def line_of(place: Place, width: int, row: int) -> int:
 
 def mark(place: Place, names: list[str], columns: Columns) -> Marks:
     """The first pass by the slow reader: check each row's width, and read its label and its side of the split."""
-    label, side = (None if name is None else names.index(name) for name in (columns.label, columns.held_out))
-    codes, held, lines = array("q"), bytearray(), array("q")
+    label, side, unit = (None if name is None else names.index(name) for name in (columns.label, columns.held_out, columns.unit))
+    codes, held, lines, units = array("q"), bytearray(), array("q"), list[str]()
     number, cache = place.classes.number, dict[str, int]()
     for line, cells in rows_of(place, len(names)):
         lines.append(line)
         held.append(side is not None and tables.held_word(cells[side], f"line {line}", columns.held_out))
+        if unit is not None:
+            units.append(sys.intern(cells[unit]))
         word = "" if label is None else cells[label]
         if word not in cache:
             cache = cache if len(cache) < ROWS else {}
             cache[word] = number(word)
         codes.append(cache[word] if label is not None else UNKNOWN)
-    return Marks(codes, held, lambda row: f"line {lines[row]}")
+    return Marks(codes, held, lambda row: f"line {lines[row]}", units)
 
 
 def rows_of(place: Place, width: int) -> Iterator[Record]:

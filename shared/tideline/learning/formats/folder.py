@@ -38,6 +38,7 @@ from tideline.learning.formats.kinds.shapes import check_values, convert
 from tideline.learning.formats.memory import memory_bytes
 from tideline.learning.formats.surveys import OWNERS, SHOWN, Piece, Place, Survey, at
 from tideline.learning.formats.transforms import PLAIN, Transform, times
+from tideline.learning.formats.units import check_one_unit, with_units
 from tideline.learning.rows import scratch
 from tideline.learning.rows.decoded import DecodedRows
 from tideline.learning.rows.scratch import HELD, Filled
@@ -198,6 +199,7 @@ def holdings_of(folder: Path, room: Room, lost: list[Lost], role: Role, world: W
     names, sides = tuple(name_of(s.place.path) for s in surveys), [s.sides for s in left]
     learnt = Data(x=train, y=join([s.y_train for s in sides]), domain=domains_of([s.train for s in sides]), domains=names)
     scored = Data(x=held, y=join([s.y_held for s in sides]), domain=domains_of([s.held for s in sides]), domains=names)
+    learnt, scored = with_units(learnt, left, "train"), with_units(scored, left, "held")
     return Holdings(replace(learnt, bare=bare if len(bare) else None), scored, validation_of(left))
 
 
@@ -321,6 +323,7 @@ def read_transforms(path: Path, domains: list[str]) -> Mapping[str, Transform]:
 
 def check_site(folder: Path, surveys: list[Survey], role: Role) -> None:
     """Raises DataRefused if the domains, taken together, cannot be used in this role."""
+    check_one_unit(folder, surveys)
     check_roles(folder, surveys, role)
     check_sides(folder, surveys)
     check_validation(folder, surveys)

@@ -94,7 +94,9 @@ class Holdings:
 
 def taken(data: Data, rows: Tensor) -> Data:
     """Some of the rows (r,) int64; those without labels beside labelled ones stay."""
-    return replace(data, x=data.x.at(rows), y=None if data.y is None else data.y[rows], domain=data.domain[rows])
+    units = None if data.units is None else data.units[rows]
+    y = None if data.y is None else data.y[rows]
+    return replace(data, x=data.x.at(rows), y=y, domain=data.domain[rows], units=units)
 
 
 def parted(rows: tuple[Rows, Rows], y_train: Labels | None, y_held: Labels | None) -> Sides:

@@ -18,10 +18,11 @@ from tideline.core.asked.world import World
 from tideline.core.errors import DataRefused
 from tideline.core.run import Role
 from tideline.learning.formats.classes import composed, cut, read_lines
-from tideline.learning.formats.holdings import SHARE, Rows, Sides, split_beside
+from tideline.learning.formats.holdings import SHARE, Rows, Sides
 from tideline.learning.formats.kinds.shapes import expected
 from tideline.learning.formats.surveys import SHOWN, Piece, Place, Survey, at, check_count, check_settings
 from tideline.learning.formats.transforms import check_kind, times
+from tideline.learning.formats.units import UNITS, Units, split_by_units, units_of_files
 
 DECODER = PIL.__version__  # another may make other pixels of the same file
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp")
@@ -56,7 +57,8 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         files, words = listing.files, listing.words
         check_count(len(files), "image", 1 if (place.path / HELD_OUT).exists() else 2)
         check_kind((len(files), 1, 1), np.dtype(np.uint8), world.inputs, place.transform)
-        rows, chosen = split(place.path, files, place.transform.test)
+        units = units_of_files(place.path, files, unit) if (unit := place.transform.unit) else None
+        rows, chosen = split(place.path, files, place.transform.test, units)
         sides = Sides(*rows)
         if words is not None:
             sides = cut(map(place.classes.number, words), rows, role, lambda row: strange(place, words[row]))
@@ -65,7 +67,15 @@ def survey(place: Place, world: World, role: Role) -> Survey:
     def reader(rows: Rows) -> Files:
         return Files(place, tuple(files[i] for i in rows))
 
-    return Survey(place, sides, pieces=lambda: pieces(place, files), name=files.__getitem__, reader=reader, decoder=DECODER)
+    return Survey(
+        place,
+        sides,
+        pieces=lambda: pieces(place, files),
+        name=files.__getitem__,
+        reader=reader,
+        decoder=DECODER,
+        units=units,
+    )
 
 
 def strange(place: Place, word: str) -> DataRefused:
@@ -100,7 +110,7 @@ def ignored(domain: Path) -> list[str]:
         with entries(folder) as inside:
             names = [e.name for e in inside if not e.is_dir() and not e.name.startswith(".") and not is_image(e.name)]
         ignored += [f"{'' if folder == domain else folder.name + '/'}{name}" for name in names]
-    return sorted(name for name in ignored if name not in (HELD_OUT, VALIDATION))
+    return sorted(name for name in ignored if name not in (HELD_OUT, VALIDATION, UNITS))
 
 
 def images_in(folder: Path) -> Iterator[str]:
@@ -127,14 +137,17 @@ def entries(folder: Path) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
         raise DataRefused(f"{folder} cannot be listed ({error.strerror})", "Let the agent read it", path=str(folder)) from error
 
 
-def split(domain: Path, files: tuple[str, ...], share: float = SHARE) -> tuple[tuple[Rows, Rows], Rows | None]:
+def split(
+    domain: Path, files: tuple[str, ...], share: float = SHARE, units: Units | None = None
+) -> tuple[tuple[Rows, Rows], Rows | None]:
     """Row numbers (train, held out), and those of training that are named for validation.
 
-    Held out are the images that `held_out.txt` names; without it a share, chosen by numbers of images alone. `validation.txt`
+    Held out are the images that `held_out.txt` names; without it a share, chosen by numbers of images alone, or of
+    whole units. `validation.txt`
     names those for validation.
     """
     held, chosen = (written(domain / name, files) for name in (HELD_OUT, VALIDATION))
-    return split_beside(len(files), held, chosen, share), chosen
+    return split_by_units(len(files), held, chosen, share, units), chosen
 
 
 def written(path: Path, files: tuple[str, ...]) -> Rows | None:

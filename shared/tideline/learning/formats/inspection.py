@@ -84,7 +84,8 @@ class DomainReport:
     """One domain. `refused`: why an agent cannot use it, as DataRefused says it; None if it can.
 
     Of the samples, `validation` are those to train on that a run may select by instead; `bare` training rows have no label beside
-    labelled ones; `unscored` held-out rows have none and are left out.
+    labelled ones; `unscored` held-out rows have none and are left out. They belong to so many `units`, in a word
+    `unit`, where the domain says so.
     """
 
     name: str
@@ -100,6 +101,8 @@ class DomainReport:
     ignored: tuple[str, ...] = ()
     refused: Refusal | None = None
     columns: tuple[ColumnReport, ...] = ()
+    unit: str = ""
+    units: int | None = None
 
     @property
     def train(self) -> int | None:
@@ -272,6 +275,8 @@ def inspect_domain(name: str, place: Place, survey: Survey | DataRefused, world:
         validation=len(sides.validation(place.transform.validation)),
         held_out=len(sides.held),
         bare=len(sides.bare),
+        unit=place.transform.unit,
+        units=None if survey.units is None else len(set(survey.units)),
         unscored=len(sides.unscored),
         labelled=sides.y_held is not None,
         classes=tuple(counted(left, place.classes)),

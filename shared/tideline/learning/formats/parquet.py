@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -41,7 +42,8 @@ def survey(place: Place, world: World, role: Role) -> Survey:
         tables.check_table(place, world, columns)
         marks = mark(place, columns)
         sides = tables.place_labels(place, columns, marks, role)
-    return Survey(place, sides, lambda: pieces(place, columns), marks.name)
+    of = tables.units_of(columns, marks)
+    return Survey(place, sides, lambda: pieces(place, columns), marks.name, units=of)
 
 
 def opened(path: Path) -> ParquetFile:
@@ -87,9 +89,9 @@ def batches(place: Place, names: tuple[str, ...]) -> Iterator[tuple[int, RecordB
 
 def mark(place: Place, columns: Columns) -> Marks:
     """The first pass: read each row's label and its side of the split."""
-    codes, held = array("q"), bytearray()
+    codes, held, units = array("q"), bytearray(), list[str]()
     number = functools.lru_cache(maxsize=ROWS)(place.classes.number)
-    wanted = tuple(name for name in (columns.label, columns.held_out) if name is not None)
+    wanted = tuple(name for name in (columns.label, columns.held_out, columns.unit) if name is not None)
     n = count(place)
     for start, batch in batches(place, wanted) if wanted else ():
         if columns.label is not None:
@@ -97,8 +99,10 @@ def mark(place: Place, columns: Columns) -> Marks:
         if columns.held_out is not None:
             cells = enumerate(cells_of(batch.column(columns.held_out)), start)
             held.extend(tables.held_word(word(cell), f"row {i}", columns.held_out) for i, cell in cells)
+        if columns.unit is not None:
+            units.extend(sys.intern(category_word(cell) or "") for cell in cells_of(batch.column(columns.unit)))
     codes = codes if columns.label is not None else array("q", [UNKNOWN]) * n
-    return Marks(codes, held or bytearray(n), lambda row: f"row {row}")
+    return Marks(codes, held or bytearray(n), lambda row: f"row {row}", units)
 
 
 def labels(place: Place) -> Iterator[str] | None:

@@ -14,8 +14,9 @@ from tideline.core.errors import DataRefused
 from tideline.learning.formats.classes import Classes
 from tideline.learning.formats.holdings import Rows, Sides
 from tideline.learning.formats.transforms import PLAIN, Transform
+from tideline.learning.formats.units import Units
 
-COMMON = ("scale", "mean", "std", "test", "validation")
+COMMON = ("scale", "mean", "std", "test", "validation", "unit")
 # Keys of a refusal's context that only the owner may see: they hold parts of the data.
 OWNERS = ("files", "cell", "entry", "column", "columns", "near", "kind", "values", "said")
 SHOWN = 10  # names of files in a refusal
@@ -57,6 +58,7 @@ class Survey:
 
     reader: where each sample lies apart, gives for some rows what reads them by their places in that list; it holds no others.
     what: what those samples are called. decoder: what decodes them, with its version: another may make other numbers of a file.
+    units: the name of each row's unit, in the order of the rows, where the domain says whose they are.
     """
 
     place: Place
@@ -66,6 +68,7 @@ class Survey:
     reader: Callable[[Rows], Callable[[int], Piece]] | None = None
     what: str = "images"
     decoder: str = ""
+    units: Units | None = None
 
     def __len__(self) -> int:
         return len(self.sides)

@@ -18,12 +18,13 @@ from tideline.core.settings import nearest
 from tideline.core.tables.columns import Column, composed
 from tideline.learning.formats.classes import cut
 from tideline.learning.formats.columns.encoding import Vocabulary
-from tideline.learning.formats.holdings import Sides, split_marked, split_rows
+from tideline.learning.formats.holdings import Sides, split_marked
 from tideline.learning.formats.kinds.shapes import expected as said
 from tideline.learning.formats.surveys import Place, check_count, check_settings
 from tideline.learning.formats.transforms import PLAIN, Transform, check_kind
+from tideline.learning.formats.units import Units, checked_units, split_by_units
 
-OWN = ("label", "held_out", "columns", "drop")
+OWN = ("label", "held_out", "columns", "drop", "unit_column")
 LABELS = ("y", "label")  # the names of a column of labels if the settings name none
 TRAIN, HELD, VALIDATION = 0, 1, 2  # for what a row is, as the split's column says
 WORDS = dict.fromkeys(("test", "held_out", "true", "yes", "1"), HELD)
@@ -36,7 +37,7 @@ VALUES = ("scale", "mean", "std")  # settings of values, which a world that decl
 class Columns:
     """The names, which may be data, of the features in order, of the labels and of the split; the features' `places` from 1.
 
-    declared: what the world says of each feature; empty where it declares no columns.
+    declared: what the world says of each feature; empty where it declares no columns. unit: the column that says whose rows are.
     """
 
     features: tuple[str, ...]
@@ -44,6 +45,7 @@ class Columns:
     held_out: str | None
     places: tuple[int, ...]
     declared: tuple[Column, ...] = ()
+    unit: str | None = None
 
     @property
     def gaps(self) -> bool:
@@ -58,11 +60,15 @@ class Columns:
 
 @dataclass(frozen=True)
 class Marks:
-    """The result of the first pass over a table: of each row the code (see Classes.number), for what it is, and its name."""
+    """The result of the first pass over a table: of each row the code (see Classes.number), for what it is, and its name.
+
+    units: the name of each row's unit; empty where no column says it.
+    """
 
     codes: Sequence[int]
     held: Sequence[int]
     name: Callable[[int], str]
+    units: Units = ()
 
 
 def choose(names: Sequence[str], transform: Transform, declared: tuple[Column, ...] = ()) -> Columns:
@@ -75,8 +81,11 @@ def choose(names: Sequence[str], transform: Transform, declared: tuple[Column, .
         setting = getattr(transform, key) or ()
         check_named(key, (setting,) if isinstance(setting, str) else setting, names)
     label = transform.label or label_in(names, (*transform.columns, *transform.drop, *(each.name for each in declared)))
+    unit = unit_in(names, transform)
     own = [name for name in (label, transform.held_out) if name is not None]
-    taken = {*own, *transform.drop}
+    if unit in (*own, *transform.columns):
+        raise DataRefused(f"the column {unit!r} is used for two things", "Name it once in transforms.toml")
+    taken = {*own, *transform.drop, *([unit] if unit is not None else [])}
     twice = [*(n for n in transform.columns if n in taken), *(n for n in own if own.count(n) > 1 or n in transform.drop)]
     if twice:
         raise DataRefused(f"the column {twice[0]!r} is used for two things", "Name it once in transforms.toml")
@@ -85,9 +94,18 @@ def choose(names: Sequence[str], transform: Transform, declared: tuple[Column, .
     if declared:
         features = tuple(named_by(column, features, names) for column in declared)
         places = tuple(place[name] for name in features)
-        return Columns(features=features, label=label, held_out=transform.held_out, places=places, declared=declared)
+        return Columns(features=features, label=label, held_out=transform.held_out, places=places, declared=declared, unit=unit)
     places = tuple(place[name] for name in features)
-    return Columns(features=features, label=label, held_out=transform.held_out, places=places)
+    return Columns(features=features, label=label, held_out=transform.held_out, places=places, unit=unit)
+
+
+def unit_in(names: Sequence[str], transform: Transform) -> str | None:
+    """The column that says whose rows are, which may be among those dropped. Raises DataRefused where it is not there."""
+    if transform.whose is not None and transform.whose not in names:
+        what = f"the unit is {transform.unit}, and there is no column {transform.whose!r} that says whose a row is"
+        todo = "Name it: unit_column in transforms.toml; or leave unit out"
+        raise DataRefused(what, todo, columns=shown(names))
+    return transform.whose
 
 
 def named_by(column: Column, features: Sequence[str], names: Sequence[str]) -> str:
@@ -176,7 +194,9 @@ def place_labels(place: Place, columns: Columns, marks: Marks, role: Role) -> Si
     n = len(marks.codes)
     check_count(n, "row", 2 if columns.held_out is None else 1)
     sides: NDArray[np.int64] = np.asarray(marks.held, np.int64)
-    rows = split_rows(n, share=place.transform.test) if columns.held_out is None else split_marked(sides == HELD)
+    units = units_of(columns, marks)
+    drawn = columns.held_out is None
+    rows = split_by_units(n, None, None, place.transform.test, units) if drawn else split_marked(sides == HELD)
     chosen = np.flatnonzero(sides == VALIDATION).astype(np.int64) if (sides == VALIDATION).any() else None
     if columns.label is None:
         return Sides(*rows, chosen=chosen)
@@ -186,6 +206,11 @@ def place_labels(place: Place, columns: Columns, marks: Marks, role: Role) -> Si
         return DataRefused(what, place.classes.todo(), row=row, column=columns.label)
 
     return replace(cut(marks.codes, rows, role, strange), chosen=chosen)
+
+
+def units_of(columns: Columns, marks: Marks) -> Units | None:
+    """The units of a table's rows; None where no column says them. Raises DataRefused for a row without one."""
+    return None if columns.unit is None else checked_units(marks.units, marks.name)
 
 
 def held_word(word: str, name: str, column: str | None) -> int:

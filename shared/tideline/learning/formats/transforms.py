@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tideline.core.errors import DataRefused
+from tideline.core.asked.private import check_unit
+from tideline.core.errors import ConfigRefused, DataRefused
 from tideline.core.settings import setting
 from tideline.learning.rows.resizing import OVERSHOOT, sized
 
@@ -45,6 +46,21 @@ class Transform:
     hop_ms: float = setting(10.0, low=0.1, high=1000.0, doc="audio: milliseconds from one frame to the next")
     seconds: float = setting(1.0, low=0.01, high=600.0, doc="audio: how much of each file is taken, from its beginning")
     separator: str = setting(",", choices=(",", ";", "\t", "|"), doc=".csv: what stands between two cells")
+    unit: str = setting("", doc="what several rows may belong to, in a word such as patient; unset: each row is of its own")
+    unit_column: str | None = setting(None, doc="tables: the column that says to which; unset: that of the unit's name")
+
+    def __post_init__(self) -> None:
+        """Raises ConfigRefused for a word that cannot be a unit's, and a column without such a word."""
+        if self.unit:
+            check_unit(self.unit, "unit")
+        elif self.unit_column is not None:
+            what = "unit_column names a column, and unit does not say what its rows belong to"
+            raise ConfigRefused(what, 'Add unit, such as unit = "patient"', path="unit")
+
+    @property
+    def whose(self) -> str | None:
+        """The column of a table that says to which unit a row belongs; None where nothing does."""
+        return (self.unit_column or self.unit) if self.unit else None
 
 
 PLAIN = Transform()

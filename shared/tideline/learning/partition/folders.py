@@ -35,6 +35,7 @@ from tideline.learning.formats.kinds.dicom import DICOM, has_series
 from tideline.learning.formats.kinds.folders import KINDS_OF_FILES
 from tideline.learning.formats.kinds.listing import FileKind, listed
 from tideline.learning.formats.surveys import Place, Survey, at, readable
+from tideline.learning.formats.units import ARRAY, units_of_files, write_units
 from tideline.learning.partition import deals, dirichlet
 from tideline.learning.partition.deals import UNSEEN, Deal, Hand, Hands
 from tideline.learning.partition.dirichlet import Dirichlet, Words
@@ -180,14 +181,17 @@ def write_arrays(place: Place, sites: Shares) -> Settings:
     with readable(place.path, *arrays.AS), zipfile.ZipFile(place.path) as archive:
         packed = any(each.compress_type != zipfile.ZIP_STORED for each in archive.infolist())
     save = np.savez_compressed if packed else np.savez
+    whose = arrays.read_array(place.path, ARRAY) if ARRAY in arrays.read_heads(place.path) else None
     for into, lines in sites:
-        save(into / place.path.name, x=x[lines.all], y=hidden(y[lines.all], lines.bare), test_idx=lines.held)
+        more: dict[str, Any] = {} if whose is None else {ARRAY: whose[lines.all]}
+        save(into / place.path.name, x=x[lines.all], y=hidden(y[lines.all], lines.bare), test_idx=lines.held, **more)
     return {}
 
 
 def write_npy(place: Place, sites: Shares) -> Settings:
     """Write each site's rows of x, some at a time, since the file may be larger than memory; beside it y and test_idx."""
     x, y = (npy.read_array(place.path, key) for key in ("x", "y"))
+    heads = npy.read_heads(place.path)
     step = max(arrays.STREAMED_BYTES // max(math.prod(x.shape[1:]) * x.dtype.itemsize, 1), 1)
     for into, lines in sites:
         path, rows = into / place.path.name, lines.all
@@ -198,6 +202,8 @@ def write_npy(place: Place, sites: Shares) -> Settings:
         del written  # unmaps what was written
         np.save(npy.file_of(path, "y"), hidden(np.asarray(y[rows]), lines.bare))
         np.save(npy.file_of(path, "test_idx"), lines.held)
+        if ARRAY in heads:
+            np.save(npy.file_of(path, ARRAY), np.asarray(npy.read_array(place.path, ARRAY)[rows]))
     return {}
 
 
@@ -236,6 +242,8 @@ class Files:
                 copy(place.path / source, domain / name)
             held = "".join(f"{files[lines.rows[i]]}\n" for i in lines.held)
             (domain / images.HELD_OUT).write_text(held, encoding="utf-8")
+            if unit := place.transform.unit:
+                write_units(domain, list(names), units_of_files(place.path, list(names.values()), unit))
         return {}
 
     def ending(self, name: str) -> str:

@@ -20,7 +20,7 @@ from tideline.learning.sites.named import PREFIX, WRITE
 from tideline.learning.sites.site import Site, holdings_of
 
 log = logging.getLogger(__name__)
-KEYS = ("train", "validation", "test", "labels", "class_names")
+KEYS = ("train", "validation", "test", "labels", "class_names", "unit", "units")
 GIVE = "Let it give a tideline.Site, a dict with train, validation and test, or the three as a tuple, None for what is not there"
 LOG = "See the log of this process for its words"
 Make = Callable[[], object]

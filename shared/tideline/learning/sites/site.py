@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tideline.core.asked.private import check_unit
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, DataRefused, kind_of
 from tideline.core.rows import Rows, joined
@@ -25,7 +26,8 @@ from tideline.core.run import Role
 from tideline.core.settings import read
 from tideline.core.step import Data
 from tideline.learning.formats.folder import domains_of, join, log_owners, read_folder
-from tideline.learning.formats.holdings import VALIDATION, Holdings, Sides, parted, split_rows
+from tideline.learning.formats.holdings import SHARE, VALIDATION, Holdings, Sides, parted
+from tideline.learning.formats.units import Units, checked_units, split_by_units
 from tideline.learning.rows import scratch
 from tideline.learning.sites.sides import Side, side_of
 
@@ -46,6 +48,8 @@ class Site:
     role         source, target or peer; an agent's is said by `--role` instead
     labels       False: there are none, whatever the datasets give; True: there have to be some; None: as they are
     class_names  what the labels 0, 1, ... mean; None: the attribute `classes` of the training dataset, if it has one
+    unit         what several rows may belong to, in a word such as patient; a folder says it itself
+    units        then the unit of each row, a text or a whole number: of train, followed by those of validation and of test
 
     A target's training labels are not read.
 
@@ -61,6 +65,8 @@ class Site:
     role: Role | str = Role.SOURCE
     labels: bool | None = None
     class_names: Sequence[str] | None = None
+    unit: str = ""
+    units: Sequence[object] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "role", Role(read(Role, self.role, "role")))
@@ -68,6 +74,7 @@ class Site:
             what = "train is a folder, and test or validation is given too"
             raise ConfigRefused(what, "Leave them out: a folder says which of its rows are held out", path="test")
 
+        check_whose(self)
         if self.class_names is not None and not names_in(self.class_names):
             what = f"class_names is {kind_of(self.class_names)}, not a list of texts"
             raise ConfigRefused(what, 'Give a list of texts: ["cat", "dog"]', path="class_names")
@@ -87,6 +94,17 @@ def names_in(given: object) -> tuple[str, ...]:
     """A list of texts; nothing for all else."""
     listed = tuple(given) if isinstance(given, (list, tuple)) else ()
     return listed if all(isinstance(each, str) for each in listed) else ()
+
+
+def check_whose(site: Site) -> None:
+    """Raises ConfigRefused where a site says that rows belong to units, and not to which; or to which, and not to what."""
+    if site.unit:
+        check_unit(site.unit, "unit")
+    if bool(site.unit) != (site.units is not None):
+        what = f"unit is {site.unit!r}, and units is not given" if site.unit else "units is given, and unit does not say what of"
+        raise ConfigRefused(what, 'Give both: unit="patient", units=[...], one for each row; or none', path="units")
+    if site.unit and site.folder is not None:
+        raise ConfigRefused("train is a folder, and unit is given too", "Say it in transforms.toml", path="unit")
 
 
 def holdings_of(site: Site, world: World, role: Role, held: int = scratch.HELD) -> Holdings:
@@ -131,10 +149,27 @@ class Reading:
         if self.role is Role.TARGET and not rows.plain:
             # Nothing that could lead to a training label is behind what a step sees, of the held-out rows neither.
             train, tested = scratch.poured(train, held), scratch.poured(tested, held)
-        learnt = Data(train, join([sides.y_train]), domains_of([sides.train]), (DOMAIN,))
-        scored = Data(tested, join([sides.y_held]), domains_of([sides.held]), (DOMAIN,))
+        learnt = self.whose(Data(train, join([sides.y_train]), domains_of([sides.train]), (DOMAIN,)), sides.train)
+        scored = self.whose(Data(tested, join([sides.y_held]), domains_of([sides.held]), (DOMAIN,)), sides.held)
         bare = rows.at(tensor_of(sides.bare)) if len(sides.bare) else None
         return Holdings(replace(learnt, bare=bare), scored, tensor_of(sides.validation(VALIDATION)))
+
+    def whose(self, data: Data, rows: Numbers) -> Data:
+        """The same with the units of its rows, where the site says them."""
+        if self.units is None:
+            return data
+        _, numbers = np.unique(self.units, return_inverse=True)
+        return replace(data, unit=self.site.unit, units=torch.from_numpy(numbers.reshape(-1)[rows].astype(np.int64)))
+
+    @cached_property
+    def units(self) -> Units | None:
+        """The unit of each row of all sides; None where the site says none. Raises DataRefused for too few, or too many."""
+        given, n = self.site.units, sum(map(len, self.sides.values()))
+        if given is None:
+            return None
+        if len(given) != n:
+            raise DataRefused(f"units names {len(given)} units, and there are {n} rows", "Give one for each row of all datasets")
+        return checked_units(list(map(str, np.asarray(given).tolist())), lambda row: f"row {row}")
 
     def rows(self) -> Rows:
         return joined([side.rows for side in self.sides.values()])
@@ -154,9 +189,9 @@ class Reading:
     def cut(self, n: int) -> tuple[Numbers, Numbers]:
         """The usual split of the training dataset. Raises DataRefused for a single row."""
         try:
-            return split_rows(n)
+            return split_by_units(n, None, None, SHARE, None if self.units is None else self.units[:n])
         except DataRefused:
-            what = f"{NAMES['train']} has 1 row, and no test dataset is given"
+            what = f"{NAMES['train']} has 1 row{' or unit' if self.units else ''}, and no test dataset is given"
             raise DataRefused(what, "Give 2 rows or more, or Site(test=...)") from None
 
     def labelled(self, train: Numbers, held: Numbers) -> Sides:

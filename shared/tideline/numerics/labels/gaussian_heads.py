@@ -32,6 +32,12 @@ class ClassSums:
         return ClassSums(self.count + other.count, self.total + other.total, self.second + other.second)
 
 
+def no_sums(classes: int, d: int) -> ClassSums:
+    """Those of no rows."""
+    zeros = [torch.zeros(shape, dtype=torch.float64) for shape in ((classes,), (classes, d), (d, d))]
+    return ClassSums(*zeros)
+
+
 def class_sums(x: Tensor, y: Tensor, classes: int) -> ClassSums:
     """Of rows x (n, d) with labels y (n,)."""
     own = x.double()
@@ -69,8 +75,16 @@ def spreads(variance: Tensor, square: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def weights(mu: Tensor, within: Tensor, shrinkage: float) -> Tensor:
-    """mu Sigma^-1 (K, d), Sigma: the covariance `within` (d, d), shrunk."""
+    """mu Sigma^-1 (K, d), Sigma: the covariance `within` (d, d), shrunk.
+
+    Sums with noise may be those of no rows: directions in which their variance is negative then have none.
+    """
     level = within.diagonal().mean().clamp_min(LEAST)
-    sigma = (1 - shrinkage) * within + shrinkage * level * torch.eye(len(within), dtype=within.dtype)
+    evenly = shrinkage * level * torch.eye(len(within), dtype=within.dtype)
+    sigma = (1 - shrinkage) * within + evenly
+    if int(torch.linalg.cholesky_ex(sigma).info) and bool(torch.isfinite(within).all()):
+        values, vectors = torch.linalg.eigh(within)
+        if float(values[0]) < -LEAST * float(level):
+            sigma = (1 - shrinkage) * (vectors * values.clamp(min=0)) @ vectors.mT + evenly
     found: Tensor = torch.linalg.solve_ex(sigma, mu.mT).result
     return found.mT

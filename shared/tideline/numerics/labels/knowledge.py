@@ -87,6 +87,12 @@ def quality(top: Tensor, label: Tensor, K: int, gate: float) -> float:
     return float(votes.max(1).values[(top > gate).any(0)].sum())
 
 
+def qualities(top: Tensor, label: Tensor, K: int, gate: float) -> Tensor:
+    """What each sample adds to `quality` (n,): of one that some source is sure of, the votes for c*, else 0. At most S."""
+    votes, _ = cast(top, label, K, gate)
+    return votes.max(1).values * (top > gate).any(0)
+
+
 def shares(focus: Tensor, sure: float) -> Tensor:
     """Weights (S + 1,) of the target and of each source, float64, on the simplex.
 

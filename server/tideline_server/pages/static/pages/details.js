@@ -5,25 +5,20 @@ import { Code, Table } from "../parts.js";
 import { bytes, moment, percent, span } from "../words.js";
 import { yaml } from "../yaml.js";
 import { experimentOf } from "../experiments.js";
-import { Flows } from "./flows.js";
 
-export function Details({ run, events, id }) {
-  const drawn = run.phases.flatMap((phase) => Object.entries(phase.tables || {}).filter(([, table]) => table.drawn === "graph").map(([name, table]) => ({ name, table, phase }))).at(-1);
+export function Details({ run, events }) {
   return html`<section class="folds">
-    <${Fold} title="What leaves the sites, in words" open=${false}><${Contract} run=${run} /></${Fold}>
+    <${Fold} title="What leaves the sites, in words"><${Contract} run=${run} /></${Fold}>
     ${Object.keys(run.scores).length > 0 && html`<${Fold} title="More scores"><${Scores} run=${run} /></${Fold}>`}
-    ${drawn && html`<${Fold} title=${`Links: ${drawn.name}`}><${Flows} table=${drawn.table} /></${Fold}>`}
-    ${run.groups && html`<${Fold} title="Groups of sites"><ul>${Object.entries(run.groups.last).map(([name, members]) => html`<li><strong>${name}</strong>: ${members.join(", ")}</li>`)}</ul></${Fold}>`}
     ${run.phases.length > 0 && html`<${Fold} title=${`Exchanges (${run.phases.length})`}><${Rounds} run=${run} /></${Fold}>`}
     <${Fold} title="Events"><${Events} events=${events} /></${Fold}>
     <${Fold} title="Settings"><${Code} label="The experiment" text=${yaml(experimentOf(run))} /></${Fold}>
-    ${run.status === "completed" && html`<${Fold} title="Take the model"><p>On a machine with the command line:</p><${Code} label="Commands" text=${`tideline run export ${id} --out model.safetensors\ntideline run report ${id} --out report\ntideline predict --model model.safetensors --data FOLDER --out predictions.csv`} /></${Fold}>`}
   </section>`;
 }
 
-function Fold({ title, open, children }) {
-  const [seen, setSeen] = useState(!!open);
-  return html`<details open=${open} onToggle=${(e) => e.currentTarget.open && setSeen(true)}><summary>${title}</summary>${seen && children}</details>`;
+function Fold({ title, children }) {
+  const [seen, setSeen] = useState(false);
+  return html`<details onToggle=${(e) => e.currentTarget.open && setSeen(true)}><summary>${title}</summary>${seen && children}</details>`;
 }
 
 const EXPOSURE = {
@@ -76,7 +71,9 @@ function Rounds({ run }) {
 function Events({ events }) {
   const rows = events.slice(-MOST).reverse();
   const words = (event) => event.data.what || [event.data.kind, event.data.reason, event.data.by].filter(Boolean).join(", ");
-  return html`<${Table} label="Events" rows=${rows} name=${(event) => event.seq} columns=${[
+  if (!rows.length) return html`<p class="quiet">None is kept.</p>`;
+  return html`${rows[0].seq > rows.length && html`<p class="quiet">The newest ${rows.length}. <code>GET /runs/RUN/events</code> has all ${rows[0].seq}.</p>`}
+  <${Table} label="Events" rows=${rows} name=${(event) => event.seq} columns=${[
     { head: "No.", align: "right", cell: (event) => event.seq },
     { head: "When", align: "one-line", cell: (event) => moment(event.at) },
     { head: "What", cell: (event) => event.kind },

@@ -1,7 +1,7 @@
 // Everything that is wrong now, on one page, with what to do.
 
 import { html, useEffect, useState } from "../vendor/preact.js";
-import { get } from "../api.js";
+import { get, listed } from "../api.js";
 import { useNow } from "../changes.js";
 import { ErrorBox, Status } from "../parts.js";
 import { ago, span } from "../words.js";
@@ -12,13 +12,18 @@ const SKEW = 60;
 export function Doctor({ changes }) {
   const now = useNow(changes.drift);
   const [ready, setReady] = useState(null);
+  const [failed, setFailed] = useState([]);
   useEffect(() => {
-    const look = () => get("/ready").then(() => setReady([]), (error) => setReady([error]));
+    const look = () => {
+      get("/ready").then(() => setReady([]), (error) => setReady([error]));
+      listed("/runs?newest=true&status=failed&limit=50").then(({ rows }) => setFailed(rows), () => {});
+    };
     look();
     const timer = setInterval(look, 15000);
     return () => clearInterval(timer);
   }, []);
-  const found = findings(changes, now);
+  const runs = new Map([...failed.map((run) => [run.id, run]), ...(changes.runs || [])]);
+  const found = findings({ ...changes, runs }, now);
   return html`<h1>Doctor</h1>
     <p class="standing">${ready === null ? "Looking …" : ready.length + found.length ? `${ready.length + found.length} ${ready.length + found.length === 1 ? "thing needs" : "things need"} somebody.` : "All is well: the coordinator is ready, every approved site is here, and no run waits for you."}</p>
     ${(ready || []).map((error) => html`<${ErrorBox} error=${error} />`)}

@@ -19,16 +19,27 @@ export function meaning(run) {
     const word = gain >= 0 ? "more" : "fewer";
     return `${client.name}: ${percent(client.accuracy)} of held-out rows are predicted right${within}, ${Math.abs(100 * gain).toFixed(1)} points ${word} than without adaptation (${percent(before)}).`;
   });
-  const worse = targets.filter((client) => client.source_only !== null && client.accuracy < client.source_only);
-  if (worse.length) sentences.push(`Adaptation made ${names(worse.map((client) => client.name))} worse. Do not use this model there.`);
-  return sentences;
+  return [...sentences, ...transfer(run, targets)];
+}
+
+// Whether adaptation did harm, as far as held-out rows tell.
+function transfer(run, targets) {
+  const known = targets.filter(adapted);
+  const worse = known.filter((client) => client.accuracy < client.source_only);
+  const sure = worse.filter((client) => score(run, client.name) && client.source_only > score(run, client.name).high);
+  const maybe = worse.filter((client) => !sure.includes(client));
+  const made = [];
+  if (sure.length) made.push(`Negative transfer: adaptation made ${names(sure.map((client) => client.name))} worse, by more than chance. Do not use this model there.`);
+  if (maybe.length) made.push(`Adaptation may have made ${names(maybe.map((client) => client.name))} worse. Its held-out rows are too few to be sure; without adaptation you risk less.`);
+  if (known.length && !worse.length) made.push(`No negative transfer: adaptation made no target worse${known.length < targets.length ? " of those that can be compared" : ""}.`);
+  return made;
 }
 
 export function Outcome({ run }) {
   const sentences = meaning(run);
   const scored = run.clients.filter((client) => client.accuracy !== null);
   return html`<section>
-    ${sentences.length > 0 && html`<div class="meaning">${sentences.map((each) => html`<p>${each}</p>`)}${OPEN.has(run.status) && html`<p class="quiet">So far; the run goes on.</p>`}</div>`}
+    ${sentences.length > 0 && html`<div class="meaning">${sentences.map((each) => html`<p class=${each.startsWith("Negative") ? "cause" : ""}>${each}</p>`)}${OPEN.has(run.status) && html`<p class="quiet">So far; the run goes on.</p>`}</div>`}
     <${Verdict} run=${run} />
     ${scored.length > 0 && scored.length <= 40 && html`<${Intervals}
       title=${`Held-out rows predicted right${scored.some((client) => score(run, client.name)) ? ", with 95 % intervals" : ""}`}

@@ -1,82 +1,98 @@
-// Sites: who is here, how each is, and one of them with what it did.
+// Sites: who is here, arranged and listed, and who waits to be let in.
 
-import { html, useEffect, useState } from "../vendor/preact.js";
-import { change, get, may } from "../api.js";
+import { html, useState } from "../vendor/preact.js";
+import { change, may } from "../api.js";
 import { useNow } from "../changes.js";
-import { Act, Code, Copy, ErrorBox, Status, Table, Time } from "../parts.js";
-import { ago, count, moment } from "../words.js";
+import { useWork } from "../work.js";
+import { Act, Code, ErrorBox, Status, Table, Time } from "../parts.js";
+import { ago, count, moment, names } from "../words.js";
+import { Site } from "./site.js";
 
 const SILENT = 90; // seconds after which a site counts as away; agents beat every few
+const MOST = 400; // sites that are drawn as an arrangement
 
 export function Sites({ id, changes, asked }) {
   const now = useNow(changes.drift);
+  const work = useWork(changes.runs);
+  const [picked, setPicked] = useState([]);
   if (changes.sites === null) return changes.error ? html`<${ErrorBox} error=${changes.error} />` : html`<h1>Sites</h1><p class="quiet">Loading …</p>`;
-  if (id) return html`<${Site} site=${changes.sites.find((each) => each.name === id)} name=${id} now=${now} runs=${changes.runs} />`;
+  if (id) return html`<${Site} key=${id} site=${changes.sites.find((each) => each.name === id)} name=${id} now=${now} changes=${changes} work=${work.get(id) || []} />`;
   const pending = changes.sites.filter((each) => each.standing === "pending" || each.standing === "doubled");
+  const toggle = (name) => setPicked(picked.includes(name) ? picked.filter((each) => each !== name) : [...picked, name]);
   return html`
-    <div class="title"><h1>Sites</h1><p class="quiet">${count(changes.sites.filter((each) => here(each, now)).length, "site")} here, of ${changes.sites.length}</p></div>
+    <div class="title"><h1>Sites</h1><p class="quiet">${count(changes.sites.filter((each) => here(each, now)).length, "site")} here, of ${changes.sites.length}</p>
+      ${may("operator") && picked.length > 0 && html`<a class="button main" href=${`#/start?sites=${picked.map(encodeURIComponent).join(",")}`}>Start a run with ${count(picked.length, "site")}</a>`}
+    </div>
     ${pending.map((each) => html`<${Waiting} key=${each.name} site=${each} />`)}
-    ${changes.sites.length > 0 && html`<${Table} label="Sites" rows=${changes.sites} name=${(each) => each.name} columns=${columns(now)} />`}
+    ${changes.sites.length > 1 && html`<${Arranged} sites=${changes.sites} now=${now} work=${work} />`}
+    ${changes.sites.length > 0 && html`<${Table} label="Sites" rows=${changes.sites} name=${(each) => each.name} columns=${columns(now, work, picked, may("operator") && toggle)} />`}
     ${may("operator") && html`<${Invite} open=${changes.sites.length === 0 || asked.has("invite")} />`}`;
 }
 
 const here = (site, now) => site.standing === "approved" && now - site.seen < SILENT;
+const stateOf = (site, now, work) => (site.standing !== "approved" ? site.standing : !here(site, now) ? "away" : (work.get(site.name) || []).length ? "working" : "here");
 
-const columns = (now) => [
+const STATES = {
+  working: ["▶", "asked, no reply yet"],
+  here: ["●", "here"],
+  away: ["○", "not heard from"],
+  pending: ["…", "waits for approval"],
+  doubled: ["!", "doubled"],
+  revoked: ["✕", "revoked"],
+};
+
+// Who is here, as tiles in groups: by what each does, by project, or by a label. No geography: nobody tells any.
+function Arranged({ sites, now, work }) {
+  const labels = [...new Set(sites.flatMap((site) => Object.keys(site.labels)))].sort();
+  const [by, setBy] = useState("state");
+  const groups = new Map();
+  const put = (group, site) => groups.set(group, [...(groups.get(group) || []), site]);
+  for (const site of sites) {
+    if (by === "project") for (const project of site.projects.length ? site.projects : ["no project"]) put(project, site);
+    else if (by === "state") put(STATES[stateOf(site, now, work)][1], site);
+    else put(site.labels[by.slice(6)] ?? "without this label", site);
+  }
+  const order = by === "state" ? Object.values(STATES).map(([, word]) => word).filter((word) => groups.has(word)) : [...groups.keys()].sort();
+  if (sites.length > MOST) return html`<p class="quiet">${count(sites.length, "site")}: too many to arrange; the table has them.</p>`;
+  return html`<section aria-label="Arrangement of sites">
+    <p class="row"><label>Arrange by <select value=${by} onChange=${(e) => setBy(e.target.value)}>
+      <option value="state">what they do</option><option value="project">project</option>
+      ${labels.map((label) => html`<option value=${`label ${label}`}>label ${label}</option>`)}
+    </select></label></p>
+    <ul class="groups">${order.map((group) => html`<li key=${group}><strong>${group}</strong><span class="quiet"> ${groups.get(group).length}</span>
+      <span class="chips">${groups.get(group).map((site) => html`<${Tile} site=${site} state=${stateOf(site, now, work)} />`)}</span></li>`)}</ul>
+  </section>`;
+}
+
+function Tile({ site, state }) {
+  const [sign, word] = STATES[state];
+  return html`<a class=${`chip ${state}`} href=${`#/sites/${encodeURIComponent(site.name)}`} title=${`${word}; may be ${site.roles.join(", ")}; version ${site.version}`}><span aria-hidden="true">${sign}</span> ${site.name}</a>`;
+}
+
+const columns = (now, work, picked, toggle) => [
   { head: "Site", by: (site) => site.name, cell: (site) => html`<a href=${`#/sites/${encodeURIComponent(site.name)}`}>${site.name}</a>` },
   { head: "Standing", by: (site) => site.standing, cell: (site) => html`<${Status} of=${site.standing} />` },
-  { head: "Heard from", by: (site) => site.seen, cell: (site) => html`<span class=${here(site, now) ? "" : "cause"}><${Time} at=${site.seen}>${ago(site.seen, now)}</${Time}></span>` },
+  { head: "Heard from", align: "one-line", by: (site) => site.seen, cell: (site) => html`<span class=${here(site, now) ? "" : "cause"}><${Time} at=${site.seen}>${ago(site.seen, now)}</${Time}></span>` },
+  { head: "In work", by: (site) => (work.get(site.name) || []).length, cell: (site) => working(work.get(site.name) || []) },
   { head: "May be", cell: (site) => site.roles.join(", ") },
   { head: "Labels", cell: (site) => Object.entries(site.labels).map(([name, value]) => `${name}=${value}`).join(", ") },
+  { head: "Computes on", by: (site) => site.device || "", cell: (site) => site.device ?? html`<span class="quiet">not told</span>` },
   { head: "Version", by: (site) => site.version, cell: (site) => site.version },
   { head: "Ledger", align: "right", by: (site) => site.ledger_entries, cell: (site) => (site.ledger_now === null ? site.ledger_entries ?? "–" : html`<span class="cause">differs</span>`), note: "entries that its ledger had when it told last" },
   { head: "Projects", cell: (site) => site.projects.join(", ") },
+  ...(toggle ? [{ head: "Take", cell: (site) => site.standing === "approved" && html`<input type="checkbox" aria-label=${`Take ${site.name} into a run`} checked=${picked.includes(site.name)} onChange=${() => toggle(site.name)} />` }] : []),
 ];
 
-const path = (site, word) => `/clients/${encodeURIComponent(site.name)}/${word}`;
+const working = (orders) => (orders.length ? html`<span title=${orders.map((order) => `${order.name}: ${order.phase}, round ${order.round}`).join("; ")}>${names(orders.map((order) => order.name), 1)}</span>` : html`<span class="quiet">–</span>`);
 
-function Waiting({ site }) {
+export const path = (site, word) => `/clients/${encodeURIComponent(site.name)}/${word}`;
+
+export function Waiting({ site }) {
   if (site.standing === "doubled")
     return html`<div class="warn"><p><strong>${site.name}</strong> is held: two agents show its keys. Stop the wrong one. The right one's log names its session.</p>
       ${may("operator") && site.doubles.map((session) => html`<${Act} label=${`Let ${session} go on`} act=${() => change("POST", path(site, "approve"), { session })} ask=${`Let the session ${session} of ${site.name} go on? The other agent ends.`} />`)}</div>`;
   return html`<div class="warn"><p><strong>${site.name}</strong> waits for approval. Compare its fingerprint with what its owner reads: <code>${site.fingerprint}</code></p>
     ${may("operator") && html`<${Act} label="Approve" kind="main" act=${() => change("POST", path(site, "approve"))} />`}</div>`;
-}
-
-function Site({ site, name, now, runs }) {
-  const [refused, setRefused] = useState([]);
-  const [error, setError] = useState(null);
-  useEffect(() => {
-    if (may("admin")) get(`/audit?client=${encodeURIComponent(name)}&limit=500`).then((found) => setRefused(found.slice(-60).reverse()), setError);
-  }, [name]);
-  if (!site) return html`<h1>${name}</h1><p>No site of this name is enrolled here. <a href="#/sites">To the sites</a></p>`;
-  const open = runs ? [...runs.values()].filter((run) => run.status === "running" || run.status === "waiting").length : 0;
-  return html`
-    <div class="title"><h1>${site.name}</h1><${Status} of=${site.standing} />
-      <span class="row">
-        ${may("operator") && site.standing === "pending" && html`<${Act} label="Approve" kind="main" act=${() => change("POST", path(site, "approve"))} />`}
-        ${may("admin") && site.standing !== "revoked" && html`<${Act} label="Ask for new keys" act=${() => change("POST", path(site, "rotate"))} />
-        <${Act} label="Revoke" kind="danger" act=${() => change("POST", path(site, "revoke"), { reason: "" })} ask=${`Revoke ${site.name}? Its open orders end as failed, and it is locked out until you invite it again.`} />`}
-      </span>
-    </div>
-    ${(site.standing === "doubled" || site.standing === "pending") && html`<${Waiting} site=${site} />`}
-    ${site.reason && html`<p class="cause">${site.reason}</p>`}
-    <dl>
-      <dt>Heard from</dt><dd>${moment(site.seen)}, ${ago(site.seen, now)}</dd>
-      <dt>Enrolled</dt><dd>${moment(site.enrolled)}</dd>
-      <dt>May be</dt><dd>${site.roles.join(", ")}</dd>
-      <dt>Version</dt><dd>${site.version}</dd>
-      <dt>Fingerprint</dt><dd><code>${site.fingerprint}</code> <${Copy} text=${site.fingerprint} /></dd>
-      <dt>Ledger</dt><dd>${site.ledger_entries === null ? "not told yet" : `${count(site.ledger_entries, "entry", "entries")} when it told last`}${site.ledger_now !== null && html` <span class="cause">It has ${site.ledger_now} now, and lacks the one that it told.</span>`}</dd>
-      <dt>Projects</dt><dd>${site.projects.join(", ")}; ${count(open, "run")} open in all</dd>
-    </dl>
-    ${may("admin") && html`<h2>What the audit log says of it</h2><${ErrorBox} error=${error} />
-    <${Table} label="Audit entries" rows=${refused} name=${(entry) => entry.seq} columns=${[
-      { head: "When", align: "one-line", cell: (entry) => moment(entry.at) },
-      { head: "What", by: (entry) => entry.kind, cell: (entry) => entry.kind.replaceAll("_", " ") },
-      { head: "Run", cell: (entry) => (entry.run ? html`<a href=${`#/runs/${entry.run}`}>${entry.run}</a>` : "") },
-      { head: "Why", cell: (entry) => entry.details.what || entry.details.reason || entry.details.error || "" },
-    ]} />`}`;
 }
 
 function Invite({ open }) {

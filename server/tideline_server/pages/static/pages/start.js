@@ -1,33 +1,40 @@
-// From chosen sites to a valid experiment: who takes part, what the data are, what is learnt; then the text, checked as you write.
+// From chosen sites to a valid experiment: who takes part, what the data are, how it is learnt. The text follows each choice,
+// until somebody writes in it; it is checked as it changes.
 
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { change, get, may } from "../api.js";
 import { Act, Code, ErrorBox, Status } from "../parts.js";
 import { count } from "../words.js";
 import { yaml } from "../yaml.js";
-import { curl, experimentOf, python, shell } from "../experiments.js";
+import { curl, experimentOf, python, shell, trimmed } from "../experiments.js";
 
 const CHOOSES = "rehearse"; // a rehearsal chooses the method
 const KINDS = {
-  images: { word: "Images", world: { inputs: [3, 28, 28], classes: 10, model: "lenet" }, hint: "channels, height, width" },
-  features: { word: "Features or tables", world: { inputs: [1280], classes: 7, model: "linear" }, hint: "numbers in a row" },
+  images: { word: "Images", world: { inputs: [3, 28, 28], classes: 10, model: "lenet" }, hint: "channels, height and width, with spaces between" },
+  features: { word: "Features or tables", world: { inputs: [1280], classes: 7, model: "linear" }, hint: "how many numbers a row has" },
 };
 
 export function Start({ changes, asked }) {
   const from = asked.get("from");
   const [text, setText] = useState("");
+  const [own, setOwn] = useState(!!from); // whether somebody wrote in it
   const [error, setError] = useState(null);
+  const write = (words) => { setText(words); setOwn(true); };
   useEffect(() => {
     if (from) get(`/runs/${encodeURIComponent(from)}`).then((run) => setText(yaml({ ...experimentOf(run), name: `${run.name} again` })), setError);
   }, [from]);
   if (!may("operator")) return html`<h1>Start a run</h1><p>Your key is a viewer's. Ask an admin for one whose role is operator.</p>`;
   return html`<h1>Start a run</h1>
     <${ErrorBox} error=${error} />
-    ${!from && html`<${Choices} sites=${changes.sites || []} runs=${changes.runs} made=${(experiment) => setText(yaml(experiment))} />`}
-    ${text && html`<${Written} text=${text} setText=${setText} />`}`;
+    ${from ? html`<p class="quiet">What <a href=${`#/runs/${encodeURIComponent(from)}`}>${from}</a> was started with. <a href="#/start">Begin with choices instead</a></p>`
+      : html`<${Choices} sites=${changes.sites || []} runs=${changes.runs} only=${(asked.get("sites") || "").split(",").filter(Boolean)} own=${own} made=${(experiment) => setText(experiment ? yaml(experiment) : "")} />`}
+    ${own && !from && html`<p class="warn">You have written in the text, so choices do not change it any more. <button class="small" onClick=${() => setOwn(false)}>Write it anew from the choices</button></p>`}
+    ${text && html`<${Written} text=${text} setText=${write} />`}`;
 }
 
-function Choices({ sites, runs, made }) {
+const usual = (site, only) => (only.length && !only.includes(site.name) ? "" : site.roles.includes("source") ? "source" : site.roles[0]);
+
+function Choices({ sites, runs, only, own, made }) {
   const present = sites.filter((site) => site.standing === "approved");
   const [roles, setRoles] = useState({});
   const [kind, setKind] = useState("images");
@@ -39,15 +46,18 @@ function Choices({ sites, runs, made }) {
     get("/algorithms").then(setMethods, () => {});
   }, []);
   useEffect(() => {
-    setRoles((before) => Object.fromEntries(present.map((site) => [site.name, before[site.name] ?? (site.roles.includes("source") ? "source" : site.roles[0])])));
+    setRoles((before) => Object.fromEntries(present.map((site) => [site.name, before[site.name] ?? usual(site, only)])));
   }, [present.map((site) => site.name).join(" ")]);
   useLastWorld(runs, (found) => { setWorld(found); setKind(found.inputs.length > 1 ? "images" : "features"); });
   const roster = Object.fromEntries(Object.entries(roles).filter(([, role]) => role));
   const targets = Object.values(roster).filter((role) => role === "target").length;
   const sources = Object.values(roster).filter((role) => role === "source").length;
   const lacks = !Object.keys(roster).length ? "Choose at least one site." : method === CHOOSES && (!targets || sources < 2) ? "A rehearsal needs two sites with labels (source) and one without (target)." : "";
-  const write = () => made(experiment({ method, rounds, world, roster }));
-  return html`<form class="wizard" onSubmit=${(e) => { e.preventDefault(); write(); }}>
+  const wanted = JSON.stringify(lacks ? null : experiment({ method, rounds, world, roster }));
+  useEffect(() => {
+    if (!own) made(JSON.parse(wanted));
+  }, [wanted, own]);
+  return html`<form class="wizard" onSubmit=${(e) => e.preventDefault()}>
     <fieldset><legend>1. Who takes part?</legend>
       ${present.length === 0 && html`<p>No site is approved yet. <a href="#/sites?invite">Invite one</a>.</p>`}
       ${present.map((site) => html`<div class="pick" key=${site.name}><span class="who">${site.name}</span>
@@ -58,10 +68,10 @@ function Choices({ sites, runs, made }) {
     </fieldset>
     <fieldset><legend>2. What are the data?</legend>
       ${Object.entries(KINDS).map(([name, { word, world: usual }]) => html`<label><input type="radio" name="kind" checked=${kind === name} onChange=${() => { setKind(name); setWorld(usual); }} /> ${word}</label>`)}
-      <label>Shape of a row <input value=${world.inputs.join(" ")} aria-describedby="shape" pattern="[0-9]+( +[0-9]+)*" onInput=${(e) => setWorld({ ...world, inputs: e.target.value.trim().split(/\s+/).map(Number).filter((n) => n > 0) })} /></label>
+      <span class="row"><label>Shape of a row <input value=${world.inputs.join(" ")} aria-describedby="shape" pattern="[0-9]+( +[0-9]+)*" onInput=${(e) => setWorld({ ...world, inputs: e.target.value.trim().split(/\s+/).map(Number).filter((n) => n > 0) })} /></label>
       <label>Classes <input type="number" min="2" value=${world.classes} onInput=${(e) => setWorld({ ...world, classes: Number(e.target.value) })} /></label>
-      <label>Network <input value=${world.model} onInput=${(e) => setWorld({ ...world, model: e.target.value.trim() })} /></label>
-      <p class="quiet" id="shape">${KINDS[kind].hint}</p>
+      <label>Network <input value=${world.model} onInput=${(e) => setWorld({ ...world, model: e.target.value.trim() })} /></label></span>
+      <p class="quiet" id="shape">Shape: ${KINDS[kind].hint}.</p>
     </fieldset>
     <fieldset><legend>3. How should it be learnt?</legend>
       <label class="wide"><input type="radio" name="method" checked=${method === CHOOSES} onChange=${() => setMethod(CHOOSES)} /> Let a rehearsal choose: it tries adaptations where labels are, and says what to expect</label>
@@ -69,8 +79,7 @@ function Choices({ sites, runs, made }) {
       ${method !== CHOOSES && html`<label>Method <select value=${method} onChange=${(e) => setMethod(e.target.value)}>${methods.map((each) => html`<option value=${each.name}>${each.name}: ${each.summary}</option>`)}</select></label>`}
       <label>Rounds <input type="number" min="1" value=${rounds} onInput=${(e) => setRounds(Number(e.target.value))} /></label>
     </fieldset>
-    <p>${lacks ? html`<span class="cause">${lacks}</span>` : `${count(sources, "source")}, ${count(targets, "target")}.`}</p>
-    <button class="main" disabled=${!!lacks}>Write the experiment</button>
+    <p aria-live="polite">${lacks ? html`<span class="cause">${lacks}</span>` : `${count(sources, "source")}, ${count(targets, "target")}. The experiment below follows your choices.`}</p>
   </form>`;
 }
 
@@ -81,7 +90,7 @@ function useLastWorld(runs, found) {
     if (done.current || !runs || !runs.size) return;
     done.current = true;
     const newest = [...runs.values()].sort((one, other) => other.created - one.created)[0];
-    get(`/runs/${newest.id}`).then((run) => found({ inputs: run.world.inputs, classes: run.world.classes, model: run.world.model }), () => {});
+    get(`/runs/${encodeURIComponent(newest.id)}`).then((run) => found(trimmed(run.world)), () => {});
   }, [runs]);
 }
 
@@ -90,7 +99,7 @@ function experiment({ method, rounds, world, roster }) {
   return { name: `rehearsal, ${rounds} rounds`, config: { rounds }, world, roster, rehearse: { on: "all" }, then: "run", seed: 0 };
 }
 
-const PAUSE = 500; // milliseconds without a key before the text is checked
+const PAUSE = 400; // milliseconds without a key before the text is checked
 
 function Written({ text, setText }) {
   const [found, setFound] = useState(null);
@@ -119,7 +128,8 @@ function Written({ text, setText }) {
       ${!problem && found && found.notes.map((note) => html`<p class="warn">${note}</p>`)}
     </div>
     <${Act} label="Start the run" kind="main" disabled=${!!problem || checking || !found} act=${start} />
-    ${found && !problem && html`<details><summary>The same from a shell or from Python</summary>
+    ${found && !problem && html`<details class="same"><summary>The same from a shell or from Python</summary>
+      <p class="quiet">With a key in <code>TIDELINE_API_KEY</code>.</p>
       <h3>Command line</h3><${Code} text=${shell(found.experiment)} label="Command line" />
       <h3>curl</h3><${Code} text=${curl(found.experiment)} label="curl" />
       <h3>Python</h3><${Code} text=${python(found.experiment)} label="Python" />

@@ -15,7 +15,7 @@ from tideline.core.asked.world import World
 from tideline.core.errors import FederationError, RosterRefused, StepFailed
 from tideline.core.phase import AnyPhase, AnyPlan, Each, Folded, Replies, Table, Turn, folded
 from tideline.core.record import Record, Weights
-from tideline.core.run import ClientId, Roster, Shares
+from tideline.core.run import ClientId, Roster, RunId, Shares
 from tideline.core.settings import EMPTY, Settings
 from tideline.engine.compute.configured import Configured
 from tideline.engine.compute.turns.cohort import drawn, least_of
@@ -29,7 +29,8 @@ from tideline.nets.computing import CPU, computing_at
 class Game:
     """A run with its method resolved: everything that never changes while it is played.
 
-    world: as the method sees it. base: the file that every order and every state has beside its own.
+    world: as the method sees it. base: the file that every order and every state has beside its own. masks: whether sums that
+    nobody is to see single values of are masked.
     """
 
     method: Configured
@@ -41,6 +42,8 @@ class Game:
     base: Files = ()
     shares: Shares = Shares()
     computing: Computing | None = None
+    run: RunId = RunId("")
+    masks: bool = True
 
     @property
     def algorithm(self) -> AnyAlgorithm:
@@ -97,7 +100,7 @@ def enter(game: Game, state: Record, cursor: int, first: Set[ClientId] = NOBODY)
     """Ask onward until somebody is asked, or the plan ends. Phases without a step are computed on the way."""
     while cursor < len(game.plan):
         phase = game.plan[cursor]
-        if not phase.skip(state):
+        if not phase.skip(state) and (game.masks or not phase.masks):
             orders = ask(game, phase, state, cursor, first)
             if orders:
                 return Turned(state, cursor, orders)
@@ -157,7 +160,8 @@ def fold(game: Game, phase: AnyPhase, state: Record, cursor: int, replies: Repli
 
 
 def turn(game: Game, cursor: int, rng: torch.Generator) -> Turn[Settings]:
-    return Turn(config=game.config, world=game.world, roster=game.roster, round=game.method.rounds[cursor], rng=rng)
+    at = game.method.rounds[cursor]
+    return Turn(config=game.config, world=game.world, roster=game.roster, round=at, rng=rng, run=game.run)
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from tideline.core.notes import SPENT_CLIPPED, Note
 from tideline.engine.model.access.projects import EVERY, Project, within
 from tideline.engine.model.access.spending import Spending, Spent, bounded, month_of
 from tideline.engine.model.orders import OrderRow, Reply
+from tideline.engine.model.runs import JOIN
+from tideline.engine.model.said.stages import STAGES, placed
 from tideline.engine.ports.clock import Clock
 from tideline.engine.ports.journal import Journal
 
@@ -23,6 +25,16 @@ def accounted(journal: Journal, row: OrderRow, reply: Reply, now: float) -> tupl
     whole = (spent.gpu, spent.cpu) == (reply.spent.gpu, reply.spent.cpu)
     note = None if whole else Note(SPENT_CLIPPED, {"gpu_seconds": spent.gpu, "cpu_seconds": spent.cpu})
     return replace(reply, spent=spent), note
+
+
+def noted(row: OrderRow, reply: Reply, now: float) -> Reply:
+    """The reply with what is noted with its order: when its stages began, and what a join tells of policy and data."""
+    facts = dict(reply.facts)
+    if (times := placed(reply.stages, row.created, now)) is not None:
+        facts[STAGES] = times
+    if row.cursor == JOIN and reply.disclosed is not None and reply.failure is None:
+        facts |= reply.disclosed.facts()
+    return replace(reply, facts=facts) if facts != reply.facts else reply
 
 
 def used_hours(journal: Journal, clock: Clock, scope: str = EVERY) -> tuple[tuple[Project, Spending], ...]:

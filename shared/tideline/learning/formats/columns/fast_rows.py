@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,17 +23,21 @@ if TYPE_CHECKING:
 Codes = NDArray[np.int64]
 
 
-def marks(place: Place, names: Sequence[str], columns: Columns) -> tuple[list[int], list[int]]:
-    """Each row's label and side, as `tables.Marks` has them."""
-    own = [names.index(name) for name in (columns.label, columns.held_out) if name is not None]
-    codes, held, n = list[int](), list[int](), 0
+def marks(place: Place, names: Sequence[str], columns: Columns) -> tuple[list[int], list[int], list[str]]:
+    """Each row's label, side and unit, as `tables.Marks` has them."""
+    wanted = (columns.label, columns.held_out, columns.unit)
+    label, side, unit = (None if name is None else str(names.index(name)) for name in wanted)
+    own = [int(each) for each in (label, side, unit) if each is not None]
+    codes, held, units, n = list[int](), list[int](), list[str](), 0
     for table in fast_csv.tables(place.path, place.transform.separator, len(names), (), own or [0]):
         n += table.num_rows
-        if columns.label is not None:
-            codes += coded(table.column(str(own[0])), place.classes.number).tolist()
-        if columns.held_out is not None:
-            held += coded(table.column(str(own[-1])), side_of).tolist()
-    return codes if columns.label is not None else [UNKNOWN] * n, held if columns.held_out is not None else [0] * n
+        if label is not None:
+            codes += coded(table.column(label), place.classes.number).tolist()
+        if side is not None:
+            held += coded(table.column(side), side_of).tolist()
+        if unit is not None:
+            units += map(sys.intern, table.column(unit).to_pylist())
+    return codes if label is not None else [UNKNOWN] * n, held if side is not None else [0] * n, units
 
 
 def side_of(word: str) -> int:

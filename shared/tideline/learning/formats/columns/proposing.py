@@ -15,13 +15,13 @@ from tideline.learning.formats.columns.encoding import COMMA, is_missing
 FEW = 50  # categories of a column that is proposed; one with more is probably a text
 MANY = 12  # categories that are proposed as inputs each; of more, a network had better learn an embedding
 NUMBER, CATEGORY, TEXT, DATE, EMPTY = "number", "category", "text", "date", "empty"
-LABEL, SPLIT, FEATURE, LEFT = "label", "split", "feature", "not used"
+LABEL, SPLIT, UNIT, FEATURE, LEFT = "label", "split", "unit", "feature", "not used"
 Block = Sequence[tuple[str, Sequence[str]]]  # some rows: the cells of each column
 
 
 @dataclass(frozen=True)
 class ColumnReport:
-    """A column of a table. kind: number, category, text, date, or empty. use: feature, label, split, or not used."""
+    """A column of a table. kind: number, category, text, date, or empty. use: feature, label, split, unit, or not used."""
 
     name: str
     kind: str

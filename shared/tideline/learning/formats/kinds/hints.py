@@ -15,7 +15,7 @@ from tideline.core.errors import DataRefused
 from tideline.learning.formats import arrays, csv_files, images, parquet
 from tideline.learning.formats.arrays import Head
 from tideline.learning.formats.classes import NO_LABEL, composed, known
-from tideline.learning.formats.columns.proposing import FEATURE, LABEL, LEFT, SPLIT, Block, ColumnReport, reported
+from tideline.learning.formats.columns.proposing import FEATURE, LABEL, LEFT, SPLIT, UNIT, Block, ColumnReport, reported
 from tideline.learning.formats.kinds import audio, dicom, nifti, npy
 from tideline.learning.formats.kinds.folders import KINDS_OF_FILES
 from tideline.learning.formats.kinds.listing import FileKind, files_in, listed
@@ -109,7 +109,8 @@ def of_table(read: Tables, place: Place) -> Hint:
     names = read.names_of(place)
     columns = choose(names, place.transform)
     uses = dict.fromkeys(names, LEFT) | dict.fromkeys(columns.features, FEATURE)
-    uses |= {name: use for name, use in ((columns.label, LABEL), (columns.held_out, SPLIT)) if name is not None}
+    others = ((columns.label, LABEL), (columns.held_out, SPLIT), (columns.unit, UNIT))
+    uses |= {name: use for name, use in others if name is not None}
     seen = reported(read.blocks(place, names), uses)
     return Hint((len(columns.features),), few(read.labels(place) or ()), columns=seen)
 

@@ -23,6 +23,7 @@ from tideline.learning.formats.images import HELD_OUT, VALIDATION, Listing, entr
 from tideline.learning.formats.kinds.shapes import check_kind, expected
 from tideline.learning.formats.surveys import Piece, Place, Survey, at, check_count, check_settings
 from tideline.learning.formats.transforms import Transform
+from tideline.learning.formats.units import UNITS, units_of_files
 
 Read = Callable[[Path, World, Transform], NDArray[np.generic]]
 
@@ -103,7 +104,7 @@ def ignored(domain: Path, kind: FileKind) -> list[str]:
         with entries(folder) as inside:
             names = [e.name for e in inside if not e.is_dir() and not e.name.startswith(".") and not kind.is_file(e.name)]
         found += [f"{'' if folder == domain else folder.name + '/'}{name}" for name in names]
-    return sorted(name for name in found if name not in (HELD_OUT, VALIDATION))
+    return sorted(name for name in found if name not in (HELD_OUT, VALIDATION, UNITS))
 
 
 def survey(kind: FileKind, place: Place, world: World, role: Role) -> Survey:
@@ -114,7 +115,8 @@ def survey(kind: FileKind, place: Place, world: World, role: Role) -> Survey:
         files, words = listing.files, listing.words
         check_count(len(files), f"one of the {kind.what}", 1 if (place.path / HELD_OUT).exists() else 2)
         kind.check(world, place.transform, listing)
-        rows, chosen = split(place.path, files, place.transform.test)
+        units = units_of_files(place.path, files, unit) if (unit := place.transform.unit) else None
+        rows, chosen = split(place.path, files, place.transform.test, units)
         sides = Sides(*rows)
         if words is not None:
             sides = cut(map(place.classes.number, words), rows, role, lambda row: strange(place, words[row]))
@@ -130,6 +132,7 @@ def survey(kind: FileKind, place: Place, world: World, role: Role) -> Survey:
         reader=reading,
         what=kind.what,
         decoder=" ".join(map(version_of, kind.packages)),
+        units=units,
     )
 
 

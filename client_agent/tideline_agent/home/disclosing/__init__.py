@@ -1,0 +1,1 @@
+"""What of the home may be told, and only where its owner says so."""

@@ -1,0 +1,1 @@
+"""Dossiers of runs over HTTP."""

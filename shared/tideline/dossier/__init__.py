@@ -1,0 +1,1 @@
+"""The dossier: one signed file about one run, for whoever is responsible for the protection of its data."""

@@ -1,0 +1,1 @@
+"""Runs that protect rows, at both ends."""

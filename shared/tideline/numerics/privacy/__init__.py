@@ -1,0 +1,1 @@
+"""The mechanisms of differential privacy: streams of a secret key, noise on a grid, and what releases have spent."""

@@ -1,0 +1,1 @@
+"""What pages are made of that a person may print."""

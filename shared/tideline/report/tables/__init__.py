@@ -1,0 +1,1 @@
+"""Tables of the report: sites, and the method beside its baselines."""

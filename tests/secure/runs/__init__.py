@@ -1,0 +1,1 @@
+"""Runs whose sums are secure."""
