@@ -128,3 +128,36 @@ def test_graphs_and_harm(federation: Net, looking: Looking, run: str, width: int
     expect(page.get_by_role("list", name="Groups of sites").get_by_role("listitem")).to_have_count(2)
     looking.fits()
     looking.accessible()
+
+
+def test_a_rehearsal_that_waits_for_its_runs(federation: Net, looking: Looking, run: str) -> None:
+    """Its sentence says what it waits for, and no table stands there without a row."""
+
+    def waiting(route: Route) -> None:
+        answer = route.fetch()
+        more = {"status": "waiting", "cursor": -1, "waits_for": "waiting for 12 runs of the rehearsal", "awaited": []}
+        route.fulfill(response=answer, json=answer.json() | more | {"verdict": {"targets": [], "gains": {}, "unfinished": 12}})
+
+    looking.page.route(f"**/runs/{run}", waiting)
+    looking.sign_in(key(federation), f"#/runs/{run}")
+    sentence = "Gathering the sites: every site has answered; waiting for 12 runs of the rehearsal."
+    expect(looking.page.locator(".standing")).to_have_text(sentence, timeout=PATIENCE)
+    expect(looking.page.get_by_text("What the rehearsal says")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("at", "region"),
+    [("#/runs", "Runs"), ("#/sites", "Sites"), ("#/sites/a", "Runs of the site"), ("#/audit", "Audit entries"), ("", "Events")],
+)
+def test_a_table_on_a_phone(federation: Net, looking: Looking, run: str, at: str, region: str) -> None:
+    """Each row is a card: every cell has its head, and nothing is cut off or has to be moved sideways."""
+    page = looking.page
+    page.set_viewport_size({"width": 390, "height": 900})
+    looking.sign_in(key(federation), at or f"#/runs/{run}")
+    if region == "Events":
+        page.get_by_text("Events", exact=True).click()
+    box = page.get_by_role("region", name=region, exact=True)
+    expect(box).to_be_visible(timeout=PATIENCE)
+    assert box.evaluate("each => each.scrollWidth <= each.clientWidth + 1")
+    cell = box.get_by_role("row").nth(1).locator("td").first
+    assert cell.evaluate("each => getComputedStyle(each, '::before').content").startswith(f'"{cell.get_attribute("data-head")}')

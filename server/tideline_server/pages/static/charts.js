@@ -151,7 +151,7 @@ const STAGES = {
 // A strip per site of one exchange. strips: {name, end, word, stages: [[stage, from, to]]}; seconds since the exchange opened.
 export function Strips({ title, strips, seconds }) {
   const ROW = 22;
-  const x = (at) => 28 + (Math.min(Math.max(at, 0), seconds) / Math.max(seconds, 0.001)) * 62;
+  const x = (at) => 28 + (Math.min(Math.max(at, 0), seconds) / Math.max(seconds, 0.001)) * 54;
   const words = (strip) => strip.stages.map(([stage, from, to]) => (stage === "missed" ? strip.word : `${stage} ${(to - from).toFixed(1)} s`)).join(", ");
   const used = new Set(strips.flatMap((strip) => strip.stages.map(([stage]) => stage)));
   return html`<figure>
@@ -164,7 +164,7 @@ export function Strips({ title, strips, seconds }) {
           <text class="tick after" x=${x(strip.end) + 1} y=${y + 2.3}>${strip.word || `${strip.end.toFixed(1)} s`}</text>`;
       })}
       <text x="28" y=${(strips.length * ROW + 12) / 6} class="tick">0</text>
-      <text x="90" y=${(strips.length * ROW + 12) / 6} class="tick">${seconds.toFixed(1)} s</text>
+      <text x="82" y=${(strips.length * ROW + 12) / 6} class="tick">${seconds.toFixed(1)} s</text>
     </svg>
     <p class="keys">${Object.keys(STAGES).filter((stage) => used.has(stage)).map((stage) => html`<span class=${`key ${stage}`}>${STAGES[stage]}</span> `)}</p>
   </figure>`;

@@ -61,7 +61,7 @@ export function Table({ columns, rows, name, label, first, cards = false }) {
         </tr>
       </thead>
       <tbody role=${is("rowgroup")}>
-        ${shown.map((row) => html`<tr key=${name(row)} role=${is("row")}>${columns.map((column, at) => (at === 0 ? html`<th scope="row" role=${is("rowheader")} class=${column.align}>${column.cell(row)}</th>` : html`<td role=${is("cell")} data-head=${is(column.head)} class=${column.align}>${column.cell(row)}</td>`))}</tr>`)}
+        ${shown.map((row) => html`<tr key=${name(row)} role=${is("row")}>${columns.map((column, at) => (at === 0 ? html`<th scope="row" role=${is("rowheader")} data-head=${is(column.head)} class=${column.align}>${column.cell(row)}</th>` : html`<td role=${is("cell")} data-head=${is(column.head)} class=${column.align}>${column.cell(row)}</td>`))}</tr>`)}
       </tbody>
     </table>
   </div>`;

@@ -63,7 +63,7 @@ function waiting(run, place) {
   const awaited = run.awaited || [];
   const asked = place ? place.asked : awaited.length;
   const here = run.cursor < 0 ? "Gathering the sites" : place && place.phase ? roundOf(run, place) : `Exchange ${run.cursor + 1} of ${run.plan_length}`;
-  if (!awaited.length) return `${here}: every site has answered; the round is being closed.`;
+  if (!awaited.length) return `${here}: every site has answered; ${run.waits_for || "the round is being closed"}.`;
   const silent = Math.max(...awaited.map((each) => each.silent_seconds ?? 0));
   const held = awaited.filter((each) => each.held);
   const who = names(awaited.map((each) => each.client));

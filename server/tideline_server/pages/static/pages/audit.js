@@ -56,7 +56,7 @@ export function Audit() {
       <label>What <input value=${kind} placeholder="any" onChange=${(e) => setKind(e.target.value.trim())} list="kinds" /></label>
       <datalist id="kinds">${[...new Set(entries.map((entry) => entry.kind))].map((each) => html`<option value=${each} />`)}</datalist>
     </form>
-    <${Table} label="Audit entries" rows=${shown} name=${(entry) => entry.seq} columns=${[
+    <${Table} label="Audit entries" cards=${true} rows=${shown} name=${(entry) => entry.seq} columns=${[
       { head: "No.", align: "right", cell: (entry) => entry.seq },
       { head: "When", align: "one-line", cell: (entry) => moment(entry.at) },
       { head: "What", cell: (entry) => entry.kind.replaceAll("_", " ") },

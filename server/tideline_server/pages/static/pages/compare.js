@@ -27,7 +27,7 @@ export function Compare({ id = "" }) {
   return html`<h1>Compare ${ids.length} runs</h1>
     ${errors.map((error) => html`<${ErrorBox} error=${error} />`)}
     ${runs.length > 0 && html`
-    <${Table} label="The runs" rows=${runs} name=${(run) => run.run} columns=${[
+    <${Table} label="The runs" cards=${true} rows=${runs} name=${(run) => run.run} columns=${[
       { head: "Run", cell: (run) => html`<a href=${`#/runs/${run.run}`}>${called.get(run.run)}</a>` },
       { head: "Method", by: (run) => run.method, cell: (run) => html`<code>${run.method}</code>` },
       { head: "Status", cell: (run) => html`<${Status} of=${run.status} />` },

@@ -32,7 +32,7 @@ const EXPOSURE = {
 };
 
 function Contract({ run }) {
-  return html`<${Table} label="The contract" rows=${run.contract} name=${(clause) => `${clause.phase} ${clause.field}`} columns=${[
+  return html`<${Table} label="The contract" cards=${true} rows=${run.contract} name=${(clause) => `${clause.phase} ${clause.field}`} columns=${[
     { head: "Field", cell: (clause) => html`<code>${clause.field}</code>` },
     { head: "In", cell: (clause) => clause.phase },
     { head: "What it is", cell: (clause) => clause.doc },
@@ -73,7 +73,7 @@ function Events({ events }) {
   const words = (event) => event.data.what || [event.data.kind, event.data.reason, event.data.by].filter(Boolean).join(", ");
   if (!rows.length) return html`<p class="quiet">None is kept.</p>`;
   return html`${rows[0].seq > rows.length && html`<p class="quiet">The newest ${rows.length}. <code>GET /runs/RUN/events</code> has all ${rows[0].seq}.</p>`}
-  <${Table} label="Events" rows=${rows} name=${(event) => event.seq} columns=${[
+  <${Table} label="Events" cards=${true} rows=${rows} name=${(event) => event.seq} columns=${[
     { head: "No.", align: "right", cell: (event) => event.seq },
     { head: "When", align: "one-line", cell: (event) => moment(event.at) },
     { head: "What", cell: (event) => event.kind },

@@ -65,7 +65,7 @@ function Drawn({ rows, orders }) {
   const drawn = rows.length > MOST ? [...rows].sort((one, other) => other.end - one.end).slice(0, MOST) : rows;
   return html`
     <${Strips} title=${`Seconds since it opened, ${moment(placeOf(orders).opened)}${drawn.length < rows.length ? `; the ${MOST} that took longest, of ${rows.length}` : ""}`} strips=${drawn} seconds=${seconds} />
-    <details class="numbers"><summary>The orders</summary><${Table} label="Orders" rows=${orders} name=${(order) => `${order.client} ${order.attempt}`} columns=${COLUMNS} /></details>`;
+    <details class="numbers"><summary>The orders</summary><${Table} label="Orders" cards=${true} rows=${orders} name=${(order) => `${order.client} ${order.attempt}`} columns=${COLUMNS} /></details>`;
 }
 
 const COLUMNS = [

@@ -46,7 +46,7 @@ export function Outcome({ run }) {
       rows=${scored.map((client) => ({ name: client.name, mark: client.role === "target", value: client.accuracy, low: score(run, client.name)?.low, high: score(run, client.name)?.high, other: adapted(client) ? client.source_only : null }))}
       note=${`◆ marks targets${scored.some(adapted) ? "; a bar is the accuracy without adaptation" : ""}.`} />`}
     <h2>Sites</h2>
-    <${Table} label="Sites of the run" rows=${run.clients} name=${(client) => client.name} columns=${columns(run)} />
+    <${Table} label="Sites of the run" cards=${true} rows=${run.clients} name=${(client) => client.name} columns=${columns(run)} />
   </section>`;
 }
 
@@ -80,7 +80,8 @@ const GAINS = [
 
 function Verdict({ run }) {
   const said = run.verdict;
-  if (!said || !said.targets) return null;
+  const gains = Object.entries(said?.gains || {});
+  if (!said?.targets || !(said.targets.length || gains.length)) return null;
   const found = new Map(run.clients.map((client) => [client.name, client]));
   return html`<div class="meaning">
     <h2>What the rehearsal says</h2>
@@ -91,7 +92,7 @@ function Verdict({ run }) {
       ${found.get(target.name)?.accuracy != null && html` Found: ${percent(found.get(target.name).accuracy)}.`}
       ${target.trust !== "rehearsed" && html` <span class="cause">${target.trust}</span>`}
     </p>`)}
-    ${said.gains && html`<${Table} label="What candidates gained where they were rehearsed" rows=${Object.entries(said.gains)} name=${([name]) => name} columns=${[
+    ${gains.length > 0 && html`<${Table} label="What candidates gained where they were rehearsed" rows=${gains} name=${([name]) => name} columns=${[
       { head: "Candidate", cell: ([name]) => name },
       { head: "Mean gain, points", align: "right", by: ([, gain]) => gain.value, cell: ([, gain]) => points(gain.value) },
       { head: "95 % interval", align: "right", cell: ([, gain]) => `${points(gain.low)} to ${points(gain.high)}` },

@@ -85,7 +85,7 @@ export function Runs({ changes, asked }) {
     <${ErrorBox} error=${found.error} />
     ${rows.length === 0
       ? html`<p>${found.total === null ? "Looking …" : html`No run fits. <button class="small" onClick=${() => { setWords(""); setStatus(""); setTops(false); }}>Show all</button>`}</p>`
-      : html`<${Table} label="Runs" rows=${rows.slice(0, most)} name=${(run) => run.id} columns=${columns(now, picked, toggle, sparks)} />`}
+      : html`<${Table} label="Runs" cards=${true} rows=${rows.slice(0, most)} name=${(run) => run.id} columns=${columns(now, picked, toggle, sparks)} />`}
     ${found.more && html`<p class="row"><button onClick=${found.next}>Show ${Math.min(PAGE, found.total - found.rows.length)} more</button><span class="quiet">${rows.length.toLocaleString()} of ${found.total.toLocaleString()} are shown. Search looks through all of them, heads of columns sort what is shown.</span></p>`}`;
 }
 

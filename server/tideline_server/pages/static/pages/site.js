@@ -72,10 +72,10 @@ export function Site({ site, name, now, changes, work }) {
       <dt>Projects</dt><dd>${site.projects.join(", ") || "none"}</dd>
     </dl>
     <h2>In work</h2>
-    ${work.length ? html`<${Table} label="Orders in work" rows=${work} name=${(order) => `${order.run} ${order.cursor}`} columns=${ORDERS(now)} />` : html`<p class="quiet">Nothing is asked of it now.</p>`}
+    ${work.length ? html`<${Table} label="Orders in work" cards=${true} rows=${work} name=${(order) => `${order.run} ${order.cursor}`} columns=${ORDERS(now)} />` : html`<p class="quiet">Nothing is asked of it now.</p>`}
     <${Refused} history=${history} />
     <h2>Its last runs</h2>
-    ${history === null ? html`<p class="quiet">Looking …</p>` : told.length ? html`<${Table} label="Runs of the site" rows=${told} name=${({ run }) => run.run} columns=${RUNS} />` : html`<p class="quiet">It took part in none of the last ${Math.min(LOOKED, changes.total)}.</p>`}
+    ${history === null ? html`<p class="quiet">Looking …</p>` : told.length ? html`<${Table} label="Runs of the site" cards=${true} rows=${told} name=${({ run }) => run.run} columns=${RUNS} />` : html`<p class="quiet">It took part in none of the last ${Math.min(LOOKED, changes.total)}.</p>`}
     ${may("admin") && html`<${Audited} name=${name} now=${now} />`}`;
 }
 
@@ -129,7 +129,7 @@ function Audited({ name, now }) {
   if (entries === null) return html`<${ErrorBox} error=${error} />`;
   if (!entries.length) return html`<h2>What the audit log says of it</h2><p class="quiet">Nothing within a week but replies.</p>`;
   return html`<h2>What the audit log says of it</h2><p class="quiet">Within a week, without its replies.</p>
-    <${Table} label="Audit entries" rows=${entries} name=${(entry) => entry.seq} columns=${[
+    <${Table} label="Audit entries" cards=${true} rows=${entries} name=${(entry) => entry.seq} columns=${[
       { head: "When", align: "one-line", cell: (entry) => moment(entry.at) },
       { head: "What", by: (entry) => entry.kind, cell: (entry) => entry.kind.replaceAll("_", " ") },
       { head: "Run", cell: (entry) => (entry.run ? html`<a href=${`#/runs/${entry.run}`}>${entry.run}</a>` : "") },

@@ -25,7 +25,7 @@ export function Sites({ id, changes, asked }) {
     </div>
     ${pending.map((each) => html`<${Waiting} key=${each.name} site=${each} />`)}
     ${changes.sites.length > 1 && html`<${Arranged} sites=${changes.sites} now=${now} work=${work} />`}
-    ${changes.sites.length > 0 && html`<${Table} label="Sites" rows=${changes.sites} name=${(each) => each.name} columns=${columns(now, work, picked, may("operator") && toggle)} />`}
+    ${changes.sites.length > 0 && html`<${Table} label="Sites" cards=${true} rows=${changes.sites} name=${(each) => each.name} columns=${columns(now, work, picked, may("operator") && toggle)} />`}
     ${may("operator") && html`<${Invite} open=${changes.sites.length === 0 || asked.has("invite")} />`}`;
 }
 
