@@ -149,7 +149,7 @@ reaches if it is shown nothing, so the difference is what the message gives away
 | half of a gradient | 16 | 0.63 | 0.69 | 0.06 |
 | half of a gradient | 32 | 0.57 | 0.60 | 0.04 |
 
-![Images of a site, and what an attacker makes of each kind of message](pictures/inversion.png)
+![Images of a site, and what an attacker makes of each kind of message](images/inversion.png)
 
 In the picture, the first row of each three shows what the site had, the second what the attack made of the message, the
 third what the same attack makes of nothing.

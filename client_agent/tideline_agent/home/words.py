@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from tideline.core.errors import ConfigRefused, FederationError, NotFound, Refus
 from tideline.core.run import Digest, RunId
 from tideline.core.settings import Plain, nearest
 from tideline.engine.model.brief import Brief
-from tideline.engine.site.admission import brief_in_words, facts_of, intent_digest, shown
+from tideline.engine.site.admission import brief_in_words, facts_of, intent_digest, shown, work_in_words
+from tideline.engine.site.in_short import in_short
 from tideline.engine.site.standing import Answer, StandingDecision
 from tideline_agent.home import marks
 from tideline_agent.home.held import HeldRun, brief_at, held_runs
@@ -38,6 +39,17 @@ class Question:
     def words(self) -> Iterator[str]:
         return in_words(self.brief, self.beside)
 
+    def work(self) -> Iterator[str]:
+        """What it is, without what it would send."""
+        yield from work_in_words(self.brief)
+        if self.beside:
+            yield besides(self.beside)
+
+    def leaving(self) -> list[str]:
+        """In short what all of it would send."""
+        clauses = (clause for each in (self.brief, *self.beside) for clause in each.contract)
+        return list(in_short(dict.fromkeys(clauses)))
+
 
 @dataclass(frozen=True)
 class Waiting:
@@ -52,9 +64,17 @@ class Waiting:
 
     def words(self, ledger: FileLedger) -> Iterator[str]:
         """What an owner reads before a word. Some was approved before: then that comes first."""
+        yield from self.before(ledger)
+        yield from self.question.words()
+
+    def work(self, ledger: FileLedger) -> Iterator[str]:
+        """The same without what would be sent."""
+        yield from self.before(ledger)
+        yield from self.question.work()
+
+    def before(self, ledger: FileLedger) -> Iterator[str]:
         if ledger.approved_before(self.run.run):
             yield CHANGED
-        yield from self.question.words()
 
 
 def waiting(home: Path) -> list[Waiting]:
@@ -152,10 +172,14 @@ def in_words(brief: Brief, beside: Iterable[Brief] = ()) -> Iterator[str]:
     yield from lines
     others = list(beside)
     if others:
-        methods = ", ".join(sorted({each.method for each in others}))
-        yield f"with it {len(others)} runs that belong to it, of {methods}, which send beside this:"
+        yield f"{besides(others)}, which send beside this:"
         more = dict.fromkeys(clause.sentence() for each in others for clause in each.contract)
         yield from (line for line in more if line not in lines)
+
+
+def besides(others: Sequence[Brief]) -> str:
+    methods = ", ".join(sorted({each.method for each in others}))
+    return f"with it {len(others)} runs that belong to it, of {methods}"
 
 
 def covered(home: Path, run: str) -> tuple[Brief, ...]:

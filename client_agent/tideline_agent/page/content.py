@@ -54,8 +54,16 @@ def now_of(site: Site, ledger: FileLedger, egress: Egress) -> dict[str, Plain]:
 
 def waits(each: Waiting, ledger: FileLedger) -> dict[str, Plain]:
     run, intent = each.run, each.run.brief.intent
-    words, shown = list(map(seen, each.words(ledger))), [*each.question.intents]
-    return {"run": run.run, "since": run.since, "by": intent.by, "method": run.brief.method, "words": words, "shown": shown}
+    return {
+        "run": run.run,
+        "since": run.since,
+        "by": intent.by,
+        "method": run.brief.method,
+        "work": list(map(seen, each.work(ledger))),
+        "leaves": list(map(seen, each.question.leaving())),
+        "words": list(map(seen, each.words(ledger))),
+        "shown": [*each.question.intents],
+    }
 
 
 def seen(text: str) -> str:

@@ -29,7 +29,10 @@ function Ask({ each, act }) {
   return html`<article class="ask">
     <h3>Run <bdi>${each.run}</bdi></h3>
     <p class="quiet">waits since ${moment(each.since)}</p>
-    <ul>${each.words.map((line) => html`<li>${line}</li>`)}</ul>
+    <ul>${each.work.map((line) => html`<li>${line}</li>`)}</ul>
+    <p class="leaves">What would leave this site:</p>
+    <ul>${each.leaves.map((line) => html`<li>${line}</li>`)}</ul>
+    <details><summary>Word for word, field by field</summary><ul>${each.words.map((line) => html`<li>${line}</li>`)}</ul></details>
     <div class="row">
       <${Act} label="Approve once" kind="main" act=${say("once")} />
       <${Act} label="Always for these settings" act=${say("always")} ask="Let this run work, and from now on every run of this user with this method, these settings and this contract? You can take it back under Policy." />

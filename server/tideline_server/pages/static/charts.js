@@ -120,7 +120,7 @@ function Numbers({ heads, rows, share }) {
 // Intervals on one scale: a dot with its whiskers, and what it is compared with. rows: {name, value, low, high, other, mark}
 export function Intervals({ title, rows, note }) {
   const ROW = 30;
-  const at = (share) => 34 + share * 62;
+  const at = (share) => 34 + share * 60;
   return html`<figure>
     <figcaption>${title}</figcaption>
     <svg class="intervals" viewBox=${`0 0 100 ${(rows.length * ROW + 22) / 6}`} role="img" aria-label=${rows.map((row) => `${row.name} ${(100 * row.value).toFixed(1)} %`).join(", ")}>

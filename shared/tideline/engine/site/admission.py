@@ -160,6 +160,11 @@ def shown(value: Plain) -> str:
 
 def brief_in_words(brief: Brief) -> Sequence[str]:
     """What a run is and sends, a line each, for the owner who is asked to approve it."""
+    return (*work_in_words(brief), *(clause.sentence() for clause in brief.contract))
+
+
+def work_in_words(brief: Brief) -> Sequence[str]:
+    """What a run is, a line each, without what it sends."""
     project = "" if brief.intent.project == DEFAULT else f" in the project {brief.intent.project}"
     who, sites = brief.intent.by or "a user without a name", brief.intent.sites or "some"
     weights = [f"begins from weights that the user brings: {brief.intent.weights}"] if brief.intent.weights else []
@@ -177,5 +182,4 @@ def brief_in_words(brief: Brief) -> Sequence[str]:
         *([f"weights travel: {wire}"] if wire else []),
         *([f"rows are protected: {privacy}"] if privacy else []),
         *([f"values are added up under masks: {sums}"] if sums else []),
-        *(clause.sentence() for clause in brief.contract),
     )

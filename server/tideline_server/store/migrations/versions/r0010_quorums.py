@@ -16,5 +16,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take it away: the experiment's own rule holds again. In place: on SQLite a copy of a table that others point at is refused."""
+    """Take it away: the experiment's own rule holds again. In place, for SQLite lets no table go that others point at."""
     op.drop_column("runs", "quorum")
