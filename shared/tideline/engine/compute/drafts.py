@@ -6,21 +6,24 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from torch import Generator
+
 from tideline.archive.parts import Parts
-from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve
+from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, where_summed
 from tideline.core.asked.scoring import Scoring, Selection
 from tideline.core.asked.world import HeadWorld, World, checked_world
 from tideline.core.errors import ConfigRefused, Refused
+from tideline.core.phase import Turn
 from tideline.core.privacy import contract_digest
 from tideline.core.record import Nothing
-from tideline.core.run import Digest, Roster
+from tideline.core.run import Digest, Roster, RunId
 from tideline.core.settings import Settings, plain, unsaid
 from tideline.engine.compute.configured import Configured, check_computing, check_selection, taking
 from tideline.engine.compute.facts import facts_of, settings_of
 from tideline.engine.compute.initial_weights import check_start, seen
 from tideline.engine.compute.private.metering import able, check_asked, private_world, promised, settled_privacy
 from tideline.engine.compute.private.pricing import charges_of
-from tideline.engine.compute.sums.phases import check_noise, check_sums, summed_in, unsummed
+from tideline.engine.compute.sums.phases import check_noise, check_sites, check_sums, summed_in, unsummed
 from tideline.engine.compute.turns.cohort import check_sampling, notes_of
 from tideline.engine.ports import compute
 from tideline.learning.around.class_shares import check_prior
@@ -77,7 +80,7 @@ class Drafts:
 
     def draft(self, asked: compute.DraftRequest) -> compute.Draft:
         """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""
-        algorithm, whole = resolve(self._methods, asked.method), settled(checked_world(asked.world))
+        algorithm, whole = self.played(asked.method, asked.secure_sums), settled(checked_world(asked.world))
         settings = algorithm.configure(asked.config, asked.preset)
         if asked.privacy:
             whole = private_world(whole)
@@ -102,7 +105,10 @@ class Drafts:
             notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
         check_selection(method := Configured(algorithm, settings, asked.scoring, asked.wire, sums=asked.secure_sums))
         check_sums(algorithm, method.plan, asked.secure_sums, self.summed_methods)
-        notes = (*notes, *unsummed(method.plan, asked.secure_sums), *check_noise(own, asked.secure_sums, self.noised_methods))
+        at_first = Turn(config=settings, world=world, roster=roster, round=1, rng=Generator(), run=RunId(""))
+        check_sites(own, asked.secure_sums, selects, at_first)
+        noised = check_noise(own, asked.secure_sums, self.noised_methods)
+        notes = (*notes, *unsummed(method.plan, own, asked.secure_sums), *noised)
         privacy, epsilon = None, None
         if asked.privacy:
             check_asked(whole, asked.scoring, asked.augment)
@@ -131,6 +137,10 @@ class Drafts:
             charges=charges_of(method) if privacy else None,
         )
 
+    def played(self, method: str, sums: object) -> AnyAlgorithm:
+        """The method of a name as a run plays it. sums: what the run says of secure ones. Raises NotFound, ConfigRefused."""
+        return where_summed(resolve(self._methods, method), sums)
+
     def sampled_methods(self) -> list[str]:
         """The names of the methods whose rounds may ask a part of the sites."""
         found = [resolve(self._methods, name) for name, _ in self._methods]
@@ -138,12 +148,12 @@ class Drafts:
 
     def summed_methods(self) -> list[str]:
         """The names of the methods of which, by their defaults, some exchange needs sums alone."""
-        found = [resolve(self._methods, name) for name, _ in self._methods]
+        found = [self.played(name, True) for name, _ in self._methods]
         return [each.name for each in found if any(phase.sums for phase in each.plan(each.configure({})))]
 
     def noised_methods(self) -> list[str]:
         """The names of the methods of which, by their defaults, all sums can have noise."""
-        found = [resolve(self._methods, name) for name, _ in self._methods]
+        found = [self.played(name, True) for name, _ in self._methods]
         sums = {each.name: [phase.sums for phase in each.plan(each.configure({})) if phase.sums] for each in found}
         return [name for name, own in sums.items() if own and all(each.alike is not None for each in own)]
 
