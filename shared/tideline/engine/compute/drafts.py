@@ -11,6 +11,7 @@ from torch import Generator
 from tideline.archive.parts import Parts
 from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, where_summed
 from tideline.core.asked.scoring import Scoring, Selection
+from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.world import HeadWorld, World, checked_world
 from tideline.core.errors import ConfigRefused, Refused
 from tideline.core.phase import Turn
@@ -55,10 +56,16 @@ class Drafts:
         found = [resolve(self._methods, name) for name, _ in self._methods]
         return tuple(compute.MethodSummary(a.name, a.summary, a.paper) for a in found)
 
-    def describe(self, method: str, preset: str | None = None) -> compute.MethodFacts:
-        """One method's settings with their bounds, its presets, and the contract of its defaults or a preset."""
-        algorithm = resolve(self._methods, method)
-        clauses = contract(algorithm, algorithm.configure({}, preset), Scoring())
+    def describe(self, method: str, preset: str | None = None, secure_sums: bool = False) -> compute.MethodFacts:
+        """One method's settings with their bounds, its presets, and the contract of its defaults or a preset.
+
+        secure_sums: of runs with secure sums, by their defaults; what is still seen of single sites is among its claims then.
+        Raises ConfigRefused for a method that has none.
+        """
+        algorithm = self.played(method, secure_sums)
+        config = algorithm.configure({}, preset)
+        played, seen_still = self.in_sums(algorithm, config) if secure_sums else (algorithm, ())
+        clauses = contract(played, config, Scoring())
         return compute.MethodFacts(
             name=algorithm.name,
             summary=algorithm.summary,
@@ -71,7 +78,7 @@ class Drafts:
             network=algorithm.network,
             contract=clauses,
             sentences=tuple(c.sentence() for c in clauses),
-            claims=algorithm.claims,
+            claims=(*algorithm.claims, *seen_still),
             weights=algorithm.initial_weights is not None,
             sample=Configured(algorithm, algorithm.configure({}, preset)).sampled,
             augments=algorithm.augments,
@@ -140,6 +147,15 @@ class Drafts:
     def played(self, method: str, sums: object) -> AnyAlgorithm:
         """The method of a name as a run plays it. sums: what the run says of secure ones. Raises NotFound, ConfigRefused."""
         return where_summed(resolve(self._methods, method), sums)
+
+    def in_sums(self, algorithm: AnyAlgorithm, config: Settings, private: bool = False) -> tuple[AnyAlgorithm, tuple[str, ...]]:
+        """The method as it is played with secure sums by their defaults, and what is still seen of single sites. Raises
+        ConfigRefused for one that has none.
+        """
+        asked = SecureSums()
+        made = summed_in(algorithm, asked, private)
+        check_sums(algorithm, made.plan(config), asked, self.summed_methods)
+        return made, unsummed(made.plan(config), algorithm.plan(config), asked)
 
     def sampled_methods(self) -> list[str]:
         """The names of the methods whose rounds may ask a part of the sites."""

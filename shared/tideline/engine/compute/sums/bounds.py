@@ -14,7 +14,8 @@ def check_number(phase: str, sites: int, rounds: int, asked: SecureSums) -> None
     asks nobody is left out, and needs none.
     """
     if 0 < sites < asked.sites:
-        what = f"{sites} sites are asked in {phase}, and a sum of {asked.sites} is the least that is made"
+        asks = f"{sites} site{'s are' if sites > 1 else ' is'} asked in {phase}"
+        what = f"{asks}, and a sum of {asked.sites} is the least that is made"
         more = ", or lower secure_sums.sites" if asked.sites > LEAST_SITES else ""
         raise RosterRefused(what, f"Have more sites join that it asks{more}, or leave secure_sums out", path="secure_sums.sites")
     if sites > MOST_SITES:
