@@ -95,7 +95,7 @@ class World(Net):
         return ",".join(f"http://127.0.0.1:{wire.port}" for wire in self.wires.values()) if self.over_http else super().address
 
     def begin(self) -> None:
-        """Start everything."""
+        """Start everything, and wait until all are there: what is asked to end while it still loads code cannot end in order."""
         for name in COORDINATORS:
             shared = ("--redis", self.redis.url, "--lease", str(self.lease))
             lane = ("--bulk", self.lane) if name == WITH_LANE and not self.over_http else ()
@@ -106,6 +106,7 @@ class World(Net):
             roles = sorted({role, ADAPTING[name], SUMMING[name]})
             more = [each for other in roles if other != role for each in ("--role", other)]
             self.start(name, *self.agent_command(name, self.data[name], role, token), *more)
+        self.until(lambda: {each["name"] for each in self.asked("/clients") or ()} >= set(SITES), "all agents to enrol")
 
     def asked(self, path: str) -> Any:
         """What either coordinator answers; None if neither does."""

@@ -25,7 +25,7 @@ from tideline.core.privacy import TO_COORDINATOR, Audience, Exposure
 from tideline.core.record import Record, leaves, specs
 from tideline.core.run import ClientId
 from tideline.core.settings import EMPTY
-from tideline.core.step import AnyStep, Outcome, Site
+from tideline.core.step import AnyStep, Outcome, Site, View
 from tideline.engine.compute.sums import exchanges
 from tideline.engine.compute.sums.bounds import check_number
 from tideline.engine.compute.sums.exchanges import Kept, Opened, as_tensor
@@ -66,7 +66,13 @@ def check_noise(plan: AnyPlan, asked: SecureSums | None, able: Callable[[], list
     found = epsilon((Gaussian(noise=asked.noise, times=times),), asked.delta)
     said = f"{times} sums with noise protect each whole site: epsilon {found:.3g} at delta {asked.delta:g}"
     whom = "of its change against none in its place, and against whoever sees the sums and has no share in their noise"
-    return (f"{said}, {whom}; scores have no noise",)
+    told = [
+        f"{name} of {phase.name}"
+        for phase in dict.fromkeys(plan)
+        if phase.step and not phase.sums and phase.step.view is not View.HELD_OUT
+        for name in phase.step.metrics
+    ]
+    return (f"{said}, {whom}; scores have no noise" + "".join(f", nor has {each}" for each in told),)
 
 
 def check_sites(plan: AnyPlan, asked: SecureSums | None, selects: bool, turn: Turn[Any]) -> None:
