@@ -66,13 +66,13 @@ def check_noise(plan: AnyPlan, asked: SecureSums | None, able: Callable[[], list
     found = epsilon((Gaussian(noise=asked.noise, times=times),), asked.delta)
     said = f"{times} sums with noise protect each whole site: epsilon {found:.3g} at delta {asked.delta:g}"
     whom = "of its change against none in its place, and against whoever sees the sums and has no share in their noise"
-    told = [
+    reported = [
         f"{name} of {phase.name}"
         for phase in dict.fromkeys(plan)
         if phase.step and not phase.sums and phase.step.view is not View.HELD_OUT
         for name in phase.step.metrics
     ]
-    return (f"{said}, {whom}; scores have no noise" + "".join(f", nor has {each}" for each in told),)
+    return (f"{said}, {whom}; scores have no noise" + "".join(f", nor has {each}" for each in reported),)
 
 
 def check_sites(plan: AnyPlan, asked: SecureSums | None, selects: bool, turn: Turn[Any]) -> None:
