@@ -203,6 +203,6 @@ def test_noise_cannot_be_added() -> None:
 
 
 def test_rows_are_protected_in_blocks_that_nobody_sees() -> None:
-    privacy = {"rows": 20, "epsilon": 8.0, "delta": 1e-3}
+    privacy = {"rows": 20, "noise": 2.0, "delta": 1e-3, "rate": 0.5}
     config = {**APART, "labels": "predicted", "k": 2, "rounds": 1, "source_epochs": 1}
     assert ended(*played(privacy=privacy, config=config)) != ""
