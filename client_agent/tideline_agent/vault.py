@@ -41,6 +41,7 @@ class RunBrief(TypedDict):
     scoring: NotRequired[dict[str, Plain]]
     base: NotRequired[str]
     intent: NotRequired[dict[str, Plain]]
+    secure_sums: NotRequired[dict[str, Plain]]
 
 
 class FolderVault:

@@ -97,8 +97,8 @@ class ProcessCompute:
     def methods(self) -> tuple[MethodSummary, ...]:
         return self._query(METHODS)
 
-    def describe(self, method: str, preset: str | None = None) -> MethodFacts:
-        return self._query(DESCRIBE, method=method, preset=preset)
+    def describe(self, method: str, preset: str | None = None, secure_sums: bool = False) -> MethodFacts:
+        return self._query(DESCRIBE, method=method, preset=preset, secure_sums=secure_sums)
 
     def draft(self, asked: DraftRequest) -> Draft:
         return self._query(DRAFT, asked=plain(asked))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.acceptance.failpoints import SECURE, SUMMING, Range, die_in_run, firing_range, undisturbed
+from tests.acceptance.conftest import WORLD
+from tests.acceptance.failpoints import SECURE, SUMMING, Play, Range, die_in_run, firing_range, undisturbed
 from tests.cli.world import tide_process
 
 pytestmark = pytest.mark.processes
@@ -21,6 +23,8 @@ POINTS = [
     *(("coordinator commit journal.advance " + when, exchange) for exchange in range(1, 6) for when in ("before", "after")),
 ]
 SOON = {(f"{COMMIT} after", 3), ("agent link notebook._write<notebook.note<site.mask after", 0)}
+SIX = {**dict.fromkeys("abc", "source"), **dict.fromkeys("def", "target")}
+CHOOSING = Play({**SECURE.experiment, "method": "ifca_pl", "world": WORLD, "roster": SIX, "reference": None}, SIX)
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +68,20 @@ def test_a_site_that_has_gone_for_good(place: Range) -> None:
         assert done["status"] == "completed", done["cause"]
     finally:
         federation.again("d")
+
+
+@pytest.mark.long
+def test_sites_that_choose_among_models_end_as_their_simulation(tmp_path: Path) -> None:
+    """In blocks that nobody sees; each site has the model that it chose, and the coordinator has none of a site's own."""
+    with firing_range(tmp_path, play=CHOOSING) as found:
+        found.begin()
+        result = found.run("choosing")
+        assert (result["status"], result["state_digest"]) == ("completed", undisturbed(found.data, CHOOSING)), result["cause"]
+        tables = [phase["tables"] for phase in result["phases"] if "sites of each model" in phase["tables"]]
+        assert len(tables) == 2 and not any(phase["groups"] for phase in result["phases"])
+        out, home = str(tmp_path / "model.safetensors"), str(found.federation.folder)
+        refused = tide_process("run", "export", result["run"], "--site", "d", "--out", out, "--home", home)
+        assert refused.returncode == 2 and "which the coordinator does not have" in refused.stderr
+        there = ("--home", str(found.federation.home / "home-d"), "--run", result["run"])
+        written = tide_process("site", "export", *there, "model", "--out", out)
+        assert written.returncode == 0, written.stderr

@@ -236,6 +236,27 @@ def test_contracts_that_are_not() -> None:
         assert ended.exit_code == 2 and words in ended.stderr
 
 
+def test_the_contract_of_a_run_with_secure_sums() -> None:
+    """What is summed goes to a sum, what is around it is masked, and what is still seen of each site is said; all as in a run."""
+    facts = json.loads(tide("contract", "fdan", "--secure-sums", "--json").stdout)
+    of = {(clause["phase"], clause["field"]): clause for clause in facts["contract"]}
+    assert of["train", "values"]["audience"] == ["sum"] and "more than two thirds" in of["train", "values"]["wire"]
+    assert of["train keys", "file"]["exposure"] == "masked" and of["share", "m"]["audience"] == ["coordinator", "peers"]
+    words = tide("contract", "fdan", "--secure-sums").stdout
+    assert "- secure_sums: of share the coordinator sees each site's m" in words and ", with secure sums" in words
+    assert "secure_sums" not in tide("contract", "fdan").stdout
+    noised = json.loads(tide("contract", "fedavg", "--secure-sums", "--epsilon", "--set", "privacy.noise=2", "--json").stdout)
+    assert {clause["field"] for clause in noised["contract"] if clause["phase"] == "train"} == {"values", "order"}
+    assert all(clause["private"] for clause in noised["contract"]) and noised["costs"]["of"]
+
+
+def test_a_method_without_secure_sums_has_no_such_contract() -> None:
+    """It is refused by name, with those that have some."""
+    ended = tide("contract", "hfedf", "--secure-sums")
+    assert ended.exit_code == 2 and "hfedf needs the replies of single sites" in ended.stderr
+    assert "Use one of: fedavg, " in ended.stderr and ", ifca_pl, " in ended.stderr
+
+
 def test_roles_are_those_of_the_data(tmp_path: Path) -> None:
     """A roster that says the same as data is allowed, so that one file serves for both."""
     ended = tide("simulate", write(tmp_path, roster={"b": "target", "a": "source"}), "--json", "--set", "config.rounds=0")

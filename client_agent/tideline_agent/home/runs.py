@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from tideline.archive.errors import PartMissing
-from tideline.core.algorithm import AnyAlgorithm, Methods, SiteModels, load_methods, plan_of, resolve
+from tideline.core.algorithm import AnyAlgorithm, Methods, SiteModels, load_methods, plan_of, resolve, where_summed
 from tideline.core.asked.scoring import NO_MORE, Scoring
 from tideline.core.asked.world import World, world_in
 from tideline.core.errors import FederationError, Malformed, MemoryLost, NotFound, Refused
@@ -75,7 +75,8 @@ def method_of(methods: Methods, brief: RunBrief) -> AnyAlgorithm:
     from tideline.learning.in_world import in_world
 
     world = world_in(brief["world"])
-    return in_world(resolve(methods, brief["method"]), world.scaling, scoring_in(brief).prior, world.fills)
+    method = where_summed(resolve(methods, brief["method"]), brief.get("secure_sums"))
+    return in_world(method, world.scaling, scoring_in(brief).prior, world.fills)
 
 
 def scoring_in(brief: RunBrief) -> Scoring:

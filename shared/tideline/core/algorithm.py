@@ -132,6 +132,8 @@ class Algorithm(Generic[C, S, M]):
     own_loop whether sites step networks in a loop of the method's own, which neither scales gradients nor adds up mini-batches
     privately   what it does otherwise in runs that protect rows, in sentences
     unprotected why none of its runs can protect rows, in a clause; empty: those can whose exchanges all have a price
+    summed  what is played in its place where sums are secure, under its name and with its settings: of a method whose state,
+            messages or result tell of single sites otherwise; None: the method itself
     around  what a run's world does to the whole plan (tideline.learning.in_world); no method says it
     """
 
@@ -162,6 +164,7 @@ class Algorithm(Generic[C, S, M]):
     own_loop: bool = False
     privately: tuple[str, ...] = ()
     unprotected: str = ""
+    summed: Algorithm[C, Any, Any] | None = None
     around: Callable[[Plan[C, S]], Plan[C, S]] = lambda plan: plan
 
     @property
@@ -201,6 +204,11 @@ def casting(cast: Sequence[R], n: int) -> tuple[R, ...]:
 
 
 AnyAlgorithm: TypeAlias = Algorithm[Any, Any, Any]
+
+
+def where_summed(algorithm: AnyAlgorithm, sums: object) -> AnyAlgorithm:
+    """What a run of a method plays. sums: what the run says of secure ones, false without any."""
+    return algorithm.summed or algorithm if sums else algorithm
 
 
 def plan_of(algorithm: Algorithm[C, S, M], config: C, scoring: Scoring = NO_MORE) -> Plan[C, S]:

@@ -106,6 +106,23 @@ class Each(Lazy[G]):
         super().__init__({client: partial(make, client) for client in clients})
 
 
+@dataclass(frozen=True)
+class To:
+    """An `ask` that is made by `to`: whom it asks can be known without a state."""
+
+    whom: Role | Callable[[Turn[Any]], Iterable[ClientId]]
+    message: Callable[..., Any]
+
+    def __call__(self, state: Any, turn: Turn[Any]) -> dict[ClientId, Any]:
+        clients = self.clients(turn)
+        if is_record(self.message):
+            return dict.fromkeys(clients, self.message(*(getattr(state, spec.name) for spec in specs(self.message))))
+        return dict.fromkeys(clients, self.message(state, turn))
+
+    def clients(self, turn: Turn[Any]) -> tuple[ClientId, ...]:
+        return turn.members(self.whom) if isinstance(self.whom, Role) else tuple(self.whom(turn))
+
+
 def to(
     whom: Role | Callable[[Turn[C]], Iterable[ClientId]], message: Callable[..., G]
 ) -> Callable[[S, Turn[C]], dict[ClientId, G]]:
@@ -113,14 +130,7 @@ def to(
 
     message: a record type, whose fields take the values of the state's fields of the same name; or a function of state and turn.
     """
-
-    def ask(state: S, turn: Turn[C]) -> dict[ClientId, G]:
-        clients = turn.members(whom) if isinstance(whom, Role) else whom(turn)
-        if is_record(message):
-            return dict.fromkeys(clients, message(*(getattr(state, spec.name) for spec in specs(message))))
-        return dict.fromkeys(clients, message(state, turn))
-
-    return ask
+    return To(whom, message)
 
 
 def to_all(message: Callable[..., G]) -> Callable[[S, Turn[C]], dict[ClientId, G]]:
@@ -200,6 +210,7 @@ class Sums(Generic[C_contra, S]):
     alike   names of what all sites give the same of, where they weigh alike: the rest can be shortened, and get noise. None: no
             noise can be added
     differs whether sites may be asked for different things; then each learns of the others' orders by digest
+    lone    what of the sums may be one site's alone, in a clause of the contract: then whoever may get a reply may get that
     """
 
     shapes: Callable[[Any, Any, World], Mapping[str, tuple[int, ...]]]
@@ -207,6 +218,7 @@ class Sums(Generic[C_contra, S]):
     fold: Callable[[Mapping[str, Tensor], S, Turn[C_contra], SecureSums], S | Folded[S]]
     alike: tuple[str, ...] | None = None
     differs: bool = False
+    lone: str = ""
 
 
 @dataclass(frozen=True)

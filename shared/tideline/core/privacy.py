@@ -28,7 +28,7 @@ class Exposure(StrEnum):
 
 
 class Audience(StrEnum):
-    """Who may come to hold a single client's value. SUM: nobody; the coordinator gets the sum over sites."""
+    """Who may come to hold a single client's value. SUM: nobody by itself; the coordinator gets the sum over sites."""
 
     COORDINATOR = "coordinator"
     PEERS = "peers"

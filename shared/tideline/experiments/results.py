@@ -18,7 +18,7 @@ from tideline.archive.parts import Parts
 from tideline.archive.reader import decode, tensors_in
 from tideline.client.answers import RunResult, ValidatedData
 from tideline.client.http import Client
-from tideline.core.algorithm import AnyAlgorithm, Methods, RunModel, SiteModels, resolve
+from tideline.core.algorithm import AnyAlgorithm, Methods, RunModel, SiteModels, resolve, where_summed
 from tideline.core.asked.scoring import Prior
 from tideline.core.asked.world import ALL, World, world_in
 from tideline.core.errors import NotFound, Refused
@@ -64,7 +64,7 @@ class Ended:
             raise Refused(what, NEXT.get(Status(result["status"]), WAIT).format(run=self.run), path="run")
         self.whole: World = world_in(result["world"])
         self.prior = Prior(result.get("prior", Prior.SOURCE))
-        method = resolve(methods, result["method"])
+        method = where_summed(resolve(methods, result["method"]), result.get("secure_sums"))
         if result.get("secure_sums"):
             method = replace(method, state=SUMS.of(method.state))
         method = in_world(method, self.whole.scaling, self.prior, self.whole.fills)
@@ -255,7 +255,8 @@ def remote_model(client: Client, run: str, site: str | None, methods: Methods, w
 
 def model_for(client: Client, methods: Methods, which: str, run: str, target: str) -> Model:
     """The model that a run has for a target: its own, where the coordinator knows it, or the run's. Raises Refused errors."""
-    sites = resolve(methods, client.run(quote(run, safe=""))["method"]).site_models
+    found = client.run(quote(run, safe=""))
+    sites = where_summed(resolve(methods, found["method"]), found.get("secure_sums")).site_models
     known = sites is not None and sites.known is not None and Role.TARGET in sites.roles
     return remote_model(client, run, target if known else None, methods, which)[0]
 

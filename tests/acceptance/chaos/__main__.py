@@ -1,4 +1,5 @@
-"""Seeded runs of six methods amid random faults: each must end in the undisturbed bytes, nothing lost or counted twice.
+"""Seeded runs of six methods, and of secure sums, amid random faults: each must end in the undisturbed bytes, nothing lost or
+counted twice.
 
 make chaos                                           50 seeds
 make chaos ARGS="--seeds 5 --first 20 --keep DIR"    some, and the history of all in DIR/history.jsonl
@@ -20,7 +21,7 @@ from pathlib import Path
 from tests.acceptance.chaos.check import check
 from tests.acceptance.chaos.faults import EVERY, pause
 from tests.acceptance.chaos.history import History, Watcher, read_history, write_end
-from tests.acceptance.chaos.world import COORDINATORS, World, experiment, world
+from tests.acceptance.chaos.world import COORDINATORS, World, experiment, play_of, world
 from tests.services import why_no_postgres
 
 LONGEST_PEACE = 0.8  # seconds between two faults
@@ -39,7 +40,7 @@ def live(there: World, history: History, seed: int) -> str:
     for name in COORDINATORS:
         there.ready(name)
     write_end(there, history, run)
-    return f"seed {seed:3d}  {given['method']:8s}  {run}  {time.monotonic() - began:5.1f} s  {'; '.join(befell)}"
+    return f"seed {seed:3d}  {play_of(seed):21s}  {run}  {time.monotonic() - began:5.1f} s  {'; '.join(befell)}"
 
 
 def disturb(there: World, history: History, run: str, dice: random.Random) -> list[str]:

@@ -36,15 +36,33 @@ ROUNDS = {"fada": 4, "fedavg": 8, "feddadil": 6, "fedwca": 7, "hfedf": 5, "stlf"
 MORE = {"stlf": {"exchanges": 6, "compare": ["fedavg_alpha"]}}  # whose classifiers travel sealed, as FADA's contributions do
 # Where one site has labels and the others adapt; the site between allows both roles.
 ADAPTING = {"a": "source", "b": "target", "c": "target"}
+# Where all three have labels, and nobody sees what one of them sends: FedAvg, after the others.
+SUMMING, SUMMED, AHEAD = dict.fromkeys(SITES, "source"), "fedavg in secure sums", 2
+PLAYS = (*sorted(ROUNDS), SUMMED)
 LEASE = 2.0  # seconds
 
 
+def play_of(seed: int) -> str:
+    return PLAYS[seed % len(PLAYS)]
+
+
 def experiment(seed: int) -> dict[str, Any]:
-    """FADA, FedAvg, FedDaDiL, FedWCA, hFedF and ST-LF by turns; their messages are large enough to be cut in the middle."""
-    method = sorted(ROUNDS)[seed % len(ROUNDS)]
+    """FADA, FedAvg, FedDaDiL, FedWCA, hFedF, ST-LF and sums that nobody sees into by turns; their messages are large enough to be
+    cut in the middle.
+    """
+    method = play_of(seed)
+    if method == SUMMED:
+        return summed(seed)
     config, roster = {"rounds": ROUNDS[method]} | MORE.get(method, {}), ADAPTING if method == "fedwca" else SITES
     given = {"method": method, "preset": "tiny", "config": config, "world": WORLD, "roster": roster, "seed": seed}
     return given | {"name": f"seed {seed}", "reference": None}
+
+
+def summed(seed: int) -> dict[str, Any]:
+    """Five or six exchanges a round, all of which need all three sites, and keys for two rounds at once."""
+    rounds, sums = {"rounds": ROUNDS["fedavg"] // 2}, {"secure_sums": {"ahead": AHEAD}}
+    given = {"method": "fedavg", "preset": "tiny", "config": rounds, "world": WORLD, "roster": SUMMING, "seed": seed}
+    return given | sums | {"name": f"seed {seed}", "reference": None}
 
 
 def write_clouds(folder: Path, shift: int) -> Path:
@@ -77,7 +95,7 @@ class World(Net):
         return ",".join(f"http://127.0.0.1:{wire.port}" for wire in self.wires.values()) if self.over_http else super().address
 
     def begin(self) -> None:
-        """Start everything."""
+        """Start everything, and wait until all are there: what is asked to end while it still loads code cannot end in order."""
         for name in COORDINATORS:
             shared = ("--redis", self.redis.url, "--lease", str(self.lease))
             lane = ("--bulk", self.lane) if name == WITH_LANE and not self.over_http else ()
@@ -85,9 +103,10 @@ class World(Net):
             self.coordinator(*shared, *lane, *http, name=name)
         for name, role in SITES.items():
             token = self.client("one").post("/invites", {"name": name, "ttl_seconds": 600})["token"]
-            roles = sorted({role, ADAPTING[name]})
+            roles = sorted({role, ADAPTING[name], SUMMING[name]})
             more = [each for other in roles if other != role for each in ("--role", other)]
             self.start(name, *self.agent_command(name, self.data[name], role, token), *more)
+        self.until(lambda: {each["name"] for each in self.asked("/clients") or ()} >= set(SITES), "all agents to enrol")
 
     def asked(self, path: str) -> Any:
         """What either coordinator answers; None if neither does."""

@@ -14,7 +14,8 @@ from tests.engine.toys import until
 from tests.laws.values import raw
 from tests.synthetic import FEATURES, experiment
 from tideline import nets
-from tideline.algorithms.ifca_pl import Config, State, ifca_pl, place, scattered, unfitness
+from tideline.algorithms.ifca_pl import State, ifca_pl, place
+from tideline.algorithms.ifca_pl.choosing import Config, scattered, unfitness
 from tideline.algorithms.source_free.family import Model
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused

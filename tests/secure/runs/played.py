@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tests.laws.case import ALLOWED, NETWORKS
+from tests.laws.case import ALLOWED, NETWORKS, ON_IMAGES
 from tests.laws.stage import Cuts, HoardingParts, Stage
-from tests.synthetic import FEATURES, NAMES, experiment, sites
+from tests.synthetic import FEATURES, IMAGES, NAMES, experiment, sites
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import resolve
 from tideline.core.run import Role, RunId
@@ -39,7 +39,8 @@ def played_tiny(method: str, masks: bool, **more: Any) -> tuple[Stage, RunId]:
     adapts, names = Role.TARGET in resolve(METHODS, method).cast, (*NAMES, "fred")
     first = len(names) - ONE if method in TO_ONE else ONE + 2
     roster = {name: "target" if adapts and at >= first else "source" for at, name in enumerate(names)}
-    world = {**FEATURES, "model": NETWORKS.get(method, FEATURES["model"])}
+    known = IMAGES if method in ON_IMAGES else FEATURES
+    world = {**known, "model": NETWORKS.get(method, known["model"])}
     willing = {name: replace(site, policy=site.policy | ALLOWED.get(method, frozenset())) for name, site in sites(names).items()}
     made = Stage(METHODS, willing, None, HoardingParts(), masks=masks)
     run = made.start(asked(method, roster=roster, world=world, config={}, preset="tiny", **more))

@@ -239,12 +239,3 @@ def test_a_run_of_more_sites_than_one_message_has_parcels_of() -> None:
     run = found.start(asked(roster=dict.fromkeys(names, "source"), config={**CONFIG, "rounds": 1}))
     found.play(run)
     ended(found, run)
-
-
-def test_keys_that_one_message_cannot_have_are_refused_with_what_to_write() -> None:
-    """Before anybody makes some."""
-    names = tuple(f"site{i:03d}" for i in range(190))
-    found = stage(names=names)
-    sums = {"ahead": 64}
-    run = found.start(asked(roster=dict.fromkeys(names, "source"), config={**CONFIG, "rounds": 64}, secure_sums=sums))
-    assert "Write ahead: 63 in secure_sums" in found.play(run).cause

@@ -46,6 +46,15 @@ def test_a_presets_contract(coordinator: Coordinator) -> None:
     assert "did you mean tiny?" in error["todo"]
 
 
+def test_the_contract_of_a_run_with_secure_sums(coordinator: Coordinator) -> None:
+    """?secure_sums=true says what goes to a sum; a method without any is refused with those that have some."""
+    shown = coordinator.get("/algorithms/fedavg/contract?secure_sums=true&preset=tiny").json()
+    assert [(c["phase"], c["field"]) for c in shown["contract"] if c["audience"] == ["sum"]] == [("train", "values")]
+    assert shown["digest"] != coordinator.get("/algorithms/fedavg/contract").json()["digest"]
+    error = refused(coordinator.get("/algorithms/hfedf/contract?secure_sums=true"), 422, "ConfigRefused", "secure_sums")
+    assert "hfedf needs" in error["detail"] and "fedavg" in error["todo"]
+
+
 @pytest.mark.parametrize("tail", ["", "/contract"])
 def test_an_unknown_method_is_not_found(coordinator: Coordinator, tail: str) -> None:
     """A misspelt method is answered with the names that exist and a guess."""

@@ -17,6 +17,8 @@ from tideline_server.planner import check_seconds
 router = APIRouter(prefix="/algorithms", tags=["algorithms"])
 Preset = Annotated[str | None, Query(max_length=80, description="a preset's name; none: the defaults")]
 
+Summed = Annotated[bool, Query(description="the contract of a run with secure sums, and what is still seen of single sites")]
+
 
 @router.get("", summary="List the methods", response_model=list[Method])
 def list_algorithms(services: Given) -> list[Plain]:
@@ -31,9 +33,9 @@ def show_algorithm(services: Given, name: Name) -> Plain:
 
 
 @router.get("/{name}/contract", summary="Show what a method makes sites send", response_model=MethodContract)
-def show_contract(services: Given, name: Name, preset: Preset = None) -> Plain:
+def show_contract(services: Given, name: Name, preset: Preset = None, secure_sums: Summed = False) -> Plain:
     """The privacy contract of the defaults or of a preset; every clause also in words."""
-    return plain(services.compute.describe(name, preset))
+    return plain(services.compute.describe(name, preset, secure_sums))
 
 
 links = APIRouter(prefix="/links", tags=["links"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tideline import nets
-from tideline.algorithms.source_free import SCORE_OWN, begun, method, source
+from tideline.algorithms.source_free import SCORE_OWN, begun_alone, method, source
 from tideline.algorithms.source_free.family import DEMO, TINY, EndCounts, Mine, Model, Source, of_source
 from tideline.core.algorithm import Algorithm
 from tideline.core.asked.world import World
@@ -45,7 +45,7 @@ def measure(order: Model, memory: Mine, site: Site[AdaBN]) -> Outcome[Nothing, M
 def plan(c: AdaBN) -> Plan[AdaBN, Model]:
     """The source model, its score, one pass at each target."""
     work: Phase[AdaBN, Model] = Phase("measure", measure, ask=to(Role.TARGET, Model))
-    return (*begun(c, source.ALONE.take_source), *(work,) * c.rounds, SCORE_OWN, *source.end_counts(c, source.predict_own, Mine))
+    return (*begun_alone(c), *(work,) * c.rounds, SCORE_OWN, *source.end_counts(c, source.predict_own, Mine))
 
 
 def check_normed(config: AdaBN, world: World, roster: Roster) -> None:

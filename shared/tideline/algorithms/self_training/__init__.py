@@ -27,10 +27,12 @@ from tideline.algorithms.averaging import (
     training,
 )
 from tideline.algorithms.averaging.messages import Model, State, Trained
+from tideline.algorithms.averaging.sums import by_rows, mean_of
 from tideline.core.algorithm import Algorithm, InitialWeights, RunModel
+from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.world import World
 from tideline.core.errors import RosterRefused
-from tideline.core.phase import Folded, Phase, Plan, Replies, Turn, marked, to, to_all
+from tideline.core.phase import Folded, Phase, Plan, Replies, Sums, Turn, marked, to, to_all
 from tideline.core.privacy import Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.run import ClientId, Role, Roster
@@ -169,6 +171,15 @@ def fold(state: State, replies: Replies[Joined], turn: Turn[SelfTraining]) -> Fo
     return Folded(State(made), marked({"left out": (client for client in replies if client not in counts)}))
 
 
+def of_those_who_trained(reply: Joined, config: SelfTraining, asked: SecureSums) -> float:
+    """The share of a site in the mean: none of one that is sure of too few rows."""
+    return by_rows(reply, config, asked) if reply.samples > 0 else 0.0
+
+
+# Who trained on nothing counts nothing, so that sites do not weigh alike, and no noise can be added.
+SUMS: Sums[SelfTraining, State] = replace(mean_of(of_those_who_trained), alike=None)
+
+
 def everybody(turn: Turn[SelfTraining]) -> tuple[ClientId, ...]:
     """Those with labels to learn from, and the targets."""
     return tuple(sorted({*learners(turn), *turn.members(Role.TARGET)}))
@@ -176,7 +187,9 @@ def everybody(turn: Turn[SelfTraining]) -> tuple[ClientId, ...]:
 
 def plan(c: SelfTraining) -> Plan[SelfTraining, State]:
     """train x R by the sources, what that scores at the targets, train x T B by all; scored."""
-    alone, together = (Phase("train", train, ask=to(who, Model), fold=fold, sampled=True) for who in (learners, everybody))
+    alone, together = (
+        Phase("train", train, ask=to(who, Model), fold=fold, sampled=True, sums=SUMS) for who in (learners, everybody)
+    )
     baseline: Phase[SelfTraining, State] = evaluate(
         to(Role.TARGET, Model), predict, takes=Model, keeps=Mine, name="source_only", metrics=("source_only",)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Generator, Tensor
 
@@ -97,9 +97,9 @@ def plan_of_shot(c: Shot) -> Plan[Shot, Model]:
     """Source, its score, then each target alone."""
     work: Phase[Shot, Model] = Phase("adapt", alone, ask=to(Role.TARGET, Model), sampled=True, asks=(Role.TARGET,))
     if not c.score_own:
-        return (*begun(c, source.ALONE.take_source), *(work,) * c.rounds)
+        return (*begun_alone(c), *(work,) * c.rounds)
     grade: Phase[Shot, Model] = SCORE_OWN
-    return (*begun(c, source.ALONE.take_source), *scored(c, (work,), grade))
+    return (*begun_alone(c), *scored(c, (work,), grade))
 
 
 def begun(
@@ -111,6 +111,11 @@ def begun(
     sources = to(Turn.sources, Model)
     teach = Phase("source", source.training(memory), ask=sources, fold=fold, sums=sums, asks=(Role.SOURCE,))
     return (*(teach,) * c.source_rounds, source.source_only(memory))
+
+
+def begun_alone(c: P) -> Plan[P, Model]:
+    """The same of a method whose state is the network alone, and which looks at no single model."""
+    return begun(c, source.ALONE.take_source, sums=mean_of(by_rows, {"f": "f", "g": "g"}))
 
 
 def averaged(penalty: Callable[[A, Model], Penalty] | None = None) -> Callable[[A], Plan[A, Model]]:
@@ -127,9 +132,9 @@ def averaged(penalty: Callable[[A, Model], Penalty] | None = None) -> Callable[[
 
     adapting = Step(name="adapt", run=run, takes=Model, keeps=Mine, gives=Counted, metrics=("loss", "samples"))
     paid = replace(adapting, spends=adapting_spends())
-    taught, adapted = mean_of(by_rows, {"f": "f", "g": "g"}), mean_of(by_rows, {"f": "f"})
+    adapted = mean_of(by_rows, {"f": "f"})
     work = Phase("adapt", paid, ask=to(Role.TARGET, Model), fold=mean, sampled=True, sums=adapted, asks=(Role.TARGET,))
-    return lambda c: (*begun(c, source.ALONE.take_source, sums=taught), *scored(c, (work,), source.score(Mine)))
+    return lambda c: (*begun_alone(c), *scored(c, (work,), source.score(Mine)))
 
 
 def mean(state: Model, replies: Replies[Counted], turn: Turn[Source]) -> Model:
@@ -179,6 +184,7 @@ def method(
     result: Result[C, S, M] = OWN,  # type: ignore[assignment]
     privately: tuple[str, ...] = PRIVATELY,
     unprotected: str = "",
+    summed: Algorithm[C, Any, Any] | None = None,
 ) -> Algorithm[C, S, M]:
     """A member of the family. Unless it is said otherwise, a site keeps its own model, which the coordinator does not know."""
     return Algorithm(
@@ -204,6 +210,7 @@ def method(
         result=result,
         privately=() if unprotected else privately,
         unprotected=unprotected,
+        summed=summed,
     )
 
 
@@ -212,7 +219,7 @@ source_model: Algorithm[SourceOnly, Model, Mine] = method(
     "Reference point: the source model, applied to the target unchanged",
     "The model of a labelled source, as it is",
     SourceOnly,
-    lambda c: (*begun(c, source.ALONE.take_source), source.score(Mine)),
+    lambda c: (*begun_alone(c), source.score(Mine)),
     start=source.ALONE,
     result=COMMON,
     privately=(),

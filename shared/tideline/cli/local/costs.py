@@ -37,8 +37,9 @@ class Costs:
     contract: Contract
 
 
-def costs(algorithm: AnyAlgorithm, methods: Methods, preset: str | None, given: Mapping[str, Any]) -> Costs:
-    """Costs of usual epsilons, or of the epsilon or the noise that `given` names. given: {config: ..., privacy: ...}.
+def costs(algorithm: AnyAlgorithm, methods: Methods, preset: str | None, given: Mapping[str, Any], sums: bool = False) -> Costs:
+    """Costs of usual epsilons, or of the epsilon or the noise that `given` names. given: {config: ..., privacy: ...}. sums:
+    whether the run has secure ones.
 
     Raises ConfigRefused for other keys, and for methods and settings that cannot protect rows.
     """
@@ -50,13 +51,15 @@ def costs(algorithm: AnyAlgorithm, methods: Methods, preset: str | None, given: 
 
     if odd := sorted(given.keys() - {"config", "privacy"}):
         raise ConfigRefused(f"--set names {odd[0]}", "Set config.KEY or privacy.KEY, such as --set config.rounds=20", path=odd[0])
-    config = algorithm.configure(given.get("config", {}), preset)
+    config, drafts = algorithm.configure(given.get("config", {}), preset), Drafts(MemoryParts(), methods)
+    if sums:
+        algorithm, _ = drafts.in_sums(algorithm, config, private=True)
     method = Configured(algorithm, config, NO_MORE)
     check_training(config)
     asked = {"rows": ROWS, **given.get("privacy", {})}
     wanted = [{}] if asked.keys() & {"epsilon", "noise"} else [{"epsilon": epsilon} for epsilon in ASKED]
     each = [parse(Privacy, {**asked, **more}, "privacy") for more in wanted]
-    check_plan(method, Drafts(MemoryParts(), methods).private_methods, each[0])
+    check_plan(method, drafts.private_methods, each[0])
     of = [cost_of(method, privacy) for privacy in each]
     played = replace(method, algorithm=adapting(algorithm, each[0].follows), privacy=each[0])
     return Costs(getattr(config, "rounds", None), each[0], of, played.contract)

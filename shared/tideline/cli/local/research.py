@@ -51,6 +51,7 @@ def contract(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The method, see `tideline methods`.")],
     preset: Annotated[str | None, typer.Option(help="One of the method's presets. [default: the method's defaults]")] = None,
     epsilon: Annotated[bool, typer.Option("--epsilon", help="Show what a run that protects rows costs them, too.")] = False,
+    sums: Annotated[bool, typer.Option("--secure-sums", help="Show the contract of a run with secure sums.")] = False,
     settings: Overrides = None,
     methods: Methods = REGISTRY,
     as_json: Json = False,
@@ -62,7 +63,7 @@ def contract(
     from tideline.archive.parts import MemoryParts
     from tideline.cli.local import costs
     from tideline.cli.tables import contract_table, settings_table, show, show_item, table
-    from tideline.core.algorithm import load_methods, resolve
+    from tideline.core.algorithm import load_methods, resolve, where_summed
     from tideline.core.errors import ConfigRefused
     from tideline.core.privacy import contract_digest
     from tideline.core.settings import plain
@@ -72,10 +73,11 @@ def contract(
     if settings and not epsilon:
         raise ConfigRefused("--set is given without --epsilon, and changes what that works out", "Add --epsilon")
     known = load_methods(methods)
-    facts = InlineCompute(MemoryParts(), known).describe(name, preset)
+    facts = InlineCompute(MemoryParts(), known).describe(name, preset, sums)
     chosen = facts.presets[preset] if preset else None
     given = ExperimentText("", {}, {}).changed(settings or ()).value
-    found = costs.costs(resolve(known, name), known, preset, given) if epsilon else None
+    method = where_summed(resolve(known, name), sums)
+    found = costs.costs(method, known, preset, given, sums) if epsilon else None
     if found:
         clauses = found.contract
         facts = replace(facts, contract=clauses, sentences=tuple(c.sentence() for c in clauses), digest=contract_digest(clauses))
@@ -90,11 +92,12 @@ def contract(
         typer.echo("\nWhat is and is not claimed beyond that:")
         for claim in facts.claims:
             show_item(claim)
-    if found and (otherwise := resolve(known, name).privately):
+    if found and (otherwise := method.privately):
         typer.echo("\nWhat is otherwise in a run that protects rows:")
         for sentence in otherwise:
             show_item(sentence)
-    typer.echo(f"\nContract {facts.digest[:12]}" + (f", preset {preset}" if preset else ""))
+    beside = (f"preset {preset}" if preset else "", "with secure sums" if sums else "")
+    typer.echo("\n" + ", ".join(filter(None, (f"Contract {facts.digest[:12]}", *beside))))
     show(contract_table(facts.contract))
     if found:
         asked = found.privacy

@@ -6,21 +6,25 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from torch import Generator
+
 from tideline.archive.parts import Parts
-from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve
+from tideline.core.algorithm import AnyAlgorithm, Methods, contract, resolve, where_summed
 from tideline.core.asked.scoring import Scoring, Selection
+from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.world import HeadWorld, World, checked_world
 from tideline.core.errors import ConfigRefused, Refused
+from tideline.core.phase import Turn
 from tideline.core.privacy import contract_digest
 from tideline.core.record import Nothing
-from tideline.core.run import Digest, Roster
+from tideline.core.run import Digest, Roster, RunId
 from tideline.core.settings import Settings, plain, unsaid
 from tideline.engine.compute.configured import Configured, check_computing, check_selection, taking
 from tideline.engine.compute.facts import facts_of, settings_of
 from tideline.engine.compute.initial_weights import check_start, seen
 from tideline.engine.compute.private.metering import able, check_asked, private_world, promised, settled_privacy
 from tideline.engine.compute.private.pricing import charges_of
-from tideline.engine.compute.sums.phases import check_noise, check_sums, summed_in, unsummed
+from tideline.engine.compute.sums.phases import check_noise, check_sites, check_sums, summed_in, unsummed
 from tideline.engine.compute.turns.cohort import check_sampling, notes_of
 from tideline.engine.ports import compute
 from tideline.learning.around.class_shares import check_prior
@@ -52,10 +56,16 @@ class Drafts:
         found = [resolve(self._methods, name) for name, _ in self._methods]
         return tuple(compute.MethodSummary(a.name, a.summary, a.paper) for a in found)
 
-    def describe(self, method: str, preset: str | None = None) -> compute.MethodFacts:
-        """One method's settings with their bounds, its presets, and the contract of its defaults or a preset."""
-        algorithm = resolve(self._methods, method)
-        clauses = contract(algorithm, algorithm.configure({}, preset), Scoring())
+    def describe(self, method: str, preset: str | None = None, secure_sums: bool = False) -> compute.MethodFacts:
+        """One method's settings with their bounds, its presets, and the contract of its defaults or a preset.
+
+        secure_sums: of runs with secure sums, by their defaults; what is still seen of single sites is among its claims then.
+        Raises ConfigRefused for a method that has none.
+        """
+        algorithm = self.played(method, secure_sums)
+        config = algorithm.configure({}, preset)
+        played, seen_still = self.in_sums(algorithm, config) if secure_sums else (algorithm, ())
+        clauses = contract(played, config, Scoring())
         return compute.MethodFacts(
             name=algorithm.name,
             summary=algorithm.summary,
@@ -68,7 +78,7 @@ class Drafts:
             network=algorithm.network,
             contract=clauses,
             sentences=tuple(c.sentence() for c in clauses),
-            claims=algorithm.claims,
+            claims=(*algorithm.claims, *seen_still),
             weights=algorithm.initial_weights is not None,
             sample=Configured(algorithm, algorithm.configure({}, preset)).sampled,
             augments=algorithm.augments,
@@ -77,7 +87,7 @@ class Drafts:
 
     def draft(self, asked: compute.DraftRequest) -> compute.Draft:
         """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""
-        algorithm, whole = resolve(self._methods, asked.method), settled(checked_world(asked.world))
+        algorithm, whole = self.played(asked.method, asked.secure_sums), settled(checked_world(asked.world))
         settings = algorithm.configure(asked.config, asked.preset)
         if asked.privacy:
             whole = private_world(whole)
@@ -102,7 +112,10 @@ class Drafts:
             notes = (*notes, *algorithm.initial_weights.notes(settings, world, roster))
         check_selection(method := Configured(algorithm, settings, asked.scoring, asked.wire, sums=asked.secure_sums))
         check_sums(algorithm, method.plan, asked.secure_sums, self.summed_methods)
-        notes = (*notes, *unsummed(method.plan, asked.secure_sums), *check_noise(own, asked.secure_sums, self.noised_methods))
+        at_first = Turn(config=settings, world=world, roster=roster, round=1, rng=Generator(), run=RunId(""))
+        check_sites(own, asked.secure_sums, selects, at_first)
+        noised = check_noise(own, asked.secure_sums, self.noised_methods)
+        notes = (*notes, *unsummed(method.plan, own, asked.secure_sums), *noised)
         privacy, epsilon = None, None
         if asked.privacy:
             check_asked(whole, asked.scoring, asked.augment)
@@ -131,6 +144,19 @@ class Drafts:
             charges=charges_of(method) if privacy else None,
         )
 
+    def played(self, method: str, sums: object) -> AnyAlgorithm:
+        """The method of a name as a run plays it. sums: what the run says of secure ones. Raises NotFound, ConfigRefused."""
+        return where_summed(resolve(self._methods, method), sums)
+
+    def in_sums(self, algorithm: AnyAlgorithm, config: Settings, private: bool = False) -> tuple[AnyAlgorithm, tuple[str, ...]]:
+        """The method as it is played with secure sums by their defaults, and what is still seen of single sites. Raises
+        ConfigRefused for one that has none.
+        """
+        asked = SecureSums()
+        made = summed_in(algorithm, asked, private)
+        check_sums(algorithm, made.plan(config), asked, self.summed_methods)
+        return made, unsummed(made.plan(config), algorithm.plan(config), asked)
+
     def sampled_methods(self) -> list[str]:
         """The names of the methods whose rounds may ask a part of the sites."""
         found = [resolve(self._methods, name) for name, _ in self._methods]
@@ -138,12 +164,12 @@ class Drafts:
 
     def summed_methods(self) -> list[str]:
         """The names of the methods of which, by their defaults, some exchange needs sums alone."""
-        found = [resolve(self._methods, name) for name, _ in self._methods]
+        found = [self.played(name, True) for name, _ in self._methods]
         return [each.name for each in found if any(phase.sums for phase in each.plan(each.configure({})))]
 
     def noised_methods(self) -> list[str]:
         """The names of the methods of which, by their defaults, all sums can have noise."""
-        found = [resolve(self._methods, name) for name, _ in self._methods]
+        found = [self.played(name, True) for name, _ in self._methods]
         sums = {each.name: [phase.sums for phase in each.plan(each.configure({})) if phase.sums] for each in found}
         return [name for name, own in sums.items() if own and all(each.alike is not None for each in own)]
 

@@ -60,8 +60,8 @@ class InlineCompute:
     def methods(self) -> tuple[compute.MethodSummary, ...]:
         return self._drafts.methods()
 
-    def describe(self, method: str, preset: str | None = None) -> compute.MethodFacts:
-        return self._drafts.describe(method, preset)
+    def describe(self, method: str, preset: str | None = None, secure_sums: bool = False) -> compute.MethodFacts:
+        return self._drafts.describe(method, preset, secure_sums)
 
     def draft(self, asked: compute.DraftRequest) -> compute.Draft:
         """Check an experiment before anybody is asked. Raises Refused errors with `context["path"]`."""

@@ -10,7 +10,7 @@ from tideline.archive import sealing
 from tideline.archive.errors import SealBroken, Undeclared
 from tideline.core.errors import PeerRefused, RosterRefused
 from tideline.core.handle import AnyHandle
-from tideline.core.privacy import TO_PEERS, TO_SUM, Contract
+from tideline.core.privacy import TO_PEERS, Audience, Contract
 from tideline.core.run import ClientId, RunId
 from tideline.engine.model.accounts import Client
 from tideline.engine.model.orders import Envelope, OrderRow, Reply
@@ -21,7 +21,7 @@ from tideline.engine.peers.sealing import about, handed
 
 def seals(contract: Contract) -> bool:
     """Whether sites of a run with this contract seal something for each other: values, or shares of masks."""
-    return any(clause.audience in (TO_PEERS, TO_SUM) for clause in contract)
+    return any(clause.audience == TO_PEERS or Audience.SUM in clause.audience for clause in contract)
 
 
 def for_one(envelope: Envelope, client: ClientId) -> Envelope:

@@ -197,7 +197,7 @@ class Compute(Protocol):
     def methods(self) -> tuple[MethodSummary, ...]:
         """Every method."""
 
-    def describe(self, method: str, preset: str | None = None) -> MethodFacts:
+    def describe(self, method: str, preset: str | None = None, secure_sums: bool = False) -> MethodFacts:
         """One method, with the contract of its defaults or of a preset. Raises NotFound, ConfigRefused."""
 
     def draft(self, asked: DraftRequest) -> Draft:

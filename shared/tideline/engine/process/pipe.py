@@ -374,7 +374,7 @@ class Call(Generic[T]):
 
 
 METHODS = Call[tuple[compute.MethodSummary, ...]]("methods", {}, tuple[compute.MethodSummary, ...])
-DESCRIBE = Call[compute.MethodFacts]("describe", {"method": str, "preset": str | None}, compute.MethodFacts)
+DESCRIBE = Call[compute.MethodFacts]("describe", {"method": str, "preset": str | None, "secure_sums": bool}, compute.MethodFacts)
 DRAFT = Call[compute.Draft]("draft", {"asked": compute.DraftRequest}, compute.Draft)
 BEGIN = Call[compute.NextRound]("begin", {"asked": compute.BeginRequest}, compute.NextRound)
 CLOSE = Call[compute.NextRound]("close", {"asked": compute.CloseRequest}, compute.NextRound)

@@ -20,7 +20,7 @@ from tideline.archive.plain import Files, Plainly
 from tideline.archive.sealing import sign_words, signed
 from tideline.core.algorithm import SUM_KEYS, SUM_SHARES, SUM_STEPS, SUM_SURVIVORS, SUM_UNMASK, summed_by
 from tideline.core.errors import Malformed, MemoryLost, Refused
-from tideline.core.privacy import TO_SUM
+from tideline.core.privacy import Audience
 from tideline.core.run import ClientId, Digest, RunId
 from tideline.core.settings import plain as to_plain
 from tideline.engine.model.brief import DISTRUST, Brief
@@ -43,7 +43,7 @@ FILE, VALUES, ORDER = "file", "values", "order"  # fields of the messages around
 def summed(order: Order, brief: Brief) -> bool:
     """Whether an order's reply is one of values that nobody is to see."""
     asked = (order.phase, order.step)
-    return any((clause.phase, clause.step) == asked and clause.audience == TO_SUM for clause in brief.contract)
+    return any((clause.phase, clause.step) == asked and Audience.SUM in clause.audience for clause in brief.contract)
 
 
 def around(order: Order) -> bool:

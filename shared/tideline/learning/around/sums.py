@@ -83,18 +83,19 @@ SUMS = Beside("sums", Sums, "keys of secure sums to come, and one that is not co
 ASKED = Beside("sum_asked", SumAsked, "how values are added up")
 
 
-def summand_of(kind: type[Any], form: str, private: bool) -> type[Any]:
-    """The record that is sent in place of another of which all numbers are added up."""
-    return summand(cast(Hashable, kind), form, private)
+def summand_of(kind: type[Any], form: str, private: bool, lone: str = "") -> type[Any]:
+    """The record that is sent in place of another of which all numbers are added up. lone: as in core.phase.Sums."""
+    return summand(cast(Hashable, kind), form, private, lone)
 
 
 @cache
-def summand(kind: Any, form: str, private: bool) -> type[Any]:
+def summand(kind: Any, form: str, private: bool, lone: str) -> type[Any]:
     known = tuple(leaves(kind))
     exposure = max((each.exposure for each in known if each.exposure), key=tuple(Exposure).index)
     noise = "; ".join(dict.fromkeys(each.private for each in known if each.private))
-    doc = f"{', '.join(each.path for each in known)}, each of them added up over sites"
-    values = field("summed", exposure, audience=TO_SUM, form=form, private=noise, doc=doc)
+    doc = f"{', '.join(each.path for each in known)}, each of them added up over sites{f'; {lone}' if lone else ''}"
+    audience = TO_SUM.union(*(each.audience for each in known if lone))
+    values = field("summed", exposure, audience=audience, form=form, private=noise, doc=doc)
     order = field("", Exposure.MASKED, private=OF_MASKS, doc="the digest of what the site was asked")
     made = dataclasses.make_dataclass(
         f"Summed{kind.__name__}", [("values", Tensor, values), ("order", str, order)], frozen=True, eq=False

@@ -17,6 +17,7 @@ from tideline.core.algorithm import SUM_KEYS, SUM_SHARES, SUM_SURVIVORS, SUM_UNM
 from tideline.core.errors import StepFailed
 from tideline.core.phase import AnyPhase, Folded, Phase, Replies, Turn
 from tideline.core.run import ClientId
+from tideline.core.settings import EMPTY
 from tideline.core.step import AnyStep, Outcome, Site, Step, charged_before
 from tideline.engine.compute.sums.numbers import words_of
 from tideline.learning.around.sums import SUMS, Answered, Asked, Rounds, Sums, parcels_key
@@ -107,7 +108,7 @@ def keys(kept: Kept, outer: AnyPhase, keeps: type[Any], terms: Callable[[Any, Tu
 
     def ask(state: Any, turn: Turn[Any]) -> Mapping[ClientId, Asked]:
         made = terms(state, turn)
-        return alike(made[0].sites, Asking(terms=made))
+        return alike(made[0].sites, Asking(terms=made)) if made else EMPTY
 
     def fold(state: Any, replies: Replies[Answered], turn: Turn[Any]) -> Any:
         sent, made = answers(Ahead, replies), terms(state, turn)
@@ -128,6 +129,8 @@ def keys(kept: Kept, outer: AnyPhase, keeps: type[Any], terms: Callable[[Any, Tu
 
 def shares(kept: Kept, outer: AnyPhase, keeps: type[Any]) -> AnyPhase:
     def ask(state: Any, turn: Turn[Any]) -> Mapping[ClientId, Asked]:
+        if kept.rounds(state) is None:  # nobody was asked for keys, and so for nothing else
+            return EMPTY
         rolls = tuple(read(Roll, each) for each in kept.there(state).rolls)
         return alike(rolls[0].sites, Asking(rolls=rolls))
 
@@ -144,6 +147,8 @@ def shares(kept: Kept, outer: AnyPhase, keeps: type[Any]) -> AnyPhase:
 
 def survivors(kept: Kept, outer: AnyPhase, keeps: type[Any]) -> AnyPhase:
     def ask(state: Any, turn: Turn[Any]) -> Mapping[ClientId, Asked]:
+        if kept.rounds(state) is None:
+            return EMPTY
         named = summed(kept.there(state), turn.round).survivors
         return alike(named.sites, named)
 
@@ -167,6 +172,8 @@ def unmasking(kept: Kept, outer: AnyPhase, keeps: type[Any], take: Callable[[Any
     """take(state, sum, turn): the next state."""
 
     def ask(state: Any, turn: Turn[Any]) -> Mapping[ClientId, Asked]:
+        if kept.rounds(state) is None:
+            return EMPTY
         found = kept.there(state).agreements
         assert found is not None, "survivors were asked before"
         agreed = read(Agreements, found)

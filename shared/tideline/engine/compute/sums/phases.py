@@ -17,16 +17,17 @@ import torch
 from blake3 import blake3
 from torch import Tensor
 
-from tideline.core.algorithm import AnyAlgorithm, rounds_of
+from tideline.core.algorithm import AnyAlgorithm, rounds_of, where_summed
 from tideline.core.asked.secure import SecureSums
-from tideline.core.errors import ConfigRefused, RosterRefused, StepFailed
-from tideline.core.phase import AnyPhase, AnyPlan, Folded, Replies, Sums, Table, Turn, folded
-from tideline.core.privacy import TO_COORDINATOR, Exposure
+from tideline.core.errors import ConfigRefused, StepFailed
+from tideline.core.phase import AnyPhase, AnyPlan, Folded, Replies, Sums, Table, To, Turn, folded
+from tideline.core.privacy import TO_COORDINATOR, Audience, Exposure
 from tideline.core.record import Record, leaves, specs
 from tideline.core.run import ClientId
 from tideline.core.settings import EMPTY
-from tideline.core.step import AnyStep, Outcome, Site
+from tideline.core.step import AnyStep, Outcome, Site, View
 from tideline.engine.compute.sums import exchanges
+from tideline.engine.compute.sums.bounds import check_number
 from tideline.engine.compute.sums.exchanges import Kept, Opened, as_tensor
 from tideline.engine.compute.sums.numbers import Row, grid_for, row_of, words_of
 from tideline.learning.around.beside import bare
@@ -40,7 +41,6 @@ from tideline.secure.rounds.terms import Place, Terms
 QUIET = (Exposure.MASKED, Exposure.METRIC, Exposure.COUNT)
 MEANS, CLIPPED = "means over sites", "clipped"  # the table of a summed round, and its last column
 LEFT_OUT = "left out"
-MOST_KEYS = 12_000  # adverts that one message can have: each is 16 texts of its header
 
 
 def check_sums(algorithm: AnyAlgorithm, plan: AnyPlan, asked: SecureSums | None, able: Callable[[], list[str]]) -> None:
@@ -66,21 +66,47 @@ def check_noise(plan: AnyPlan, asked: SecureSums | None, able: Callable[[], list
     found = epsilon((Gaussian(noise=asked.noise, times=times),), asked.delta)
     said = f"{times} sums with noise protect each whole site: epsilon {found:.3g} at delta {asked.delta:g}"
     whom = "of its change against none in its place, and against whoever sees the sums and has no share in their noise"
-    return (f"{said}, {whom}; scores have no noise",)
+    reported = [
+        f"{name} of {phase.name}"
+        for phase in dict.fromkeys(plan)
+        if phase.step and not phase.sums and phase.step.view is not View.HELD_OUT
+        for name in phase.step.metrics
+    ]
+    return (f"{said}, {whom}; scores have no noise" + "".join(f", nor has {each}" for each in reported),)
 
 
-def unsummed(plan: AnyPlan, asked: SecureSums | None) -> tuple[str, ...]:
-    """A sentence for each exchange of which the coordinator still sees single replies that tell more than numbers and scores."""
+def check_sites(plan: AnyPlan, asked: SecureSums | None, selects: bool, turn: Turn[Any]) -> None:
+    """Hold a roster to what sums can be of, before anybody is asked. plan: the method's own. turn: with the whole roster. Raises
+    RosterRefused.
+
+    A site may turn out to have no labels, and whom some exchanges ask follows from their state: then it is said when they ask.
+    """
+    if asked is None:
+        return
+    sizes = batches(plan, rounds_ahead(asked, selects))
+    for at, phase in enumerate(plan):
+        if phase.sums:
+            clients = phase.ask.clients(turn) if isinstance(phase.ask, To) else turn.members(*phase.asks)
+            check_number(phase.name, len(clients), sizes[at], asked)
+
+
+def unsummed(plan: AnyPlan, own: AnyPlan, asked: SecureSums | None) -> tuple[str, ...]:
+    """A sentence for each exchange of which the coordinator still sees single replies that tell more than numbers and scores, or
+    whose sum may have one in it as it is. plan: as it is played. own: the method's own.
+    """
     if asked is None:
         return ()
     found = dict[str, list[str]]()
+    lone = dict.fromkeys(f"secure_sums: in {each.name}, {each.sums.lone}" for each in own if each.sums and each.sums.lone)
     for phase in plan:
         if phase.step is None or phase.masks:
             continue
-        seen = [each.path for each in leaves(phase.step.gives) if each.audience >= TO_COORDINATOR and each.exposure not in QUIET]
+        alone = (each for each in leaves(phase.step.gives) if Audience.SUM not in each.audience)
+        seen = [each.path for each in alone if each.audience >= TO_COORDINATOR and each.exposure not in QUIET]
         if seen:
             found[phase.name] = seen
-    return tuple(f"secure_sums: of {name} the coordinator sees each site's {', '.join(fields)}" for name, fields in found.items())
+    of_each = (f"secure_sums: of {name} the coordinator sees each site's {', '.join(fields)}" for name, fields in found.items())
+    return (*of_each, *lone)
 
 
 def summed_in(algorithm: AnyAlgorithm, asked: SecureSums | None, private: bool = False, selects: bool = False) -> AnyAlgorithm:
@@ -89,7 +115,8 @@ def summed_in(algorithm: AnyAlgorithm, asked: SecureSums | None, private: bool =
     """
     if asked is None:
         return algorithm
-    own, ahead = algorithm.state, 1 if selects else asked.ahead
+    algorithm = where_summed(algorithm, asked)
+    own, ahead = algorithm.state, rounds_ahead(asked, selects)
 
     def begin(*given: Any) -> Any:
         return SUMS.joined(algorithm.begin(*given), None)
@@ -110,6 +137,10 @@ def summed_in(algorithm: AnyAlgorithm, asked: SecureSums | None, private: bool =
         first = starts.begin
         starts = replace(starts, begin=lambda *given: SUMS.joined(first(*given), None))
     return replace(algorithm, state=SUMS.of(own), begin=begin, plan=plan, initial_weights=starts)
+
+
+def rounds_ahead(asked: SecureSums, selects: bool) -> int:
+    return 1 if selects else asked.ahead
 
 
 def batches(plan: AnyPlan, most: int) -> dict[int, int]:
@@ -197,13 +228,13 @@ class Exchange:
         return Row(self.sums.shapes(order, at.config, at.world), self.metrics)
 
     def orders(self, state: Any, turn: Turn[Any]) -> tuple[Mapping[ClientId, Any], Any]:
-        """What sites are asked, and that it is the same for all of them. Raises RosterRefused for too few."""
+        """What sites are asked, and that it is the same for all of them; nothing where nobody is. Raises RosterRefused for too
+        few.
+        """
         orders = self.phase.ask(self.own(state), turn)
-        if len(orders) < self.asked.sites:
-            what = (
-                f"{len(orders)} sites are asked in {self.phase.name}, and a sum of {self.asked.sites} is the least that is made"
-            )
-            raise RosterRefused(what, "Have more sites with labels join, or lower secure_sums.sites", path="secure_sums.sites")
+        check_number(self.phase.name, len(orders), self.batch, self.asked)
+        if not orders:
+            return EMPTY, None
         first = next(iter(orders.values()))
         if not self.sums.differs and any(order is not first for order in orders.values()):
             what = f"{self.phase.name} asks sites for different things, and of these there is no sum"
@@ -218,11 +249,10 @@ class Exchange:
         return of_all(each), each
 
     def terms(self, state: Any, turn: Turn[Any]) -> tuple[Terms, ...]:
-        """Of this round and those behind it whose keys are made with its own."""
+        """Of this round and those behind it whose keys are made with its own; none where nobody is asked."""
         orders, order = self.orders(state, turn)
-        if len(orders) * self.batch > MOST_KEYS:
-            what = f"Keys of {len(orders)} sites for {self.batch} rounds at once are more than a message can have"
-            raise RosterRefused(what, f"Write ahead: {MOST_KEYS // len(orders)} in secure_sums", path="secure_sums.ahead")
+        if not orders:
+            return ()
         grid, sites, length = grid_for(len(orders), self.asked.bits), tuple(sorted(orders)), self.row(order, turn).length
         places = (Place(turn.run, self.phase.name, self.number + more) for more in range(self.batch))
         return tuple(
@@ -233,6 +263,8 @@ class Exchange:
     def ask(self, state: Any, turn: Turn[Any]) -> Mapping[ClientId, Any]:
         """The method's own orders, to those whose shares are there; to all where nothing is masked."""
         (orders, order), found = self.orders(state, turn), self.kept.rounds(state)
+        if not orders:
+            return EMPTY
         grid = grid_for(len(orders), self.asked.bits)
         whole, each = self.digests(orders)
         span = torch.zeros(self.row(order, turn).length * self.asked.bits // 32, 0)
@@ -249,7 +281,8 @@ class Exchange:
     @property
     def step(self) -> AnyStep:
         """The method's own, whose reply is a row of whole numbers. An agent masks it before it leaves."""
-        own, takes, gives = self.given, self.given.takes, summand_of(self.given.gives, self.asked.words, self.private)
+        own, takes = self.given, self.given.takes
+        gives = summand_of(own.gives, self.asked.words, self.private, self.sums.lone)
 
         def run(order: Any, memory: Any, site: Site[Any]) -> Outcome[Any, Any]:
             how, mine = ASKED.found(order), bare(order, takes)
