@@ -78,7 +78,7 @@ def test_killed_before_each_write(there: Coordinator, client: Client, kind: Kind
     """A follower dies before its n-th write, each n; the next one dies as early, the third goes on. Nothing is lost or twice."""
     run = there.complete(**ROUNDS)
     if kind.name in ("trackio", "wandb"):
-        pytest.skip("its own thread or process would outlive such a death: test_dying.py kills processes")
+        pytest.skip("its own thread or process would outlive such a death: test_trackio.py and test_wandb.py kill processes")
     if kind.name == "mlflow":
         monkeypatch.setattr("tideline.tracking.to_mlflow.OFTEN", 7)
     died, n = True, 0

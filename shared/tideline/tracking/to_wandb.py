@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -23,6 +23,7 @@ from tideline.tracking.wandb_logs import OFFLINE, ROUND, STEP, WRITTEN, YES, Log
 
 STAMP = "_timestamp"
 STRANGE = re.compile(r"[^\w.-]+", re.ASCII)
+CODE = re.compile(r"error 40[0-79]")  # of a server that has understood and does not want: 408 and 429 pass
 LONGEST = 120  # characters of an artifact's name
 PATIENCE_SECONDS, LOOK_SECONDS, FLUSH_SECONDS = 30.0, 0.005, 0.01
 # Crash reports and statistics go nowhere, and nothing is printed among a command's answers.
@@ -94,7 +95,8 @@ class Wandb:
         return frozenset(str(each.config["tideline.run"]) for each in found if each.over and "tideline.run" in each.config)
 
     def page(self, card: Card) -> Page:
-        self.finish(id_of(card.run))
+        with suppress(Unreachable):  # a run whose page failed: its log says what stands
+            self.finish(id_of(card.run))
         with answering(self.place):
             self.place.folder.mkdir(parents=True, exist_ok=True)
             return WandbPage(self, card, standing_of(self.place.folder, id_of(card.run), self.place.project))
@@ -192,7 +194,8 @@ class WandbPage:
                 name = (registered or f"{self._card.run}-model") + (f"-{model.site}" if model.site else "")
                 own = {model.path.relative_to(folder).as_posix(): model.path}
                 run.log_artifact(self._tracker.artifact(name, "model", own, model.lineage))
-        self._settle(lambda at: at.artifacts >= wanted)
+        if not place.online:  # what goes to a server is there once the run has ended
+            self._settle(lambda at: at.artifacts >= wanted)
 
     def close(self, ending: Ending) -> None:
         self.set_tags({**ending.tags, "tideline.status": ending.status, WRITTEN: YES})
@@ -253,9 +256,24 @@ def answering(place: Place) -> Iterator[None]:
     except (UsageError, ValueError) as cause:
         todo = "Check --experiment and --register, and what WANDB_ variables say"
         raise Refused(f"Weights & Biases refuses: {said(cause)}", todo, path="to") from None
+    except (ConnectionError, MailboxClosedError, HandleAbandonedError) as cause:
+        let_go()
+        what = f"wandb's own process has ended: {said(cause)}"
+        raise Unreachable(what, "It is started again with the next try") from None
     except OSError as cause:
         what = f"wandb cannot write into {place.folder}: {said(cause)}"
         raise Unreachable(what, "Make room, or correct its rights") from None
-    except (Error, HandleAbandonedError, MailboxClosedError) as cause:
+    except Error as cause:
+        if CODE.search(str(cause)):
+            raise Refused(f"Weights & Biases refuses: {said(cause)}", LOGIN, path="to") from None
         what = f"Weights & Biases does not answer as it should: {said(cause)}"
         raise Unreachable(what, "Check WANDB_BASE_URL and the line there") from None
+
+
+def let_go() -> None:
+    """Forget a process of wandb's that is gone, so that the next run starts another one."""
+    import wandb
+    from wandb.sdk.mailbox import MailboxClosedError
+
+    with suppress(OSError, MailboxClosedError, SystemExit):  # it says on its way that it cannot be told
+        wandb.teardown()

@@ -95,7 +95,7 @@ class Standing:
     def _row(self, row: dict[str, Any]) -> None:
         if STEP in row and ROUND in row:
             self.next = max(self.next, int(row[STEP]) + 1)
-            for key in row.keys() - {ROUND}:
+            for key in (name for name in row if name != ROUND and not name.startswith("_")):
                 self.last[key] = max(self.last.get(key, -1), int(row[ROUND]))
 
 

@@ -1,0 +1,157 @@
+"""What `wandb sync` sends of a run's folders, and what goes to a server at once: to a small one that speaks what wandb needs."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tracking.kinds import WandbKind
+from tests.tracking.wandb_server import Server, wandb_server
+from tideline.core.errors import FederationError
+from tideline.tracking import to_wandb
+from tideline.tracking.pages import Card, Ending, ModelFile, Point
+
+pytest.importorskip("wandb", reason="wandb is not installed here: pip install 'tideline[wandb]'")
+RUN = "5f0c1a9be2d4"
+CARD = Card(run=RUN, name="digits", created=1000.0, parameters={"config.rounds": "6"}, tags={"tideline.run": RUN})
+POINTS = [Point(key, step, step / 8, 1000.0 + step) for step in range(1, 7) for key in ("accuracy/a", "accuracy")]
+WHOLE = [(step, step + 1, (step + 1) / 8) for step in range(6)]  # wandb's step, round, accuracy
+KEY = "local-" + "0123456789" * 4
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server."""
+    with wandb_server() as made:
+        yield made
+
+
+def at(server: Server, **more: str) -> dict[str, str]:
+    """The settings for it."""
+    return {"WANDB_BASE_URL": f"http://127.0.0.1:{server.port}", "WANDB_API_KEY": KEY, **more}
+
+
+def follow(folder: str, env: dict[str, str], points: list[Point], how: str) -> None:
+    """A follower's life, in a process. how: `over`; `goes on`; or `killed` when everything is in the log."""
+    os.environ |= env
+    tracker = to_wandb.opened(folder, None, "digits")
+    page = tracker.page(CARD)
+    page.write(points, 0)
+    if how == "killed":
+        os._exit(9)
+    if how == "over":
+        report = Path(folder) / "files"
+        report.mkdir()
+        (report / "report.html").write_text("<p>")
+        (report / "model").write_bytes(b"weights")
+        page.attach(report, [ModelFile(report / "model", "", {"tideline.epsilon": "2"})])
+        page.close(Ending("completed", 9.0))
+    tracker.finish(RUN)
+
+
+def life(kind: WandbKind, env: dict[str, str], points: list[Point], how: str) -> int | None:
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=follow, args=(str(kind.folder), env, points, how))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def sync(kind: WandbKind, server: Server) -> None:
+    """What a person does."""
+    command = [sys.executable, "-m", "wandb", "sync", "--yes", str(kind.folder / "wandb")]
+    env = os.environ | at(server, WANDB_DIR=str(kind.folder), WANDB_ERROR_REPORTING="false")
+    told = subprocess.run(command, check=False, env=env, capture_output=True, text=True, cwd=kind.folder)
+    assert told.returncode == 0, told.stderr
+
+
+def rows(server: Server) -> list[tuple[int, int, float]]:
+    return [(row["_step"], row["round"], row["accuracy"]) for row in server.rows(RUN)]
+
+
+@pytest.fixture
+def kind(tmp_path: Path) -> WandbKind:
+    (tmp_path / "place").mkdir()
+    return WandbKind(tmp_path / "place")
+
+
+def test_folders_of_several_starts_are_one_run(kind: WandbKind, server: Server) -> None:
+    """Sent in their order and behind each other, also when the first was sent before the second was there; then nothing more."""
+    offline = {"WANDB_MODE": "offline"}
+    assert life(kind, offline, POINTS[:4], "killed") == 9
+    assert life(kind, offline, POINTS[:8], "goes on") == 0
+    sync(kind, server)
+    assert rows(server) == WHOLE[:4]
+    assert life(kind, offline, POINTS, "over") == 0
+    sync(kind, server)
+    assert rows(server) == WHOLE and server.states[RUN] == 0
+    count = len(server.bodies)
+    sync(kind, server)
+    assert len(server.bodies) == count
+    assert server.configs[RUN]["config.rounds"] == {"value": "6"}
+    assert server.configs[RUN]["tideline.status"] == {"value": "completed"}
+    assert {name for name, _ in server.artifacts} == {"digits", f"{RUN}-files"}
+    (lineage,) = [json.loads(each["metadata"]) for (name, _), each in server.artifacts.items() if name == "digits"]
+    assert lineage == {"tideline.epsilon": "2"}
+
+
+def test_online_it_is_the_same_run(kind: WandbKind, server: Server) -> None:
+    """A follower that was killed with lines on their way sends them again, from the log; none stands twice."""
+    server.keeps = 1
+    assert life(kind, at(server), POINTS[:6], "killed") == 9
+    assert len(rows(server)) <= 1
+    server.keeps = 10**9
+    assert life(kind, at(server), POINTS, "over") == 0
+    assert rows(server) == WHOLE and server.states[RUN] == 0
+    assert life(kind, at(server), POINTS[:2], "goes on") == 0
+    assert rows(server) == WHOLE
+    assert {name for name, _ in server.artifacts} == {"digits", f"{RUN}-files"}
+
+
+def test_a_folder_that_is_not_its(kind: WandbKind, server: Server, tmp_path: Path) -> None:
+    """The server has more than the folder says, or would get what waits in it twice: refused, with what to do."""
+    assert life(kind, at(server), POINTS[:4], "goes on") == 0
+    other = WandbKind(tmp_path / "other")
+    for folder, first, words in ((other, "", "has 2 steps of run"), (kind, "offline", "was written offline and is not sent")):
+        if first:
+            assert life(folder, {"WANDB_MODE": first}, POINTS[:8], "goes on") == 0
+        assert words in said(folder, at(server))
+    assert rows(server) == WHOLE[:2]
+
+
+def test_a_key_that_is_refused_and_a_server_that_is_away(kind: WandbKind, server: Server) -> None:
+    """The first is a refusal, the other may pass; nothing is written meanwhile, and the key is in no words."""
+    server.refuses = True
+    refused = said(kind, at(server))
+    assert refused.startswith("Refused") and "WANDB_API_KEY" in refused and KEY not in refused
+    away = said(kind, {**at(server), "WANDB_BASE_URL": "http://127.0.0.1:9"})
+    assert away.startswith("Unreachable") and KEY not in away
+
+
+def say(folder: str, env: dict[str, str], queue: Any) -> None:
+    os.environ |= env | {"WANDB_INIT_TIMEOUT": "5"}
+    tracker = to_wandb.opened(folder, None, "")
+    try:
+        tracker.page(CARD).write(POINTS, 0)
+    except FederationError as error:
+        queue.put(f"{type(error).__name__}: {error.what}. {error.todo}")
+        os._exit(0)
+    queue.put("written")
+
+
+def said(kind: WandbKind, env: dict[str, str]) -> str:
+    """What a follower says that may not write."""
+    context = multiprocessing.get_context("forkserver")
+    queue = context.SimpleQueue()
+    process = context.Process(target=say, args=(str(kind.folder), env, queue))
+    process.start()
+    process.join()
+    return str(queue.get()) if not queue.empty() else "nothing"
