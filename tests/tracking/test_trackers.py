@@ -147,7 +147,7 @@ def test_a_name_is_harmless(there: Coordinator, client: Client, kind: Kind) -> N
     run = there.complete(name=HOSTILE)
     assert not follower(client, kind.tracker()).poll(one(run))
     found = kind.read()[run]
-    texts = [found.name, *found.tags.values(), *map(str, found.parameters.values())]
+    texts = [found.name, *map(str, found.tags.values()), *map(str, found.parameters.values())]
     assert all(c.isprintable() or c == "\n" for text in texts for c in text)
     if kind.name == "tensorboard":
         assert "<" not in found.parameters["text"] and re.fullmatch(r"[\w.-]+", found.name)

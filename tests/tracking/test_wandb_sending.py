@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import platform
+import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -114,6 +117,19 @@ def test_online_it_is_the_same_run(kind: WandbKind, server: Server) -> None:
     assert life(kind, at(server), POINTS[:2], "goes on") == 0
     assert rows(server) == WHOLE
     assert {name for name, _ in server.artifacts} == {"digits", f"{RUN}-files"}
+
+
+def test_nothing_of_the_machine_is_sent(kind: WandbKind, server: Server, tmp_path: Path) -> None:
+    """Neither its name, its user nor their home; nor anything to other addresses than runs need, such as a crash report's."""
+    home = tmp_path / "home-of-somebody"
+    home.mkdir()
+    somebody = {"HOME": str(home), "USER": "somebody-here", "LOGNAME": "somebody-here"}
+    assert life(kind, at(server, **somebody), POINTS, "over") == 0
+    assert rows(server) == WHOLE
+    sent = "".join(server.bodies)
+    names = (socket.gethostname(), "somebody-here", "home-of-somebody", str(kind.folder), platform.node())
+    assert [name for name in names if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", sent)] == []
+    assert {path.split("/")[1] for path in server.paths} == {"graphql", "files", "up"}
 
 
 def test_a_folder_that_is_not_its(kind: WandbKind, server: Server, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ class Server:
         self.artifacts: dict[tuple[str, str], dict[str, Any]] = {}
         self.states: dict[str, int] = {}
         self.bodies: list[str] = []
+        self.paths: list[str] = []
         self.refuses, self.keeps, self.port = False, 10**9, 0
 
     def rows(self, run: str) -> list[dict[str, Any]]:
@@ -85,6 +86,7 @@ def wandb_server() -> Iterator[Server]:
         def reply(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode(errors="replace")
             state.bodies.append(f"{self.headers} {body}")
+            state.paths.append(self.path)
             found: dict[str, Any] = {}
             if run := re.fullmatch(r"/files/[\w-]+/[\w-]+/([\w-]+)/file_stream", self.path):
                 state.stream(run[1], json.loads(body))
