@@ -24,7 +24,7 @@ def test_killed_between_its_calls(there: Coordinator, client: Client, tmp_path: 
     while died:
         n += 1
         kind = TrackioKind(tmp_path, f"{tmp_path.name}-{n}")
-        command = [sys.executable, "-m", "tests.tracking.dies", "trackio", str(there.home), run, kind.project]
+        command = [sys.executable, "-m", "tests.tracking.dies", str(there.home), run, kind.project]
         codes = [subprocess.run([*command, str(dies)], check=False, env=os.environ).returncode for dies in (n, 999)]
         died = codes[0] == DEAD
         assert codes in ([DEAD, 0], [0, 0])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import getpass
 import json
-import multiprocessing
 import os
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,19 +16,16 @@ from typing import Any
 import pytest
 
 from tests.cli.world import Coordinator, tide
-from tests.tracking import dies
 from tests.tracking.following import WITH_MODEL, follower, one
 from tests.tracking.kinds import WandbKind, inspected
-from tests.tracking.test_trackers import assert_stands
+from tests.tracking.lives import CARD, DEAD, RUN, points
 from tideline.client.http import Client
 from tideline.core.errors import ConfigRefused, Refused, Unreachable
 from tideline.tracking import to_wandb, wandb_logs
 from tideline.tracking.pages import Card, Ending, ModelFile, Point
 
 pytest.importorskip("wandb", reason="wandb is not installed here: pip install 'tideline[wandb]'")
-RUN = "5f0c1a9be2d4"
-CARD = Card(run=RUN, name="digits", created=1000.0, parameters={"config.rounds": "4"}, tags={"tideline.run": RUN})
-POINTS = [Point(key, step, step / 8, 1000.0 + step) for step in range(1, 5) for key in ("accuracy/a", "accuracy")]
+POINTS = points(4)
 
 
 @pytest.fixture
@@ -38,21 +36,26 @@ def kind(tmp_path: Path) -> Iterator[WandbKind]:
     made.tracker()
 
 
-def test_killed_between_its_calls(there: Coordinator, client: Client, tmp_path: Path) -> None:
-    """Its own process dies with a follower; the next one writes what is missing, and nothing twice."""
-    run, n, died = there.complete(config={"rounds": 3}), 0, True
+def lives(folder: Path, rounds: int, how: str, n: int = 0, **env: str) -> tuple[int, str]:
+    """How a follower's life in a process ended, and what it said."""
+    command = [sys.executable, "-m", "tests.tracking.lives", str(folder), str(rounds), how, str(n)]
+    ended = subprocess.run(command, check=False, env=os.environ | env, capture_output=True, text=True)
+    return ended.returncode, ended.stderr
+
+
+def test_killed_between_its_calls(tmp_path: Path) -> None:
+    """wandb's own process dies with a follower; the next one writes what is missing, and nothing twice."""
+    n, died = 0, True
     while died:
         n += 1
         kind = WandbKind(tmp_path / str(n))
-        codes = []
-        for dead in (n, 999):
-            process = forked().Process(target=dies.main, args=("wandb", str(there.home), run, str(kind.folder), str(dead)))
-            process.start()
-            process.join()
-            codes.append(process.exitcode)
-        died = codes[0] == dies.DEAD
-        assert codes in ([dies.DEAD, 0], [0, 0])
-        assert_stands(client, run, kind.read(), kind.done)
+        first = lives(kind.folder, 3, "dying", n)
+        assert first in ((DEAD, ""), (0, ""))
+        died = first[0] == DEAD
+        assert lives(kind.folder, 3, "over") == (0, "") and kind.tracker().written() == {RUN}
+        read = kind.read()[RUN]
+        assert read.points == {key: [(step, step / 8) for step in (1, 2, 3)] for key in ("accuracy", "accuracy/a")}, n
+        assert read.status == "completed" and read.files == {"report.html", "model"}
     assert n > 7
 
 
@@ -114,7 +117,7 @@ def test_names_that_are_wandbs_own(kind: WandbKind) -> None:
     page.attach(kind.folder, [ModelFile(model, "../../a/b \u202e" * 30, {})])
     page.close(Ending("completed", 9.0))
     found = kind.read()[run].points
-    assert {*found} == {"metric._step", "metric._timestamp", "metric._runtime", "metric._wandb", "metric.round", "a.b/c d", "metric.__proto__"}
+    assert {*found} == {name if name.startswith("a") else f"metric.{name}" for name in names}
     assert all(of == [(1, 1.5), (2, 2.5)] for of in found.values()) and kind.tracker().written() == {run}
     assert {each.name for each in kind.folder.parent.iterdir()} == {"place"}
     assert not kind.tracker().page(Card(run="*", name="x", created=1.0)).over
@@ -228,36 +231,9 @@ def test_a_folder_that_wandb_goes_around(kind: WandbKind, monkeypatch: pytest.Mo
 
 
 def test_its_own_process_dies(kind: WandbKind) -> None:
-    """Said; the next try starts another one, and goes on behind what the log has. In a process, as nobody waits for the dead one."""
-    process = forked().Process(target=outlive, args=(str(kind.folder),))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
+    """Said; the next try starts another one, and goes on behind what the log has."""
+    assert lives(kind.folder, 4, "bereft") == (0, "")
     assert kind.read()[RUN].points["accuracy"] == [(step, step / 8) for step in range(1, 5)]
-
-
-def forked() -> Any:
-    """Processes that begin quickly, with what they need loaded."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.tracking.dies"])
-    return context
-
-
-def outlive(folder: str) -> None:
-    """Write half of the points, lose wandb's own process, and write all."""
-    import psutil
-
-    tracker = to_wandb.opened(folder, None, "")
-    page = tracker.page(CARD)
-    page.write(POINTS[:4], 0)
-    (own,) = [each for each in psutil.Process().children() if "wandb-core" in each.name()]
-    own.kill()
-    to_wandb.PATIENCE_SECONDS = 2.0
-    with pytest.raises(Unreachable, match="own process has ended|has not written"):
-        page.write(POINTS, 0)
-    page = tracker.page(CARD)
-    page.write(POINTS, 0)
-    page.close(Ending("completed", 9.0))
 
 
 def test_another_projects_runs_are_others(kind: WandbKind) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import platform
 import re
@@ -12,20 +11,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.tracking.kinds import WandbKind
+from tests.tracking.lives import DEAD, RUN
+from tests.tracking.test_wandb import lives
 from tests.tracking.wandb_server import Server, wandb_server
-from tideline.core.errors import FederationError
-from tideline.tracking import to_wandb
-from tideline.tracking.pages import Card, Ending, ModelFile, Point
 
 pytest.importorskip("wandb", reason="wandb is not installed here: pip install 'tideline[wandb]'")
-RUN = "5f0c1a9be2d4"
-CARD = Card(run=RUN, name="digits", created=1000.0, parameters={"config.rounds": "6"}, tags={"tideline.run": RUN})
-POINTS = [Point(key, step, step / 8, 1000.0 + step) for step in range(1, 7) for key in ("accuracy/a", "accuracy")]
 WHOLE = [(step, step + 1, (step + 1) / 8) for step in range(6)]  # wandb's step, round, accuracy
 KEY = "local-" + "0123456789" * 4
 
@@ -40,32 +34,6 @@ def server() -> Iterator[Server]:
 def at(server: Server, **more: str) -> dict[str, str]:
     """The settings for it."""
     return {"WANDB_BASE_URL": f"http://127.0.0.1:{server.port}", "WANDB_API_KEY": KEY, **more}
-
-
-def follow(folder: str, env: dict[str, str], points: list[Point], how: str) -> None:
-    """A follower's life, in a process. how: `over`; `goes on`; or `killed` when everything is in the log."""
-    os.environ |= env
-    tracker = to_wandb.opened(folder, None, "digits")
-    page = tracker.page(CARD)
-    page.write(points, 0)
-    if how == "killed":
-        os._exit(9)
-    if how == "over":
-        report = Path(folder) / "files"
-        report.mkdir()
-        (report / "report.html").write_text("<p>")
-        (report / "model").write_bytes(b"weights")
-        page.attach(report, [ModelFile(report / "model", "", {"tideline.epsilon": "2"})])
-        page.close(Ending("completed", 9.0))
-    tracker.finish(RUN)
-
-
-def life(kind: WandbKind, env: dict[str, str], points: list[Point], how: str) -> int | None:
-    context = multiprocessing.get_context("forkserver")
-    process = context.Process(target=follow, args=(str(kind.folder), env, points, how))
-    process.start()
-    process.join()
-    return process.exitcode
 
 
 def sync(kind: WandbKind, server: Server) -> None:
@@ -89,11 +57,11 @@ def kind(tmp_path: Path) -> WandbKind:
 def test_folders_of_several_starts_are_one_run(kind: WandbKind, server: Server) -> None:
     """Sent in their order and behind each other, also when the first was sent before the second was there; then nothing more."""
     offline = {"WANDB_MODE": "offline"}
-    assert life(kind, offline, POINTS[:4], "killed") == 9
-    assert life(kind, offline, POINTS[:8], "goes on") == 0
+    assert lives(kind.folder, 2, "killed", **offline) == (DEAD, "")
+    assert lives(kind.folder, 4, "on", **offline) == (0, "")
     sync(kind, server)
     assert rows(server) == WHOLE[:4]
-    assert life(kind, offline, POINTS, "over") == 0
+    assert lives(kind.folder, 6, "over", **offline) == (0, "")
     sync(kind, server)
     assert rows(server) == WHOLE and server.states[RUN] == 0
     count = len(server.bodies)
@@ -109,12 +77,12 @@ def test_folders_of_several_starts_are_one_run(kind: WandbKind, server: Server) 
 def test_online_it_is_the_same_run(kind: WandbKind, server: Server) -> None:
     """A follower that was killed with lines on their way sends them again, from the log; none stands twice."""
     server.keeps = 1
-    assert life(kind, at(server), POINTS[:6], "killed") == 9
+    assert lives(kind.folder, 3, "killed", **at(server)) == (DEAD, "")
     assert len(rows(server)) <= 1
     server.keeps = 10**9
-    assert life(kind, at(server), POINTS, "over") == 0
+    assert lives(kind.folder, 6, "over", **at(server)) == (0, "")
     assert rows(server) == WHOLE and server.states[RUN] == 0
-    assert life(kind, at(server), POINTS[:2], "goes on") == 0
+    assert lives(kind.folder, 1, "on", **at(server)) == (0, "")
     assert rows(server) == WHOLE
     assert {name for name, _ in server.artifacts} == {"digits", f"{RUN}-files"}
 
@@ -124,7 +92,7 @@ def test_nothing_of_the_machine_is_sent(kind: WandbKind, server: Server, tmp_pat
     home = tmp_path / "home-of-somebody"
     home.mkdir()
     somebody = {"HOME": str(home), "USER": "somebody-here", "LOGNAME": "somebody-here"}
-    assert life(kind, at(server, **somebody), POINTS, "over") == 0
+    assert lives(kind.folder, 6, "over", **at(server, **somebody)) == (0, "")
     assert rows(server) == WHOLE
     sent = "".join(server.bodies)
     names = (socket.gethostname(), "somebody-here", "home-of-somebody", str(kind.folder), platform.node())
@@ -134,11 +102,11 @@ def test_nothing_of_the_machine_is_sent(kind: WandbKind, server: Server, tmp_pat
 
 def test_a_folder_that_is_not_its(kind: WandbKind, server: Server, tmp_path: Path) -> None:
     """The server has more than the folder says, or would get what waits in it twice: refused, with what to do."""
-    assert life(kind, at(server), POINTS[:4], "goes on") == 0
+    assert lives(kind.folder, 2, "on", **at(server)) == (0, "")
     other = WandbKind(tmp_path / "other")
     for folder, first, words in ((other, "", "has 2 steps of run"), (kind, "offline", "was written offline and is not sent")):
         if first:
-            assert life(folder, {"WANDB_MODE": first}, POINTS[:8], "goes on") == 0
+            assert lives(folder.folder, 4, "on", WANDB_MODE=first) == (0, "")
         assert words in said(folder, at(server))
     assert rows(server) == WHOLE[:2]
 
@@ -152,22 +120,8 @@ def test_a_key_that_is_refused_and_a_server_that_is_away(kind: WandbKind, server
     assert away.startswith("Unreachable") and KEY not in away
 
 
-def say(folder: str, env: dict[str, str], queue: Any) -> None:
-    os.environ |= env | {"WANDB_INIT_TIMEOUT": "5"}
-    tracker = to_wandb.opened(folder, None, "")
-    try:
-        tracker.page(CARD).write(POINTS, 0)
-    except FederationError as error:
-        queue.put(f"{type(error).__name__}: {error.what}. {error.todo}")
-        os._exit(0)
-    queue.put("written")
-
-
 def said(kind: WandbKind, env: dict[str, str]) -> str:
     """What a follower says that may not write."""
-    context = multiprocessing.get_context("forkserver")
-    queue = context.SimpleQueue()
-    process = context.Process(target=say, args=(str(kind.folder), env, queue))
-    process.start()
-    process.join()
-    return str(queue.get()) if not queue.empty() else "nothing"
+    code, words = lives(kind.folder, 6, "on", **env, WANDB_INIT_TIMEOUT="5")
+    assert code == 1
+    return words

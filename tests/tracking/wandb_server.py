@@ -1,6 +1,6 @@
 """What of a server of Weights & Biases wandb needs to send runs: none of its storage, its users, or its pages.
 
-It takes the lines of a history where they say that they belong, says how many it has, and says of every artifact that it is there.
+It takes the lines of a history where they say that they belong, says how many it has, and of every artifact that it is there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PROJECT = {"id": "p", "name": "tideline", "entity": {"id": "e", "name": "team"}}
 
 
 class Server:
-    """Keeps what it is sent. refuses: whether it knows nobody; keeps: how many lines of a history it takes, of those that come."""
+    """Keeps what it is sent. refuses: whether it knows nobody; keeps: how many lines of a history it takes."""
 
     def __init__(self) -> None:
         self.histories: dict[str, dict[int, str]] = {}
@@ -92,7 +92,8 @@ def wandb_server() -> Iterator[Server]:
                 state.stream(run[1], json.loads(body))
             elif self.path == "/graphql":
                 asked = json.loads(body)
-                found = {"data": state.answer(re.findall(r"(?:query|mutation) (\w+)", asked["query"])[0], asked.get("variables") or {})}
+                name = re.findall(r"(?:query|mutation) (\w+)", asked["query"])[0]
+                found = {"data": state.answer(name, asked.get("variables") or {})}
             self.say(401 if state.refuses else 200, json.dumps(found).encode())
 
         def say(self, status: int, content: bytes) -> None:

@@ -25,7 +25,7 @@ STAMP = "_timestamp"
 STRANGE = re.compile(r"[^\w.-]+", re.ASCII)
 CODE = re.compile(r"error 40[0-79]")  # of a server that has understood and does not want: 408 and 429 pass
 LONGEST = 120  # characters of an artifact's name
-PATIENCE_SECONDS, LOOK_SECONDS, FLUSH_SECONDS = 30.0, 0.005, 0.01
+PATIENCE_SECONDS, POLL_SECONDS, FLUSH_SECONDS = 30.0, 0.005, 0.01
 # Crash reports and statistics go nowhere, and nothing is printed among a command's answers.
 OWN = {"WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}
 # Nothing of this machine, its user, its code and its packages is written down.
@@ -167,7 +167,7 @@ class WandbPage:
         run = self._opened()
         with answering(self._tracker.place):
             run.config.update(new, allow_val_change=True)
-        self._settle(lambda at: all(at.config.get(name) == value for name, value in new.items()))
+        self._wait_for(lambda at: all(at.config.get(name) == value for name, value in new.items()))
 
     def write(self, points: Sequence[Point], mark: int) -> None:
         new = unwritten([replace(point, key=key_of(point.key)) for point in points], self._standing.last)
@@ -180,7 +180,7 @@ class WandbPage:
                 for row in rows_of(batch):
                     run.log({**row, ROUND: number, STAMP: batch[-1].at}, step=step, commit=True)
                     step += 1
-        self._settle(lambda at: at.next >= step)
+        self._wait_for(lambda at: at.next >= step)
 
     def attach(self, folder: Path, models: Sequence[ModelFile]) -> None:
         place, run = self._tracker.place, self._opened()
@@ -195,13 +195,13 @@ class WandbPage:
                 own = {model.path.relative_to(folder).as_posix(): model.path}
                 run.log_artifact(self._tracker.artifact(name, "model", own, model.lineage))
         if not place.online:  # what goes to a server is there once the run has ended
-            self._settle(lambda at: at.artifacts >= wanted)
+            self._wait_for(lambda at: at.artifacts >= wanted)
 
     def close(self, ending: Ending) -> None:
         self.set_tags({**ending.tags, "tideline.status": ending.status, WRITTEN: YES})
         self._opened()
         self._tracker.finish(id_of(self._card.run), 0 if ending.status == "completed" else 1)
-        self._settle(lambda at: at.over)
+        self._wait_for(lambda at: at.over)
         self.over = True
 
     def _opened(self) -> Any:
@@ -210,7 +210,7 @@ class WandbPage:
             self._log = Log(Path(self._run.settings.sync_file))
         return self._run
 
-    def _settle(self, done: Callable[[Standing], bool]) -> None:
+    def _wait_for(self, done: Callable[[Standing], bool]) -> None:
         """Wait until the log has what was written. Raises Unreachable."""
         until = time.monotonic() + PATIENCE_SECONDS
         while True:
@@ -222,7 +222,7 @@ class WandbPage:
             if time.monotonic() > until:
                 where = self._tracker.place.folder
                 raise Unreachable(f"wandb has not written into {where} what it was given", "Check that it has room")
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
 def check_sent(place: Place, run: str) -> None:
