@@ -229,25 +229,31 @@ class WandbKind:
     def read(self) -> Mapping[str, Read]:
         found = dict[str, Read]()
         for path in sorted(self.folder.glob("wandb/*run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime_ns):
-            run, steps = path.stem.removeprefix("run-"), set[int]()
-            old = found.get(run) or Read("", "", {})
-            points, config, files = {key: [*of] for key, of in old.points.items()}, {**old.parameters}, set(old.files)
-            name, parent = old.name, old.parent
-            for record in inspected(path):
-                if record["type"] == "run":
-                    name, parent = record["run"]["display_name"], record["run"]["run_group"]
-                    assert record["run"]["project"] == "tideline"
-                config |= record.get(record["type"], {}).get("config", {}).get("update", {}) if record["type"] == "run" else {}
-                config |= record["config"].get("update", {}) if record["type"] == "config" else {}
-                files |= {each["path"] for each in record.get("artifact", {}).get("manifest", {}).get("contents", ())}
-                row = record.get("history", {}).get("item", {})
-                assert row.get("_step") not in steps, "a step stands there twice"
-                steps |= {row["_step"]} if row else set()
-                for key in row.keys() - {"round", "_step", "_timestamp", "_runtime"}:
-                    points.setdefault(key, []).append((row["round"], row[key]))
-            status = config.get("tideline.status", "")
-            found[run] = Read(name, status, points, config, config, frozenset(files), "" if parent == run else parent)
+            run = path.stem.removeprefix("run-")
+            found[run] = read_records(inspected(path), found.get(run) or Read("", "", {}))
         return {str(each.parameters["tideline.run"]): each for each in found.values()}
+
+
+def read_records(records: Iterator[dict[str, Any]], before: Read) -> Read:
+    """A run by one more of its logs. before: by the others."""
+    points, config, files = {key: [*of] for key, of in before.points.items()}, {**before.parameters}, set(before.files)
+    name, parent, steps = before.name, before.parent, list[int]()
+    for record in records:
+        of = record.get(record["type"], {})
+        if record["type"] == "run":
+            name, parent = of["display_name"], "" if of["run_group"] == of["run_id"] else of["run_group"]
+            assert of["project"] == "tideline"
+        if record["type"] in ("run", "config"):
+            config |= of.get("config", of).get("update", {})
+        if record["type"] == "artifact":
+            files |= {each["path"] for each in of["manifest"]["contents"]}
+        if record["type"] == "history":
+            row = of["item"]
+            steps.append(row["_step"])
+            for key in row.keys() - {"round", "_step", "_timestamp", "_runtime"}:
+                points.setdefault(key, []).append((row["round"], row[key]))
+    assert len(set(steps)) == len(steps), "a step stands there twice"
+    return Read(name, config.get("tideline.status", ""), points, config, config, frozenset(files), parent)
 
 
 def inspected(path: Path) -> Iterator[dict[str, Any]]:
