@@ -132,6 +132,7 @@ DOORS: dict[str, tuple[str, ...]] = {
     "mlflow": ("tideline.tracking.to_mlflow",),
     "tensorboard": ("tideline.tracking.to_tensorboard",),
     "trackio": ("tideline.tracking.to_trackio",),
+    "wandb": ("tideline.tracking.to_wandb", "tideline.tracking.wandb_logs"),
     "pickle": ("tideline.engine.simulation.pools",),
     "cPickle": (),
     "dill": (),

@@ -47,7 +47,7 @@ def client(there: Coordinator) -> Iterator[Client]:
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """No tracker's own settings of a tester reach a test."""
-    for name in [name for name in os.environ if name.startswith(("MLFLOW_", "TRACKIO_"))]:
+    for name in [name for name in os.environ if name.startswith(("MLFLOW_", "TRACKIO_", "WANDB_"))]:
         monkeypatch.delenv(name)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -201,12 +203,76 @@ class TrackioKind:
         return found
 
 
+class WandbKind:
+    """A project in a folder."""
+
+    name, done = "wandb", "completed"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._made = folder, list[Any]()
+
+    def tracker(self) -> Any:
+        """One whose forerunners in this process are gone: wandb's own process would keep their runs open."""
+        from tideline.tracking import to_wandb
+
+        for each in self._made:
+            for run in list(each._runs):
+                each.finish(run)
+        self._made.append(to_wandb.opened(str(self.folder), None, ""))
+        return self._made[-1]
+
+    @contextmanager
+    def dying(self, n: int) -> Iterator[Tracker]:
+        raise AssertionError("wandb's own process would outlive what only looks like a death: see dies.py")
+        yield
+
+    def read(self) -> Mapping[str, Read]:
+        found = dict[str, Read]()
+        for path in sorted(self.folder.glob("wandb/*run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime_ns):
+            run = path.stem.removeprefix("run-")
+            found[run] = read_records(inspected(path), found.get(run) or Read("", "", {}))
+        return {str(each.parameters["tideline.run"]): each for each in found.values()}
+
+
+def read_records(records: Iterator[dict[str, Any]], before: Read) -> Read:
+    """A run by one more of its logs. before: by the others."""
+    points, config, files = {key: [*of] for key, of in before.points.items()}, {**before.parameters}, set(before.files)
+    name, parent, steps = before.name, before.parent, list[int]()
+    for record in records:
+        of = record.get(record["type"], {})
+        if record["type"] == "run":
+            name, parent = of["display_name"], "" if of["run_group"] == of["run_id"] else of["run_group"]
+            assert of["project"] == "tideline"
+        if record["type"] in ("run", "config"):
+            config |= of.get("config", of).get("update", {})
+        if record["type"] == "artifact":
+            files |= {each["path"] for each in of["manifest"]["contents"]}
+        if record["type"] == "history":
+            row = of["item"]
+            steps.append(row["_step"])
+            for key in row.keys() - {"round", "_step", "_timestamp", "_runtime"}:
+                points.setdefault(key, []).append((row["round"], row[key]))
+    assert len(set(steps)) == len(steps), "a step stands there twice"
+    return Read(name, config.get("tideline.status", ""), points, config, config, frozenset(files), parent)
+
+
+def inspected(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a log, by the reader that wandb has."""
+    from wandb.util import get_core_path
+
+    command = [get_core_path(), "leet", "inspect", "--json", "--no-observability", "--run-file", str(path)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True)
+    yield from map(json.loads, told.stdout.splitlines())
+
+
 def kind_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Kind:
     """A tracker at a place of its own; skips where its package is not installed."""
     if name == "mlflow":
         return MlflowKind(request.getfixturevalue("mlflow_server"), folder.name)
     pytest.importorskip(name)
-    return TensorBoardKind(folder) if name == "tensorboard" else TrackioKind(folder, folder.name)
+    if name == "trackio":
+        return TrackioKind(folder, folder.name)
+    return TensorBoardKind(folder) if name == "tensorboard" else WandbKind(folder)
 
 
-KINDS = ("mlflow", "tensorboard", "trackio")
+KINDS = ("mlflow", "tensorboard", "trackio", "wandb")

@@ -21,7 +21,7 @@ from tideline.tracking.opening import Options, open_tracker
     ("track", "path", "words"),
     [
         (["mflow"], "track[0]", "did you mean"),
-        (["mlflow", "wandb"], "track[1]", "mlflow, tensorboard, trackio"),
+        (["mlflow", "comet"], "track[1]", "mlflow, tensorboard, trackio, wandb"),
         (["mlflow", "mlflow"], "track[1]", "Name each tracker once"),
         ("mlflow", "track", ""),
         ([7], "track[0]", ""),

@@ -30,7 +30,7 @@ def made(tmp_path: Path) -> Iterator[Net]:
         yield federation
 
 
-@pytest.fixture(params=("mlflow", "tensorboard"))
+@pytest.fixture(params=("mlflow", "tensorboard", "wandb"))
 def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
     """A tracker that processes share."""
     return kind_of(request.param, request, tmp_path / f"at-{tmp_path.name}")
@@ -38,9 +38,7 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
 
 def tracking(made: Net, kind: Kind, run: str) -> subprocess.Popen[bytes]:
     """The command, as a user starts it."""
-    where = (
-        ["--uri", str(kind.folder)] if kind.name == "tensorboard" else ["--uri", kind.address, "--experiment", kind.experiment]
-    )
+    where = ["--uri", kind.address, "--experiment", kind.experiment] if kind.name == "mlflow" else ["--uri", str(kind.folder)]
     command = [sys.executable, "-m", "tideline", "run", "track", run, "--to", kind.name, *where, "--home", str(made.folder)]
     with (made.home / "track.log").open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, env=made.environment())
@@ -50,7 +48,7 @@ def standing(kind: Kind) -> dict[str, Read]:
     """What can be read there at this moment; nothing where it is half made."""
     try:
         return dict(kind.read())
-    except (KeyError, OSError):
+    except (KeyError, OSError, subprocess.CalledProcessError):
         return {}
 
 

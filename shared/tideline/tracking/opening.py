@@ -33,8 +33,12 @@ def open_tracker(name: str, options: Options) -> Tracker:
         from tideline.tracking import to_mlflow
 
         return to_mlflow.opened(options.uri, options.experiment, options.registered)
+    if name == "wandb":
+        from tideline.tracking import to_wandb
+
+        return to_wandb.opened(options.uri, options.experiment, options.registered)
     if options.registered:
-        raise ConfigRefused(f"--register is for mlflow; {name} has no registry here", "Leave it out", path="register")
+        raise ConfigRefused(f"--register is for mlflow and wandb; {name} has no registry here", "Leave it out", path="register")
     if name == "tensorboard":
         if options.experiment:
             raise ConfigRefused("--experiment is not for tensorboard: its folders have none", "Leave it out", path="experiment")

@@ -6,7 +6,7 @@ killed between any two of its writes goes on by what it reads there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -102,6 +102,17 @@ def unwritten(points: Iterable[Point], last: Mapping[str, int]) -> list[Point]:
             steps[point.key] = point.step
             found.append(point)
     return found
+
+
+def rows_of(points: Sequence[Point]) -> Iterator[dict[str, float]]:
+    """Numbers of one step in as few rows as there are: a key once in each."""
+    row: dict[str, float] = {}
+    for point in points:
+        if point.key in row:
+            yield row
+            row = {}
+        row[point.key] = point.value
+    yield row
 
 
 def wanting(package: str, extra: str) -> ConfigRefused:

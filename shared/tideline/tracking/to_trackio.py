@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tideline.core.errors import ConfigRefused, Refused, Unreachable
-from tideline.tracking.pages import Card, Ending, ModelFile, Page, Point, said, unwritten, wanting
+from tideline.tracking.pages import Card, Ending, ModelFile, Page, Point, rows_of, said, unwritten, wanting
 
 FOLDER, ELSEWHERE = "TRACKIO_DIR", ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL")
 OVER = "tideline.over"  # a number that stands behind all others
@@ -116,17 +116,6 @@ class TrackioPage:
                 yield run
             finally:
                 self._package.finish()
-
-
-def rows_of(points: Sequence[Point]) -> Iterator[dict[str, float]]:
-    """Numbers of one step in as few rows as there are: a key once in each."""
-    row: dict[str, float] = {}
-    for point in points:
-        if point.key in row:
-            yield row
-            row = {}
-        row[point.key] = point.value
-    yield row
 
 
 def last_steps(package: Any, project: str, run: str) -> dict[str, int]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tideline.tracking.pages import Tracker
 
 Run = Annotated[str | None, typer.Argument(metavar="ID", help="The run's id, see `tideline run list`.", show_default=False)]
-To = Annotated[str, typer.Option("--to", metavar="TRACKER", help="mlflow, tensorboard or trackio.")]
+To = Annotated[str, typer.Option("--to", metavar="TRACKER", help="mlflow, tensorboard, trackio or wandb.")]
 Everything = Annotated[bool, typer.Option("--all", help="Follow every run whose experiment names this tracker, without end.")]
 Uri = Annotated[
     str | None,
@@ -28,7 +28,7 @@ Uri = Annotated[
 Experiment = Annotated[
     str | None, typer.Option(metavar="NAME", help="The experiment, or project, that runs are put into. [default: tideline]")
 ]
-Register = Annotated[str, typer.Option(metavar="NAME", help="mlflow: make each model a version of this registered model.")]
+Register = Annotated[str, typer.Option(metavar="NAME", help="mlflow, wandb: make each model a version of this registered model.")]
 NoFollow = Annotated[bool, typer.Option("--no-follow", help="Write what is there and end, without waiting for more.")]
 NoModel = Annotated[bool, typer.Option("--no-model", help="Leave out the model of a completed run.")]
 Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help="Of the model: safetensors, torch or onnx.")]

@@ -26,7 +26,7 @@ from tideline.engine.model.access.projects import DEFAULT
 from tideline.engine.model.orders import Files
 from tideline.engine.model.runs import JOIN, RunRow
 
-TRACKERS = ("mlflow", "tensorboard", "trackio")  # that `track` may name
+TRACKERS = ("mlflow", "tensorboard", "trackio", "wandb")  # that `track` may name
 REFERENCE = "fedavg"  # what a run is compared with unless it says otherwise: no adaptation
 
 
@@ -183,7 +183,7 @@ class Experiment:
         False, doc="add up what sites send so that nobody sees a single reply: true, or a mapping: clip, rows, bits, sites"
     )
     weights: str = setting("", doc="begin from these weights: the digest (BLAKE3) of a file that was uploaded")
-    track: tuple[str, ...] = setting((), doc="experiment trackers that write it down: mlflow, tensorboard, trackio")
+    track: tuple[str, ...] = setting((), doc="experiment trackers that write it down: mlflow, tensorboard, trackio, wandb")
 
     @property
     def asked(self) -> dict[str, Plain]:
