@@ -1,7 +1,7 @@
 """Cells of whole numbers that a discrete Gaussian's draws are found in, drawn by Walker's alias method (1974) in whole numbers.
 
 Cell c is [c w, (c + 1) w), w a power of two, and has the weight exp(-(c w)^2 / (2 sigma^2)), which no number in it exceeds.
-Weights are rounded to 2^-192 of their sum: together that is less than 2^-181. Behind the last cell is less than 2^-180 of the law.
+Weights are rounded to 2^-192 of their sum: together that is less than 2^-181. Behind the last cell is less than 2^-180 of all.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ WIDE = 6  # sigma is 2^5 to 2^6 cells where that is more than 2^6 steps
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """shift: log2 of a cell's width. kept: of each column, up to where a number of LOW + MORE bits is of its own cell; beyond it is
-    `other`. edges: the first LOW of these bits. sure: of each cell, lots below it are taken wherever in the cell they are.
+    """shift: log2 of a cell's width. kept: of each column, up to where a number of LOW + MORE bits is of its own cell; beyond it
+    is `other`. edges: the first LOW of these bits. sure: of each cell, lots below it are taken wherever in the cell they are.
     """
 
     shift: int

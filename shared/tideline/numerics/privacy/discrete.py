@@ -1,14 +1,14 @@
 """Discrete Gaussian and Laplace noise, sampled by rejection, after Canonne, Kamath, Steinke (2020, arXiv 2004.00010).
 
 A Gaussian's size lies in a cell that is drawn by its weight (`cells`), anywhere in it, and is taken with the chance exp(-x) that
-its weight has of the cell's: 97 of 100 draws are. A draw of zero with a minus before it is dropped.
+its weight has of the cell's, which a lot of 20 bits decides for 97 in 100. Zero with a minus before it is dropped.
 
 How exact it is: uniform integers are exact, by rejection. Each Bernoulli trial of exp(-x) compares a word of 64 bits or more
 with a float whose error is below 2^-49; where both are closer than 2^-46, the word is lengthened by 64 bits and compared with
 exp(-x) in decimals of 60 digits of the exact fraction x. So a trial errs by less than 2^-127. Trials of exp(-1) in a row are one
 comparison with its powers, lengthened where a word is equal to one of them. A draw takes fewer than 2^4 trials on average;
-10^7 < 2^24 draws are within 2^-127 * 2^28 = 2^-99 of the exact law in total variation, well below 2^-40. A Gaussian draw takes fewer
-than 2, whose cells err by less than 2^-179 and whose trials, of 148 bits, by less than 2^-147: so many are within 2^-121.
+10^7 < 2^24 draws are within 2^-127 * 2^28 = 2^-99 of the exact law in total variation, well below 2^-40. A Gaussian one takes
+fewer than 2, whose cells err by less than 2^-179 and whose trials, of 148 bits, by less than 2^-147: so many are within 2^-121.
 """
 
 from __future__ import annotations
