@@ -29,7 +29,6 @@ from tideline.learning.private.statistics import (
     statistics,
     statistics_spend,
 )
-from tideline.learning.private.summing import WHOLE
 
 PRIVACY = Privacy(rows=40, noise=2.0, delta=1e-3, rate=0.25)
 

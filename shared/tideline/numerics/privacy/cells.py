@@ -40,14 +40,14 @@ class Cells:
     def drawn(self, many: int, stream: Stream) -> NDArray[np.int64]:
         """So many cells, each with the chance that is its share of all weights."""
         words = stream.words(many)
-        column = (words >> np.uint64(LOW)).astype(np.int64)
+        column = (words >> np.uint64(LOW)).view(np.int64)
         low = words & np.uint64((1 << LOW) - 1)
-        edges = self.edges[column]
+        edges = self.edges.take(column)
         own = low < edges
         for i in np.flatnonzero(low == edges):
             more, last = stream.words(2)
             own[i] = (int(more) << 64) | int(last) < self.kept[column[i]] % (1 << MORE)
-        return np.where(own, column, self.other[column])
+        return np.where(own, column, self.other.take(column))
 
 
 @lru_cache(maxsize=16)

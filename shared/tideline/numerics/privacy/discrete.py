@@ -79,15 +79,15 @@ def _gaussian(sigma: float, many: int, stream: Stream) -> Ints:
     """Draws of a discrete Gaussian, as many as are left of `many` candidates. A word is a sign, a lot and a place in a cell."""
     of = cells(sigma)
     cell, words = of.drawn(many, stream), stream.words(many)
-    place = (words & np.uint64((1 << of.shift) - 1)).astype(np.int64)
+    place = (words & np.uint64((1 << of.shift) - 1)).view(np.int64)
     lots = (words >> np.uint64(of.shift)) & np.uint64((1 << LOT) - 1)
     size = (cell << of.shift) | place
-    taken = lots < of.sure[cell]
+    taken = lots < of.sure.take(cell)
     unsure = np.flatnonzero(~taken)
     taken[unsure] = _fallen(sigma, of.shift, cell[unsure], size[unsure], lots[unsure], stream)
-    negative = (words >> np.uint64(63)).astype(bool)
-    taken &= ~(negative & (size == 0))
-    signed: Ints = np.where(negative, -size, size)[taken]
+    sign = words.view(np.int64) >> 63  # of all bits: 0, or -1 for a minus
+    taken &= (size | ~sign) != 0
+    signed: Ints = ((size ^ sign) - sign)[taken]
     return signed
 
 
