@@ -20,6 +20,7 @@ from tideline.core.run import ClientId, Role
 from tideline.core.step import Data, Site
 from tideline.learning.private.statistics import (
     AT_ONCE,
+    WHOLE,
     Bound,
     bounded,
     each_row,

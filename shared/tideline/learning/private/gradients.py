@@ -1,8 +1,7 @@
-"""Gradients of single rows, by torch.func; those of linear maps and convolutions from what went in and came out.
+"""Gradients of single rows, by torch.func; those of a linear map's weight as the two vectors whose product they are.
 
-The loss is written for one row, and vmap puts rows side by side. The gradient of W in W a + b is g a^T, g the gradient of what
-comes out (Goodfellow 2015, arXiv 1510.01799): where a row passes the map once, with one vector, it is kept as these two. A
-convolution is such a map of each window of its input. All else has parameters of its own for each row.
+The gradient of W in W a + b is g a^T, g the gradient of what comes out (Goodfellow 2015, arXiv 1510.01799). It is kept so where a
+row passes the map once, with one vector, and nothing else uses W. All else is a tensor for each row.
 """
 
 from __future__ import annotations
@@ -11,13 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
-from torch.nn.functional import conv2d, linear
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 
-from tideline.learning.private.convolved import windows_product
 from tideline.learning.stepping import Loss
 
 Parameters = Mapping[str, Tensor]
@@ -51,119 +48,57 @@ class WithLoss(nn.Module):
         return self.loss(self.net, x[None], y[None])
 
 
-@dataclass(eq=False)
-class Passed:
-    """What m rows' inputs (m, ...) became by a map of a weight and a bias that train: (m, ...), of which gradients are asked."""
-
-    weight: str
-    bias: str | None
-    how: tuple[Any, ...]
-    inputs: Tensor
-    out: Tensor
-
-    def gradients(self, g: Tensor, shape: torch.Size) -> Mapping[str, Found]:
-        """Of the weight, of a shape, and of the bias; g: that of what came out."""
-        if self.how:
-            g = g.flatten(0, -4).unflatten(0, (len(g), -1))
-            weight: Found = windows_product(self.inputs.reshape(*g.shape[:2], *self.inputs.shape[-3:]), g, shape, *self.how)
-            return {self.weight: weight} | ({self.bias: g.sum((1, 3, 4))} if self.bias else {})
-        line, column = (each.reshape(len(g), -1, each.shape[-1]) for each in (self.inputs, g))
-        once = line.shape[1] == 1
-        weight = Outer(column[:, 0], line[:, 0]) if once else torch.bmm(column.transpose(1, 2), line)
-        return {self.weight: weight} | ({self.bias: column.sum(1)} if self.bias else {})
-
-
-class Seen(torch.autograd.Function):
-    """Leaves what came out as it is, and shows it and what went in as they are for all rows."""
-
-    generate_vmap_rule = False
-
-    @staticmethod
-    def forward(out: Tensor, inputs: Tensor, keep: Callable[[Tensor, Tensor], None]) -> Tensor:
-        raise NotImplementedError("only rows that are side by side are seen")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Nothing is needed."""
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, out: Tensor, inputs: Tensor, keep: Callable[[Tensor, Tensor], None]) -> tuple[Tensor, int]:
-        out, inputs = (
-            each.expand(info.batch_size, *each.shape) if at is None else each.movedim(at, 0)
-            for each, at in zip((out, inputs), in_dims, strict=False)
-        )
-        if not out.requires_grad:
-            out = out.detach().requires_grad_()
-        keep(inputs.detach(), out)
-        return out, 0
-
-
 class Watched(TorchFunctionMode):
-    """Maps by weights that train, while rows pass: nothing of their gradients goes to the weights, and what passed is noted.
+    """While one row passes: the first map of one vector by a weight that trains takes the weight as it is, without its gradient.
 
-    own: the parameters that rows have for themselves, in place of `parameters`.
+    added: zeros by the weight's name that are added to what comes out, so that its gradient is theirs. inputs: what went in (b,).
     """
 
-    def __init__(self, own: Parameters, parameters: Parameters, passed: list[Passed]) -> None:
+    def __init__(self, parameters: Parameters, added: Parameters) -> None:
         super().__init__()
-        self.names, self.parameters, self.passed = {id(p): name for name, p in own.items()}, parameters, passed
+        self.names, self.added, self.inputs = {id(parameters[name]): name for name in added}, added, dict[str, Tensor]()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        name = self.names.get(id(args[1])) if func in (linear, conv2d) and len(args) > 1 else None
-        if name is None or kwargs or (func is conv2d and not plain(*args[3:])):
+        name = self.names.get(id(args[1])) if func is linear and len(args) > 1 else None
+        if name is None or name in self.inputs or args[0].numel() != args[1].shape[1]:
             return func(*args, **(kwargs or {}))
-        inputs, _, bias, *how = (*args, None)[: max(3, len(args))]
-        of_bias = self.names.get(id(bias))
-
-        def keep(inputs: Tensor, out: Tensor) -> None:
-            self.passed.append(Passed(name, of_bias, tuple(how), inputs, out))
-
-        out = func(inputs, self.parameters[name], bias if of_bias is None else self.parameters[of_bias], *how)
-        return Seen.apply(out, inputs, keep)
-
-
-def plain(*how: Any) -> bool:
-    """Whether a convolution has all four of stride, padding, dilation and groups, in numbers, and is of one group."""
-    return len(how) == 4 and all(isinstance(each, tuple) for each in how[:3]) and how[3] == 1
+        self.inputs[name] = args[0].reshape(-1)
+        out = func(args[0], args[1].detach(), *args[2:], **(kwargs or {}))
+        return out + self.added[name].to(out.dtype)
 
 
 def row_gradients(net: nn.Module, loss: Loss) -> RowGradients:
     """A function that gives each row's gradient: parameters, x (m, *inputs), y (m,) -> (m, *shape) of each parameter."""
     whole = WithLoss(net, loss)
 
+    def of_row(parameters: Parameters, added: Parameters, x: Tensor, y: Tensor) -> tuple[Tensor, Parameters]:
+        with Watched(parameters, added) as seen:
+            loss_of_row: Tensor = functional_call(whole, {f"net.{name}": p for name, p in parameters.items()}, (x, y))
+        return loss_of_row, seen.inputs
+
+    of_rows = vmap(grad(of_row, argnums=(0, 1), has_aux=True), in_dims=(None, None, 0, 0), randomness="different")
+
     def gradients(parameters: Parameters, x: Tensor, y: Tensor) -> Mapping[str, Found]:
-        passed: list[Passed] = []
-
-        def of_row(own: Parameters, x: Tensor, y: Tensor) -> Tensor:
-            with Watched(own, parameters, passed):
-                loss_of_row: Tensor = functional_call(whole, {f"net.{name}": p for name, p in own.items()}, (x, y))
-            return loss_of_row
-
-        with torch.enable_grad():
-            own = {name: p.detach().expand(len(x), *p.shape).requires_grad_() for name, p in parameters.items()}
-            total = vmap(of_row, randomness="different")(own, x, y).sum()
-            asked = [*own.values(), *(each.out for each in passed)]
-            found = torch.autograd.grad(total, asked, allow_unused=True) if total.requires_grad else [None] * len(asked)
-        parts: dict[str, list[Found]] = {name: [] if g is None else [g] for name, g in zip(own, found, strict=False)}
-        for each, g in zip(passed, found[len(own) :], strict=True):
-            if g is not None:
-                for name, part in each.gradients(g, parameters[each.weight].shape).items():
-                    parts[name].append(part)
-        return {name: summed(each, own[name]) for name, each in parts.items()}
+        added = {name: p.new_zeros(len(p)) for name, p in parameters.items() if p.ndim == 2}
+        (direct, through), inputs = of_rows(parameters, added, x, y)
+        outer = {name: Outer(through[name], line) for name, line in inputs.items()}
+        return {name: together(each, outer.get(name)) for name, each in direct.items()}
 
     return gradients
 
 
-def summed(parts: Sequence[Found], own: Tensor) -> Found:
-    """The gradient of a parameter by all that uses it: the parts' sum, as it is where there is one."""
-    if len(parts) == 1:
-        return parts[0]
-    total = torch.zeros_like(own)
-    for part in parts:
-        total = total + (part.whole() if isinstance(part, Outer) else part)
-    return total.detach()
+def together(direct: Tensor, through: Outer | None) -> Found:
+    """The gradient of a parameter by what uses it `through` a map that was watched, and by all else: say, a penalty on weights.
+
+    Where nothing else does, vmap gives the same zeros to all rows, in one place: that is of the network and not of the rows.
+    """
+    if through is None:
+        return direct
+    if (len(direct) == 1 or direct.stride(0) == 0) and not bool(direct[0].any()):
+        return through
+    return direct + through.whole()
 
 
 def flat(found: Found) -> Tensor:

@@ -69,7 +69,7 @@ class GridSum:
             rows, at = self._held[: len(parts[0]) * kinds.plain].view(len(parts[0]), kinds.plain), 0
             for each in parts[: len(lines)]:
                 rows[:, at : (at := at + each.shape[1])] = each
-            of_pairs = [each.double() for each in parts[len(lines) :]]
+            of_pairs = [each.to(torch.float64, copy=True) for each in parts[len(lines) :]]
             made = list(zip(of_pairs[::2], of_pairs[1::2], strict=True))
             self._short += clip_together(rows, made, kinds, self.clip)
             self._part[:at].addmv_(rows.t(), torch.ones(len(rows), dtype=rows.dtype, device=rows.device))
@@ -135,7 +135,7 @@ def clip_together(rows: Tensor, pairs: Sequence[Pair], kinds: Kinds, clip: float
 
 def norms(rows: Tensor, pairs: Sequence[Pair]) -> Tensor:
     """Of rows with the products of their pairs (m,). A product is as long as one vector times the other."""
-    found = torch.linalg.vector_norm(rows, dim=1)
+    found: Tensor = torch.linalg.vector_norm(rows, dim=1)
     for pair in pairs:
         a, b = (torch.linalg.vector_norm(each, dim=1) for each in pair)
         found = torch.hypot(found, a * b)
