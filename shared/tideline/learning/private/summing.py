@@ -54,12 +54,12 @@ class GridSum:
         outer = {name: each for name in self._places if isinstance(each := gradients[name], Outer)}
         lines = {name: each.flatten(1)[:m] for name in self._places if not isinstance(each := gradients[name], Outer)}
         self._add(list(lines.values()), [(each.column[:m], each.line[:m]) for each in outer.values()])
-        self._settle([*lines, *outer])
+        self._into_total([*lines, *outer])
 
     def add_flat(self, rows: Tensor) -> None:
         """The same of rows (m, d) that are of one piece."""
         self._add([rows], [])
-        self._settle(list(self._places))
+        self._into_total(list(self._places))
 
     def _add(self, lines: Sequence[Tensor], pairs: Sequence[Pair]) -> None:
         """Clip rows, made of lines (m, d) side by side and of the products of pairs, and add them up in that order."""
@@ -76,8 +76,8 @@ class GridSum:
             for (a, b), (column, line) in zip(kinds.pairs, made, strict=True):
                 self._part[at : (at := at + a * b)].view(a, b).addmm_(column.t(), line)
 
-    def _settle(self, names: Sequence[str]) -> None:
-        """What was added to the sum, in the order of these names."""
+    def _into_total(self, names: Sequence[str]) -> None:
+        """Move what was added up into the sum: numbers of these names, in their order."""
         at = 0
         for place in map(self._places.__getitem__, names):
             self.total[place] += self._part[at : (at := at + place.stop - place.start)].long()

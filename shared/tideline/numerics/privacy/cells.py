@@ -57,7 +57,8 @@ def cells(sigma: float) -> Cells:
     weights, sure = weighed((Fraction(1 << shift) / Fraction(sigma)) ** 2)
     kept, other = columns(weights)
     edges = np.array([each >> MORE for each in kept], dtype=np.uint64)
-    return Cells(shift, kept, edges, np.array(other), np.array(sure if shift else [1 << LOT] * CELLS, dtype=np.uint64))
+    lots = np.array(sure if shift else [1 << LOT] * CELLS, dtype=np.uint64)
+    return Cells(shift=shift, kept=kept, edges=edges, other=np.array(other), sure=lots)
 
 
 def weighed(square: Fraction) -> tuple[list[int], list[int]]:
