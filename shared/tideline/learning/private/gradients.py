@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call, vjp, vmap
 from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 
@@ -73,12 +74,17 @@ def row_gradients(net: nn.Module, loss: Loss) -> RowGradients:
     """A function that gives each row's gradient: parameters, x (m, *inputs), y (m,) -> (m, *shape) of each parameter."""
     whole = WithLoss(net, loss)
 
-    def of_row(parameters: Parameters, added: Parameters, x: Tensor, y: Tensor) -> tuple[Tensor, Parameters]:
-        with Watched(parameters, added) as seen:
-            loss_of_row: Tensor = functional_call(whole, {f"net.{name}": p for name, p in parameters.items()}, (x, y))
-        return loss_of_row, seen.inputs
+    def of_row(parameters: Parameters, added: Parameters, x: Tensor, y: Tensor) -> tuple[Any, Parameters]:
+        def value(parameters: Parameters, added: Parameters) -> tuple[Tensor, Parameters]:
+            with Watched(parameters, added) as seen:
+                loss_of_row: Tensor = functional_call(whole, {f"net.{name}": p for name, p in parameters.items()}, (x, y))
+            return loss_of_row, seen.inputs
 
-    of_rows = vmap(grad(of_row, argnums=(0, 1), has_aux=True), in_dims=(None, None, 0, 0), randomness="different")
+        loss_of_row, back, inputs = vjp(value, parameters, added, has_aux=True)
+        with torch.no_grad():  # nobody asks for gradients of gradients, which `grad` would prepare for
+            return back(torch.ones_like(loss_of_row)), inputs
+
+    of_rows = vmap(of_row, in_dims=(None, None, 0, 0), randomness="different")
 
     def gradients(parameters: Parameters, x: Tensor, y: Tensor) -> Mapping[str, Found]:
         added = {name: p.new_zeros(len(p)) for name, p in parameters.items() if p.ndim == 2}
