@@ -169,6 +169,6 @@ def noise_like(total: Tensor, noise: float, stream: Stream) -> Tensor:
 
 def put_gradients(trained: Parameters, noised: Tensor, step: float) -> None:
     """The noised sum, times `step`, as the gradients that the optimiser reads."""
-    pieces = torch.split(noised, [p.numel() for p in trained.values()])
+    pieces = torch.split(noised.double() * step, [p.numel() for p in trained.values()])
     for p, piece in zip(trained.values(), pieces, strict=True):
-        p.grad = (piece.double() * step).view_as(p).to(p.dtype)
+        p.grad = piece.view_as(p).to(p.dtype, copy=True)

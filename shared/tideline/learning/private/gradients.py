@@ -74,21 +74,21 @@ def row_gradients(net: nn.Module, loss: Loss) -> RowGradients:
     """A function that gives each row's gradient: parameters, x (m, *inputs), y (m,) -> (m, *shape) of each parameter."""
     whole = WithLoss(net, loss)
 
-    def of_row(parameters: Parameters, added: Parameters, x: Tensor, y: Tensor) -> tuple[Any, Parameters]:
-        def value(parameters: Parameters, added: Parameters) -> tuple[Tensor, Parameters]:
-            with Watched(parameters, added) as seen:
-                loss_of_row: Tensor = functional_call(whole, {f"net.{name}": p for name, p in parameters.items()}, (x, y))
-            return loss_of_row, seen.inputs
-
-        loss_of_row, back, inputs = vjp(value, parameters, added, has_aux=True)
-        with torch.no_grad():  # nobody asks for gradients of gradients, which `grad` would prepare for
-            return back(torch.ones_like(loss_of_row)), inputs
-
-    of_rows = vmap(of_row, in_dims=(None, None, 0, 0), randomness="different")
-
     def gradients(parameters: Parameters, x: Tensor, y: Tensor) -> Mapping[str, Found]:
         added = {name: p.new_zeros(len(p)) for name, p in parameters.items() if p.ndim == 2}
-        (direct, through), inputs = of_rows(parameters, added, x, y)
+
+        def of_row(x: Tensor, y: Tensor) -> tuple[Any, Parameters]:
+            def value(parameters: Parameters, added: Parameters) -> tuple[Tensor, Parameters]:
+                with Watched(parameters, added) as seen:
+                    loss_of_row: Tensor = functional_call(whole, {f"net.{name}": p for name, p in parameters.items()}, (x, y))
+                return loss_of_row, seen.inputs
+
+            found: tuple[Any, ...] = vjp(value, parameters, added, has_aux=True)
+            loss_of_row, back, inputs = found
+            with torch.no_grad():  # nobody asks for gradients of gradients, which `grad` would prepare for
+                return back(torch.ones_like(loss_of_row)), inputs
+
+        (direct, through), inputs = vmap(of_row, randomness="different")(x, y)
         outer = {name: Outer(through[name], line) for name, line in inputs.items()}
         return {name: together(each, outer.get(name)) for name, each in direct.items()}
 

@@ -1,8 +1,8 @@
 """The sum of rows' gradients, each clipped and rounded to a grid, in memory that is used again and again.
 
-A fresh array of some megabytes costs more to come by than to fill, so rows are clipped a few at a time, in one that stays in the
-processor's cache. A gradient that is a product of two vectors is rounded as these: both become whole numbers, so its norm is that
-of one times that of the other, and a sum over rows is one product of matrices of whole numbers, exact in any order.
+A fresh array of some megabytes costs more to come by than to fill, so rows are clipped some at a time, in one that stays in the
+processor's caches. A gradient that is a product of two vectors is rounded as these: both become whole numbers, so its norm is
+that of one times that of the other, and a sum over rows is one product of matrices of whole numbers, exact in any order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tideline.learning.private.gradients import Found, Outer
 
 WHOLE = 1 << 36  # steps of the grid that `clip` has
 SHORTER = 1 - 2.0**-20  # room for the rounding before the grid
-CACHED, ON_GPU = 1 << 19, 1 << 24  # numbers that are clipped together
+CACHED, ON_GPU = 1 << 20, 1 << 24  # numbers that are clipped together
 Pair = tuple[Tensor, Tensor]
 
 

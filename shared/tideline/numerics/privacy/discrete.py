@@ -34,7 +34,7 @@ BLOCK = 1 << 14  # candidates at once: what the processor's nearest cache holds
 def discrete_gaussian(sigma: float, n: int, stream: Stream) -> Ints:
     """n draws y with probability in proportion to exp(-y^2 / (2 sigma^2)); sigma in [2^-20, 2^48] steps of the grid."""
     checked("sigma", sigma)
-    return _gathered(lambda many: _gaussian(float(sigma), many, stream), n, spare=0.05)
+    return _gathered(lambda many: _gaussian(float(sigma), many, stream), n, spare=0.03)
 
 
 def discrete_laplace(scale: int, n: int, stream: Stream) -> Ints:
