@@ -20,6 +20,7 @@ from tideline.core.run import ClientId, Role
 from tideline.core.step import Data, Site
 from tideline.learning.private.statistics import (
     AT_ONCE,
+    WHOLE,
     Bound,
     bounded,
     each_row,
@@ -29,7 +30,6 @@ from tideline.learning.private.statistics import (
     statistics,
     statistics_spend,
 )
-from tideline.learning.private.summing import WHOLE
 
 PRIVACY = Privacy(rows=40, noise=2.0, delta=1e-3, rate=0.25)
 

@@ -74,7 +74,7 @@ def test_the_discrete_gaussian_has_its_law(sigma: float) -> None:
     assert abs((y > 0).mean() - (y < 0).mean()) < 5 / sqrt(n)
 
 
-@pytest.mark.parametrize("sigma", [2.0**20, 2.0**30, 2.0**40])
+@pytest.mark.parametrize("sigma", [2.0**20, 2.0**30, 2.0**48])
 def test_wide_noise_has_its_moments(sigma: float) -> None:
     y = discrete_gaussian(sigma, 200_000, stream("wide")) / sigma
     assert abs(y.mean()) < 5 / sqrt(len(y))
@@ -91,7 +91,7 @@ def test_the_discrete_laplace_has_its_law() -> None:
     assert chisquare(np.append(counts, n - counts.sum()), np.append(law, 1 - law.sum()) * n).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan"), float("inf"), 2.0**41])
+@pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan"), float("inf"), 2.0**49])
 def test_widths_beyond_the_proof_are_refused(sigma: float) -> None:
     with pytest.raises(ValueError, match="give one from"):
         discrete_gaussian(sigma, 1, stream())

@@ -7,13 +7,12 @@ L2, whatever the arithmetic before it did. Sums of whole numbers below 2^53 are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from math import isfinite
+from math import ceil, isfinite, sqrt
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.optim import Optimizer
@@ -21,6 +20,7 @@ from torch.optim import Optimizer
 from tideline.core.errors import ConfigRefused
 from tideline.core.step import Data, no_tick
 from tideline.learning.loading.ahead import in_order, moved
+from tideline.learning.private.gradients import Parameters, RowGradients, row_gradients
 from tideline.learning.private.quantiles import Quantile
 from tideline.learning.private.summing import WHOLE, GridSum
 from tideline.learning.private.units import Units, sum_units_up
@@ -28,22 +28,9 @@ from tideline.learning.stepping import Loss
 from tideline.numerics.privacy.discrete import discrete_gaussian
 from tideline.numerics.privacy.streams import Stream
 
-MEMORY = 8 << 20  # bytes of the gradients of rows that are held at once
+MEMORY, OF_UNITS = 32 << 20, 8 << 20  # bytes of the gradients of rows that are held at once; units hold them several times
 MOST_AT_ONCE = 256
-Parameters = Mapping[str, Tensor]
-RowGradients = Callable[[Parameters, Tensor, Tensor], dict[str, Tensor]]
-
-
-class WithLoss(nn.Module):
-    """A network with its loss as one module, so that the loss sees the parameters that are put in place of the network's."""
-
-    def __init__(self, net: nn.Module, loss: Loss) -> None:
-        super().__init__()
-        self.net, self.loss = net, loss
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss of one row: x (*inputs), y () -> scalar."""
-        return self.loss(self.net, x[None], y[None])
+FREED = 31 << 20  # bytes: once so many were freed, glibc keeps what a step frees for the next one, which finds it faster
 
 
 def check_private(net: nn.Module) -> None:
@@ -95,7 +82,9 @@ def fit_privately(
     check_numbers(rate, clip, noise, rows)
     check_private(net.train())
     trained = {name: p for name, p in net.named_parameters() if p.requires_grad}
-    gradients, size, total = row_gradients(net, loss), at_once(trained, rate * rows), GridSum(trained, clip, device)
+    torch.empty(FREED, dtype=torch.uint8)
+    gradients, total = row_gradients(net, loss), GridSum(trained, clip, device)
+    size = at_once(trained, rate * rows, MEMORY if units is None else OF_UNITS)
     of_gradients = quantile.of_gradients(noise) if quantile else noise
     for step in range(steps):
         chosen = sampled(len(data if units is None else units), rate, stream.child("rows", step))
@@ -126,22 +115,15 @@ def sampled(n: int, rate: float, stream: Stream) -> Tensor:
     return torch.from_numpy((stream.uniforms(n) < rate).nonzero()[0])
 
 
-def at_once(trained: Parameters, expected: float) -> int:
-    """How many rows' gradients are computed together: from public numbers alone, so that it says nothing of the rows."""
+def at_once(trained: Parameters, expected: float, memory: int) -> int:
+    """How many rows' gradients are computed together: from public numbers alone, so that it says nothing of the rows.
+
+    As many as make parts of one size of nearly every sample, for the last part is filled up.
+    """
     row = sum(p.numel() * p.element_size() for p in trained.values())
-    return max(1, min(MOST_AT_ONCE, MEMORY // max(1, row), round(expected)))
-
-
-def row_gradients(net: nn.Module, loss: Loss) -> RowGradients:
-    """A function that gives each row's gradient: parameters, x (m, *inputs), y (m,) -> (m, *shape) of each parameter."""
-    whole = WithLoss(net, loss)
-
-    def of_row(parameters: Parameters, x: Tensor, y: Tensor) -> Tensor:
-        loss_of_row: Tensor = functional_call(whole, {f"net.{name}": p for name, p in parameters.items()}, (x, y))
-        return loss_of_row
-
-    gradients: RowGradients = vmap(grad(of_row), in_dims=(None, 0, 0), randomness="different")
-    return gradients
+    most = max(1, min(MOST_AT_ONCE, memory // max(1, row)))
+    likely = ceil(expected + 2 * sqrt(expected))
+    return ceil(likely / ceil(likely / most))
 
 
 @contextmanager
@@ -150,7 +132,11 @@ def seeded(stream: Stream, device: str) -> Iterator[None]:
     where = torch.device(device)
     devices = [where.index if where.index is not None else torch.cuda.current_device()] if where.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(int(stream.words(1)[0] >> 1))
+        seed = int(stream.words(1)[0] >> 1)
+        if where.type == "cpu":
+            torch.default_generator.manual_seed(seed)  # the other devices' generators would take longer than a step's noise
+        else:
+            torch.manual_seed(seed)
         yield
 
 
@@ -183,6 +169,6 @@ def noise_like(total: Tensor, noise: float, stream: Stream) -> Tensor:
 
 def put_gradients(trained: Parameters, noised: Tensor, step: float) -> None:
     """The noised sum, times `step`, as the gradients that the optimiser reads."""
-    pieces = torch.split(noised, [p.numel() for p in trained.values()])
+    pieces = torch.split(noised.double() * step, [p.numel() for p in trained.values()])
     for p, piece in zip(trained.values(), pieces, strict=True):
-        p.grad = (piece.double() * step).view_as(p).to(p.dtype)
+        p.grad = piece.view_as(p).to(p.dtype, copy=True)

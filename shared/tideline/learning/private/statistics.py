@@ -21,8 +21,9 @@ from tideline.core.rows import part_size
 from tideline.core.step import Site
 from tideline.learning.loading.ahead import in_parts, moved
 from tideline.learning.private.releasing import release
-from tideline.learning.private.summing import WHOLE, clip_to_grid
+from tideline.learning.private.summing import clip_to_grid
 
+WHOLE = 1 << 28  # steps of the grid that the bound of a row has: sums of 2^22 rows are not too large to be released
 AT_ONCE = 256  # rows that pass through a network together, at most: always as many
 HELD = 1 << 23  # numbers of what they add to sums
 Found = TypeVar("Found")
@@ -76,7 +77,7 @@ def statistics(site: Site[Any], meter: Meter, of: Of, bounds: Sequence[Bound]) -
 def bounded(rows: Tensor, bound: Bound) -> Tensor:
     """What rows (m, *shape) add to a sum, (m, numbers): whole numbers of steps of most / WHOLE, of a norm of WHOLE at most."""
     made = rows.detach().cpu().double().reshape(len(rows), bound.numbers).clone()
-    clip_to_grid(made, bound.most)
+    clip_to_grid(made, bound.most, WHOLE)
     return made
 
 

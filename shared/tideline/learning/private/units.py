@@ -6,7 +6,7 @@ mean is then clipped and rounded as a row's gradient is, so that one unit more o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +18,7 @@ from tideline.core.asked.private import Privacy
 from tideline.core.errors import DataRefused, StepFailed
 from tideline.core.step import Data
 from tideline.learning.loading.ahead import in_order, moved
+from tideline.learning.private.gradients import Parameters, RowGradients, flat
 from tideline.learning.private.summing import GridSum
 
 
@@ -89,8 +90,8 @@ class Units:
 
 def sum_units_up(
     total: GridSum,
-    gradients: Callable[[Mapping[str, Tensor], Tensor, Tensor], Mapping[str, Tensor]],
-    parameters: Mapping[str, Tensor],
+    gradients: RowGradients,
+    parameters: Parameters,
     data: Data,
     units: Units,
     chosen: Tensor,
@@ -104,8 +105,8 @@ def sum_units_up(
 
 
 def unit_sums(
-    gradients: Callable[[Mapping[str, Tensor], Tensor, Tensor], Mapping[str, Tensor]],
-    parameters: Mapping[str, Tensor],
+    gradients: RowGradients,
+    parameters: Parameters,
     data: Data,
     units: Units,
     chosen: Tensor,
@@ -122,13 +123,13 @@ def unit_sums(
         for part, x in fed:
             full = torch.arange(size, device=x.device).clamp(max=len(part) - 1)
             found = gradients(parameters, x[full], moved(data.y[part], device)[full])
-            flat = torch.cat([found[name].flatten(1)[: len(part)] for name in parameters], dim=1).double()
+            lines = torch.cat([flat(found[name])[: len(part)] for name in parameters], dim=1).double()
             own = whose[done : done + len(part)]
             done, first, last = done + len(part), int(own[0]), int(own[-1])
-            sums = flat.new_zeros(last - first + 1, flat.shape[1])
+            sums = lines.new_zeros(last - first + 1, lines.shape[1])
             if left is not None:
                 sums[0] = left
-            sums.index_add_(0, (own - first).to(device), flat)
+            sums.index_add_(0, (own - first).to(device), lines)
             whole = last - first + int(done == int(ends[last]))  # the last one may go on in the next part
             left = sums[whole].clone() if whole < len(sums) else None
             if whole:
