@@ -216,7 +216,8 @@ def test_calls_are_known_by_name() -> None:
     assert {s.name for s in described.settings} >= {"rounds", "epochs", "rate"}
     assert all(s.doc for s in described.settings)
     assert len(described.digest) == 64
-    assert DESCRIBE.result(answered(compute, "describe", {"method": "fedavg", "preset": "tiny"})) == described
+    asked = {"method": "fedavg", "preset": "tiny", "secure_sums": False}
+    assert DESCRIBE.result(answered(compute, "describe", asked)) == described
     assert CHECK.result({GIVES: None}) is None, "a check gives nothing"
     with pytest.raises(NotFound, match="no call 'halt'"):
         answered(compute, "halt", {})
