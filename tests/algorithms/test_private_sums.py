@@ -20,15 +20,17 @@ from tideline.algorithms.fdan import client as fdan
 from tideline.algorithms.fedpcl_pl import Common, noised
 from tideline.algorithms.fedpcl_pl import head_of as fedpcl_head
 from tideline.algorithms.fedwca.private import noised_confidence
+from tideline.algorithms.ifca_pl.choosing import filled, noised_unfitness
 from tideline.algorithms.kd3a.private import noised_qualities, sets_of
 from tideline.algorithms.ladd.client import noised_style
-from tideline.algorithms.source_free.private import noised_sums, shares
+from tideline.algorithms.source_free.private import noised_sums, seen_rows, shares
 from tideline.algorithms.source_free.source import drawn
 from tideline.core.algorithm import resolve
 from tideline.core.asked.private import Meter
 from tideline.core.asked.world import World
 from tideline.core.run import ClientId, Role
 from tideline.core.step import Site
+from tideline.nets import layers
 from tideline.numerics.alignment.feature_maps import waves
 
 N = 12
@@ -126,3 +128,26 @@ def test_shares_of_noise_are_shares(sums: list[float]) -> None:
     """None is 0, so that their logarithms are finite, and they sum to one."""
     found = shares(torch.tensor(sums, dtype=torch.float64), 40)
     assert bool((found > 0).all()) and float(found.sum()) == pytest.approx(1.0)
+
+
+def test_a_model_that_another_site_spoilt_is_not_chosen_and_spoils_no_choice() -> None:
+    """Finite weights whose outputs are not: the other models' sums are what they would be beside any model."""
+    site, _, world = here("ifca_pl")
+    net, (good, even) = network(world), (backbone(seed, world) for seed in (1, 2))
+    spoilt = {name: w.sign() * 3e38 for name, w in good.items()}
+    g = layers.classifier_of(nets.weights_of(net))
+    assert not torch.isfinite(seen_rows(filled(net, {**spoilt, **g}), site.data.x.all())[1]).any()
+    beside = [noised_unfitness(net, (good, each, even), g, site, quiet()) for each in (spoilt, good)]
+    assert beside[0][1] > max(beside[0][0], beside[0][2])
+    assert beside[0][::2] == pytest.approx(beside[1][::2], abs=1e-3)
+
+
+def quiet() -> Meter:
+    """A meter with next to no noise."""
+    return Meter(replace(PRIVACY, noise=0.01), b"k" * 32)
+
+
+def backbone(seed: int, world: World) -> dict[str, Tensor]:
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        return layers.backbone_of(nets.weights_of(nets.build(world)))

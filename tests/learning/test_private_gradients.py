@@ -227,3 +227,18 @@ def test_samples_are_cut_into_parts_of_one_size_that_nearly_hold_them() -> None:
     assert at_once(net, 64.0, 1 << 30) == 80
     assert at_once(net, 64.0, 30 * 4 * 80_080) == 27 and at_once(net, 64.0, 1) == 1
     assert at_once(net, 1e-6, 1 << 30) == 1 and at_once(net, 1e6, 1 << 40) <= 256
+
+
+@pytest.mark.parametrize("name", ["perceptron", "lenet", "norms"])
+def test_a_row_is_the_same_beside_any_others(name: str) -> None:
+    """To the last bit, wherever it stands in a part and whatever is beside it: else one row would move what others add."""
+    torch.manual_seed(0)
+    made, shape = NETS[name]
+    net = made.float()
+    x = torch.randn(24, *shape, generator=Generator().manual_seed(2))
+    y = torch.arange(24) % 3
+    found = row_gradients(net, cross_entropy)(trains(net), x, y)
+    order = torch.randperm(24, generator=Generator().manual_seed(3))
+    again = row_gradients(net, cross_entropy)(trains(net), torch.cat([x[order[:12]], 100 * x[order[12:]]]), y[order])
+    for key, each in found.items():
+        assert torch.equal(flat(each)[order[:12]], flat(again[key])[:12]), key

@@ -62,7 +62,9 @@ def test_an_owner_decides_and_watches(asking: Net, owner: Looking) -> None:
     assert "link=" not in page.url
     run = asking.run(fedavg(HOSTILE, 3))
     expect(page.get_by_role("heading", name=f"Run {run}")).to_be_visible(timeout=PATIENCE)
-    expect(page.locator(".ask")).to_contain_text("weights of models, to the coordinator: the model after local training")
+    expect(page.locator(".ask")).to_contain_text(
+        "weights of models, to the coordinator (much about single rows can be read out of them): model (like model), "
+    )
     owner.accessible()
     keep_picture(page, "owner-asked")
     page.get_by_role("button", name="Always for these settings").click()

@@ -16,14 +16,14 @@ from tests.secure.runs.played import Choose, ended
 from tests.synthetic import Rows, blobs, experiment
 from tideline.algorithms import METHODS
 from tideline.algorithms.ifca_pl import where_summed
-from tideline.algorithms.ifca_pl.choosing import Config
-from tideline.algorithms.ifca_pl.summed import IN_EACH, SUMS, Choosing, Put
+from tideline.algorithms.ifca_pl.choosing import Config, Models
+from tideline.algorithms.ifca_pl.summed import IN_EACH, SUMS, Choosing, Offered, Put, put, with_choice
 from tideline.algorithms.ifca_pl.summed import State as Summed
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
 from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.world import World
-from tideline.core.errors import ConfigRefused
+from tideline.core.errors import ConfigRefused, Malformed
 from tideline.core.phase import Turn
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import ClientId, Member, Role
@@ -136,6 +136,20 @@ def test_a_model_is_the_mean_over_those_who_chose_it() -> None:
         mean = weighted_sum((1 / len(of_it), each) for each in of_it) if of_it else state.models[j]
         assert all(torch.allclose(f[name], mean[name], atol=1e-6) for name in f)
     assert same(made.state.models[1], state.models[1])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("offered", [2, 4])
+def test_a_site_has_to_do_with_k_models_and_no_other_number(offered: int) -> None:
+    """Among more it would be alone with its own; of fewer to be scored, who chose the others would fail and so be known."""
+    world, rng = World(inputs=(8,), classes=3, model="mlp"), torch.Generator().manual_seed(0)
+    data = sites()["bert"].open_site_data(world, Role.TARGET).train  # type: ignore[attr-defined]
+    at = Site(Config(), world, ClientId("bert"), Role.TARGET, data, 1, rng)
+    h = where_summed.begin(Config(), world, (), rng)
+    for choice in (0, 1, 3):
+        with pytest.raises(Malformed, match=f"offers {offered} models, and the run has k = 3"):
+            with_choice(Offered(h.f, (h.f,) * offered, h.g), Choosing({}, {}, choice), at)
+    with pytest.raises(Malformed, match=f"offers {offered} models, and the run has k = 3"):
+        put.run(Models(h.f, (h.f,) * (offered - 1), h.g), Choosing({}, {}, 0), at)
 
 
 def turn(world: World) -> Turn[Config]:

@@ -15,6 +15,7 @@ from tideline.algorithms.source_free.family import Adapting
 from tideline.algorithms.source_free.private import adapting_spends, seen_rows, shares
 from tideline.algorithms.source_free.source import network
 from tideline.core.asked.private import Charge, Meter, Privacy
+from tideline.core.errors import Malformed
 from tideline.core.record import Weights, field, record
 from tideline.core.settings import setting
 from tideline.core.step import Site
@@ -59,6 +60,7 @@ def spends(config: Config, privacy: Privacy) -> tuple[Charge, ...]:
 def fitted(order: Models, site: Site[Config]) -> Fitted:
     """E epochs from the model with the least F, the first of equals. One network is in memory; the models are files."""
     models = (order.f, *order.others)
+    check_k(len(models), site.config)
     net = network(site, order.f, order.g)
     if site.private:
         suits = noised_unfitness(net, models, order.g, site, site.private)
@@ -67,6 +69,13 @@ def fitted(order: Models, site: Site[Config]) -> Fitted:
     best = suits.index(min(suits))
     loss = adapt(filled(net, {**models[best], **order.g}), site, own_labels(site))
     return Fitted(best, layers.backbone_of(nets.weights_of(net)), loss)
+
+
+def check_k(models: int, config: Config) -> None:
+    """Raises Malformed for other than k models: of more than the owner has agreed to, most would be one site's alone."""
+    if models != config.k:
+        what = f"The coordinator offers {models} models, and the run has k = {config.k}"
+        raise Malformed(what, "The coordinator is broken, or not to be trusted: ask its operator")
 
 
 def one_hot(place: int, k: int) -> Tensor:
@@ -95,12 +104,14 @@ def unfitness(net: nn.Module, site: Site[Config]) -> float:
 
 def noised_unfitness(net: nn.Module, models: tuple[Weights, ...], g: Weights, site: Site[Config], meter: Meter) -> list[float]:
     """F of each model in a run that protects rows, from one vector of noised sums: the mean output, the mean entropy, and the
-    mean cross-entropy with the likeliest class. A row's are log M at most, and 0 for a row whose outputs are not finite.
+    mean cross-entropy with the likeliest class. A row's are log M at most. A model whose outputs are not finite knows nothing of
+    a row: all classes alike, as another site may have spoilt it, and the other models' sums are to stay.
     """
     M, rows = site.world.classes, meter.asked.rows
 
     def of(x: Tensor) -> list[Tensor]:
         outs = torch.stack([seen_rows(filled(net, {**f, **g}), x)[1] for f in models], 1).double()
+        outs = torch.where(outs.isfinite().all(2, keepdim=True), outs, 1 / M)
         log_p = outs.clamp_min(LEAST).log()
         costs = torch.stack([-(outs * log_p).sum(2), -log_p.amax(2)], 2)
         return [outs, costs]

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from tideline.algorithms.averaging import scored
 from tideline.algorithms.averaging.sums import by_rows, mean_of
-from tideline.algorithms.ifca_pl.choosing import Config, Models, fitted, one_hot, scattered, spends
+from tideline.algorithms.ifca_pl.choosing import Config, Models, check_k, fitted, one_hot, scattered, spends
 from tideline.algorithms.source_free import begun, source
 from tideline.algorithms.source_free.family import Mine, Model
 from tideline.core.asked.secure import SecureSums
@@ -86,6 +86,8 @@ def put(order: Models, memory: Choosing, site: Site[Config]) -> Outcome[Put, Cho
 
 
 def with_choice(order: Offered, memory: Choosing, site: Site[Config]) -> Choosing:
+    """As many models are asked for whatever was chosen: of fewer, those who chose the others would fail, and so be known."""
+    check_k(len(order.models), site.config)
     return replace(memory, f=order.models[memory.choice - 1] if memory.choice else order.f, g=order.g)
 
 
@@ -160,8 +162,9 @@ def plan(c: Config) -> Plan[Config, State]:
 
 
 CLAIMS = (
-    "Which model a site chose stays with it: the coordinator learns how many sites chose each.",
+    "Which model a site chose is not told: a coordinator that plays by the rules learns how many sites chose each.",
     "A model that a single site chose is that site's own: the coordinator has it, without a name, and all sites are sent it.",
-    "Not claimed: that nobody can guess whose it is. Each site's score is its own, and is told.",
+    "Not claimed: that nobody can guess what a site chose. Its score is its own, and is told: of other models than were offered"
+    " to choose from, it tells which one a site has.",
     "Counts of rows are not sent: all who chose a model count alike.",
 )

@@ -18,16 +18,19 @@ WORDS = {
     Exposure.FEATURES: ("features", "they tell something about each single row"),
     Exposure.SAMPLES: ("rows", "your data themselves"),
 }
-METRICS = "metrics."
+NAMES = {Audience.COORDINATOR: "the coordinator", Audience.PEERS: "other sites"}
+METRICS, LONGEST = "metrics.", 150  # characters of a method's own words
 
 
 def in_short(contract: Iterable[Clause]) -> Iterable[str]:
-    """A line for all clauses that tell as much, to the same readers, in the same form."""
+    """A line for all clauses that tell as much, to the same readers, in the same form. What that tells stands before a method's
+    own words, which end early; and two fields are two, whatever is said of them.
+    """
     for _, group in groupby(sorted(contract, key=place), key=place):
         clauses = list(group)
         what, tells = WORDS[clauses[0].exposure]
         form = f", {clauses[0].private}" if clauses[0].private else ""
-        yield f"{what}, to {readers(clauses[0])}{form}: {'; '.join(dict.fromkeys(map(named, clauses)))} ({tells})"
+        yield f"{what}, to {readers(clauses[0])}{form} ({tells}): {'; '.join(dict.fromkeys(map(named, clauses)))}"
 
 
 def place(clause: Clause) -> tuple[int, list[str], str]:
@@ -36,16 +39,15 @@ def place(clause: Clause) -> tuple[int, list[str], str]:
 
 def readers(clause: Clause) -> str:
     """Who gets it."""
-    names = {
-        Audience.COORDINATOR: "the coordinator",
-        Audience.PEERS: "other sites",
-        Audience.SUM: "nobody but in a sum over sites",
-    }
-    return " and ".join(names[each] for each in sorted(clause.audience)) or "nobody"
+    single = " and ".join(name for each, name in NAMES.items() if each in clause.audience)
+    if Audience.SUM not in clause.audience:
+        return single or "nobody"
+    return f"{single}, in a sum over sites that may be of one alone" if single else "a sum over sites"
 
 
 def named(clause: Clause) -> str:
-    """What a field is. Scores are known by their names, for all of them are one number."""
+    """A field, its size, and what it is. Scores are known by their names, for all of them are one number."""
+    name = clause.field.removeprefix(METRICS).replace("_", " ") + (f" ({clause.dims})" if clause.dims else "")
     if clause.exposure is Exposure.METRIC or not clause.doc:
-        return clause.field.removeprefix(METRICS).replace("_", " ")
-    return clause.doc
+        return name
+    return f"{name}, {clause.doc if len(clause.doc) <= LONGEST else clause.doc[:LONGEST] + '...'}"

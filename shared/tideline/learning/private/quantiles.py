@@ -44,6 +44,12 @@ def within(clip: float) -> float:
     return min(max(clip, LEAST), MOST)
 
 
+def noise_of_gradients(privacy: Privacy, noise: float) -> float:
+    """The noise of the sum of gradients, in clips, of a run whose steps are as private as `noise`."""
+    quantile = quantile_of(privacy)
+    return quantile.of_gradients(noise) if quantile else noise
+
+
 def quantile_of(privacy: Privacy) -> Quantile | None:
     """What a run's clip follows; None where it stays."""
     if privacy.quantile is None:

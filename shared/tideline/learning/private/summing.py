@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 
 from tideline.learning.private.gradients import Found, Outer
+from tideline.numerics.privacy.discrete import MOST
 
 WHOLE = 1 << 36  # steps of the grid that `clip` has
+MOST_NOISE = MOST / WHOLE  # in clips: more steps of the grid than that are not drawn
 SHORTER = 1 - 2.0**-20  # room for the rounding before the grid
 CACHED, ON_GPU = 1 << 20, 1 << 24  # numbers that are clipped together
 Pair = tuple[Tensor, Tensor]

@@ -21,11 +21,13 @@ from tideline.engine.compute.configured import Configured
 from tideline.engine.ports.site import Job
 from tideline.learning.local_training import balances_classes, patience_of
 from tideline.learning.private import check_private
+from tideline.learning.private.quantiles import noise_of_gradients
+from tideline.learning.private.summing import MOST_NOISE as LOUDEST
 from tideline.nets import build
 from tideline.numerics.privacy.accounting import Gaussian, Sampled, Spent, epsilon, noise_for
 
 Names = Callable[[], Sequence[str]]  # of the methods that can
-MOST_NOISE = 1e6  # with which training costs next to nothing
+FREE = 1e6  # noise with which training costs next to nothing
 LOUD = Privacy(rows=2, noise=1.0)  # to ask whether a step spends anything
 
 
@@ -86,7 +88,7 @@ def with_noise(method: Configured, privacy: Privacy) -> Privacy:
     if privacy.noise is not None or privacy.epsilon is None:
         return privacy
 
-    scores = cost(method, noisy(privacy, MOST_NOISE))
+    scores = cost(method, noisy(privacy, FREE))
     if scores >= privacy.epsilon:
         said = f"scorings alone cost {scores:.2g} with score_noise {privacy.score_noise:g}"
         what = f"privacy.epsilon is {privacy.epsilon:g}, and {said}"
@@ -119,7 +121,17 @@ def settled_privacy(privacy: Privacy, method: Configured, world: World, methods:
     check_training(method.config)
     check_private(build(world))
     made = with_noise(method, privacy)
+    check_noise(privacy, made)
     return made, cost(method, made)
+
+
+def check_noise(asked: Privacy, made: Privacy) -> None:
+    """Raises ConfigRefused for more noise than is drawn: before anybody is asked, and charged."""
+    noise = noise_of_gradients(made, made.noise or 0.0)
+    if noise > LOUDEST:
+        what = f"Gradients would get noise of {noise:.4g} clips, and {LOUDEST:g} are the most"
+        path = "privacy.epsilon" if asked.noise is None else "privacy.noise"
+        raise ConfigRefused(what, "So much leaves nothing of what is learnt: raise epsilon, or name less noise", path=path)
 
 
 def promised(privacy: Privacy, epsilon: float) -> str:
