@@ -47,7 +47,7 @@ def main(folder: Path) -> int:
         run = made.run(EXPERIMENT)
         asked = owners_page(browser, made)
         expect(asked.get_by_role("heading", name=f"Run {run}")).to_be_visible(timeout=MINUTE)
-        asked.screenshot(path=folder / "owners-page.png", clip={"x": 0, "y": 0, **WIDE, "height": 700})
+        asked.screenshot(path=folder / "owners-page.png", clip={"x": 0, "y": 0, **WIDE, "height": 750})
         asked.get_by_role("button", name="Approve once").click()
         page = dashboard(browser, made)
         page.evaluate("at => { location.hash = at }", f"#/runs/{run}")
