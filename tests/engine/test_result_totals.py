@@ -15,6 +15,7 @@ from tideline.core.run import RunId
 from tideline.engine.coordinator import result
 from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.orders import OrderRow, OrderStatus
+from tideline.engine.model.runs import JOIN
 from tideline.engine.ports.journal import Journal
 from tideline.engine.simulation.journal import MemoryJournal
 
@@ -125,4 +126,4 @@ def test_a_look_reads_the_open_rounds_orders_and_no_others() -> None:
     result_of(journal, Crowd(3, 8).run, 0.0)
     assert journal.read == [7]
     result_of(journal, Crowd(3, 8).run, 0.0, history=True)
-    assert journal.read == [7, 7, None]
+    assert journal.read == [7, 7, JOIN, None]

@@ -50,6 +50,7 @@ class SiteResult(TypedDict):
     computing: NotRequired[dict[str, Plain] | None]
     spent: NotRequired[SpentData | None]
     epsilon: NotRequired[float | None]
+    data: NotRequired[str | None]
 
 
 class DeletedRun(TypedDict):

@@ -16,7 +16,6 @@ from tideline.tracking.numbers import plain_name
 from tideline.tracking.pages import Card
 
 LONGEST, LONGEST_NAME = 500, 200  # characters of a value and of a name that every tracker takes
-EPSILON = "epsilon"
 ASKED = ("config", "world", "sample", "augment", "computing", "wire")
 SINGLE = ("method", "seed", "prior", "weights")
 
@@ -112,9 +111,11 @@ def lineage_of(result: RunResult, site: str) -> dict[str, str]:
         "tideline.sites": short(", ".join(f"{name} ({'?' if n is None else n} rows)" for name, n in sorted(rows.items()))),
         "tideline.version": __version__,
     }
+    data = [f"{each['name']} {each['data']}" for each in result["clients"] if each.get("data")]
+    lineage |= {"tideline.data": short(", ".join(sorted(data)))} if data else {}
     lineage |= {"tideline.site": site} if site else {}
     lineage |= {"tideline.weights": str(result["weights"])} if result.get("weights") else {}
-    spent = [value for each in result["clients"] if (value := each.get("metrics", {}).get(EPSILON)) is not None]
+    spent = [value for each in result["clients"] if (value := each.get("epsilon")) is not None]
     return lineage | ({"tideline.epsilon": f"{max(spent):.6g}"} if spent else {})
 
 

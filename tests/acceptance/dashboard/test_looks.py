@@ -115,6 +115,7 @@ def test_graphs_and_harm(federation: Net, looking: Looking, run: str, width: int
         found["groups"] = {"last": {"group 0": sites[:2], "group 1": sites[2:]}, "adjusted_rand_index": None}
         target = next(client for client in found["clients"] if client["role"] == "target")
         target["accuracy"], target["source_only"] = 0.1, 0.9
+        found["clients"][0]["epsilon"] = 1.25
         found["scores"]["c"] = {"accuracy": {"value": 0.1, "low": 0.0, "high": 0.3, "rows": 12}}
         route.fulfill(response=answer, json=found)
 
@@ -125,6 +126,7 @@ def test_graphs_and_harm(federation: Net, looking: Looking, run: str, width: int
     expect(page.get_by_text("Negative transfer: adaptation made c worse, by more than chance")).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_role("img", name="a to c: 0.250; b to c: 0.750")).to_be_visible()
     expect(page.get_by_role("img", name="a to b: 1.000; a to c: 1.000")).to_be_visible()
+    expect(page.get_by_role("region", name="Sites of the run").get_by_role("cell").filter(has_text="1.25")).to_have_count(1)
     expect(page.get_by_role("list", name="Groups of sites").get_by_role("listitem")).to_have_count(2)
     looking.fits()
     looking.accessible()

@@ -22,6 +22,7 @@ from tideline.engine.model.access.spending import Spending, shown, summed
 from tideline.engine.model.joins import computed_in
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import JOIN, OPEN, RoundRow, RunRow, Status
+from tideline.engine.model.said.disclosed import disclosed_in
 from tideline.engine.model.totals import (
     ACCURACY,
     AnyOrder,
@@ -43,6 +44,7 @@ MOST_MENDED = 1000  # parts that were made again, as far as they are counted
 MOST_POINTS = 5_000  # of a curve: beyond that it tells means
 Lines = tuple[OrderLine, ...]
 Sites = Mapping[ClientId, SiteTotals]
+Facts = Mapping[str, Plain] | None  # of an answered join; None: the site has not joined
 UNASKED, NO_TOTALS = SiteTotals(), RoundTotals()
 
 
@@ -60,12 +62,12 @@ def result_of(journal: Journal, run_id: RunId, now: float, history: bool = False
     theirs = own if sibling is None else compared(journal, sibling)
     failures = by_client(journal.missed(run.id))
     clients = [client(run, c, own.get(c, UNASKED), theirs.get(c, UNASKED), failures.get(c, ())) for c in run.roster]
-    computed = computed_by(journal, run)
+    joined = joined_in(journal, run) if history or run.spec.computing is not None else {}
     spent, epsilon = journal.spent_by_run(run.id), epsilons(run, rounds, now_open)
     clients = [
         each
-        | {"computing": computed.get(each["name"]), "spent": reported_hours(spent.get(each["name"]))}
-        | {"epsilon": epsilon.get(each["name"])}
+        | {"computing": computed_by(run, joined.get(each["name"])), "spent": reported_hours(spent.get(each["name"]))}
+        | {"epsilon": epsilon.get(each["name"]), "data": data_of(joined.get(each["name"]))}
         for each in clients
     ]
     totals = journal.round_totals(run.id)
@@ -153,11 +155,20 @@ def sites_of(journal: Journal, run: RunRow, now_open: Lines) -> Sites:
     return {**kept, **{c: with_orders(kept.get(c, UNASKED), own) for c, own in replied.items()}}
 
 
-def computed_by(journal: Journal, run: RunRow) -> dict[ClientId, Mapping[str, Plain] | None]:
-    """How each site that joined computes; of a run that does not say how to, sites tell nothing."""
-    if run.spec.computing is None:
-        return {}
-    return {o.client: computed_in(o.facts) for o in journal.orders(run.id, JOIN) if o.status is OrderStatus.ANSWERED}
+def joined_in(journal: Journal, run: RunRow) -> Mapping[ClientId, Mapping[str, Plain]]:
+    """What each site said that has joined: rows of all sites, which a look at a run under way does without."""
+    return {o.client: o.facts for o in journal.orders(run.id, JOIN) if o.status is OrderStatus.ANSWERED}
+
+
+def computed_by(run: RunRow, joined: Facts) -> Mapping[str, Plain] | None:
+    """How a site that joined computes; of a run that does not say how to, sites tell nothing."""
+    return None if run.spec.computing is None or joined is None else computed_in(joined)
+
+
+def data_of(joined: Facts) -> str | None:
+    """The digest of a site's data, where its owner discloses it."""
+    disclosed = None if joined is None else disclosed_in(joined)
+    return (disclosed.data or None) if disclosed else None
 
 
 def reported_hours(spending: Spending | None) -> dict[str, Any] | None:

@@ -67,10 +67,13 @@ const columns = (run) => [
   { head: "Accuracy", align: "right", by: (client) => client.accuracy, cell: (client) => percent(client.accuracy) },
   { head: "95 % interval", align: "right", cell: (client) => (score(run, client.name) ? `${percent(score(run, client.name).low)} to ${percent(score(run, client.name).high)}` : "–") },
   ...(run.clients.some(adapted) ? GAINS : []),
+  ...(run.clients.some((client) => client.epsilon != null) ? [EPSILON] : []),
   { head: "Sent", align: "right", by: (client) => client.bytes_up, cell: (client) => bytes(client.bytes_up), note: "bytes that left the site" },
   { head: "Received", align: "right", by: (client) => client.bytes_down, cell: (client) => bytes(client.bytes_down) },
   { head: "State", cell: (client) => state(run, client) },
 ];
+
+const EPSILON = { head: "Epsilon", align: "right", by: (client) => client.epsilon, cell: (client) => client.epsilon?.toFixed(2) ?? "–", note: "what the run has cost a row of the site so far, at most" };
 
 // Only where there is something to compare: a run without adaptation is its own reference.
 const GAINS = [
