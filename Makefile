@@ -1,8 +1,9 @@
 # Every target makes .venv and installs what is missing; the second time that is quick.
 #   make demo        start a coordinator and four agents on this machine, train and score    ARGS="--rounds 2"
-#   make test        run the quick suite, some minutes; ends with the slowest tests and a summary    ARGS="-k archive" JOBS=0
+#   make test        run the quick tests, 5 minutes on two cores; ends with the slowest ones    ARGS="-k archive" JOBS=0
+#   make smoke       one look at Postgres, and at a federation of processes
 #   make check       check style, types, layers, sizes, and that the stubs match the .proto
-#   make nightly     run all that takes long: long tests, deep properties, chaos, failpoints, soak, containers    ARGS="soak"
+#   make nightly     run the jobs of the night, each of at most 20 minutes: tests/nightly.py lists them    ARGS="soak methods"
 #   make planted     plant faults in copies of the product; a test must notice each    ARGS="--to expected"
 #   make chaos       kill and freeze processes and cut connections during runs    ARGS="--seeds 5"
 #   make faults      time nine faults on real processes: when the run goes on, and what its user reads    ARGS="--lease 2"
@@ -18,7 +19,7 @@ JOBS ?= 2
 ROOTS := shared server client_agent protos
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test nightly planted check chaos faults containers release wheel bench protos clean
+.PHONY: help demo test smoke nightly planted check chaos faults containers release wheel bench protos clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -31,9 +32,13 @@ test: .venv/.ready
 	@echo "==> The test suite"
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=10 $(ARGS)
 
+smoke: .venv/.ready
+	@echo "==> One look at what the night looks at closely"
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "smoke and not nightly(job='containers')" $(ARGS)
+
 nightly: .venv/.ready
-	@echo "==> All tests that take long"
-	@$(BIN)/python -m tests.nightly --jobs $(JOBS) $(ARGS)
+	@echo "==> Jobs of the night"
+	@$(BIN)/python -m tests.nightly --workers $(JOBS) $(ARGS)
 
 planted: .venv/.ready
 	@echo "==> Faults in copies of the product: which test notices each?"
@@ -60,7 +65,7 @@ faults: .venv/.ready
 
 containers: .venv/.ready
 	@echo "==> A federation of containers, on networks of their own"
-	@$(BIN)/python -m pytest -m docker -rs --color=no tests/docker $(ARGS)
+	@$(BIN)/python -m pytest -m nightly -rs --color=no tests/docker $(ARGS)
 
 release: .venv/.ready
 	@test -n "$(VERSION)" || { echo 'Which version? For example: make release VERSION=0.2.0' >&2; exit 2; }

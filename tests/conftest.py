@@ -18,6 +18,7 @@ from tests.budgets import QUICK
 from tests.forking import Forked, Started
 from tests.logs import plain_log
 from tests.sharing import Together, in_order, strangers
+from tests.tiers import mark_tiers
 
 if TYPE_CHECKING:
     from tests.s3 import Server
@@ -37,8 +38,9 @@ sys.dont_write_bytecode = False
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes long goes first. Raises for a module that uses a shared fixture and does not say so."""
+    mark_tiers(items, config.rootpath)
     if wrong := strangers(items):
         raise pytest.UsageError(f"tests/sharing.py has to name {', '.join(sorted(wrong))} beside the fixture that it uses")
     in_order(items)

@@ -1,10 +1,10 @@
 """kill -9 before and after every commit and every rename of a file: whatever dies, the run ends in the undisturbed bytes.
 
-python -m tests.acceptance.failpoints [--database postgres] [--only WORDS] [--later N] [--every N] [--secure]
+python -m tests.acceptance.failpoints [--database postgres] [--only WORDS] [--later N] [--every N [--first K]] [--secure]
 
 A first run notes every point that is passed. Then each is tried: the process that passes it dies there, is started again with
 the same command, and the run must complete. A line a point. --later N: it dies at the pass after the first N. --every N: one in
-N of the points, by their names, so that the same are tried every time. --secure: in a run with secure sums.
+N of the points by name from the K-th on, so that the same are tried every time. --secure: in a run with secure sums.
 """
 
 from __future__ import annotations
@@ -212,10 +212,11 @@ def main() -> int:
     parser.add_argument("--only", default="", help="points with these words")
     parser.add_argument("--later", type=int, default=0)
     parser.add_argument("--every", type=int, default=1, help="one in so many of the points")
+    parser.add_argument("--first", type=int, default=0, help="with --every: the first of them, from 0")
     parser.add_argument("--secure", action="store_true", help="a run with secure sums")
     asked = parser.parse_args()
     play = SECURE if asked.secure else PLAIN
-    starting, running = (share(found, asked.only, asked.every) for found in points(asked.database, play))
+    starting, running = (share(found, asked.only, asked.every, asked.first) for found in points(asked.database, play))
     failed = 0
     with tempfile.TemporaryDirectory(prefix="range-") as folder, firing_range(Path(folder), asked.database, play) as place:
         place.begin()
@@ -229,12 +230,12 @@ def main() -> int:
     return int(failed > 0)
 
 
-def share(found: Iterable[str], only: str, every: int) -> list[str]:
-    """One in `every` of the points with these words, sorted by name: which are passed first differs from run to run.
+def share(found: Iterable[str], only: str, every: int, first: int = 0) -> list[str]:
+    """Return one in `every` of the points with these words, by name: which are passed first differs from run to run.
 
     Each point has a name for before and one for after, side by side; an odd number takes both by turns.
     """
-    return sorted(point for point in found if only in point)[::every]
+    return sorted(point for point in found if only in point)[first::every]
 
 
 def report(point: str, wrong: str) -> bool:

@@ -26,7 +26,7 @@ def verified(made: Net) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_kill_leaves_a_whole_chain_and_a_forgery_is_found(tmp_path: Path, data: dict[str, Path]) -> None:
     """What was accepted, closed and published stands there once each; then somebody edits the database."""
     with net(tmp_path) as made:

@@ -54,7 +54,7 @@ def told(federation: Net) -> str:
     return "\n".join([*lines, *(federation.log(name) for name in federation.running)])
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_bucket_gives_the_same_bytes(tmp_path: Path, data: dict[str, Path], s3: Server, bucket: str) -> None:
     """A run ends with one digest; afterwards the bucket holds its final state and nothing else, and the home no parts."""
     ends = []
@@ -76,7 +76,7 @@ def test_a_bucket_gives_the_same_bytes(tmp_path: Path, data: dict[str, Path], s3
     assert not [path for path in home.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_shared_directory_gives_the_same_bytes(tmp_path: Path, data: dict[str, Path]) -> None:
     """Parts in a directory elsewhere than in the home; only they stay there."""
     where = tmp_path / "shared"
@@ -90,7 +90,7 @@ def test_a_shared_directory_gives_the_same_bytes(tmp_path: Path, data: dict[str,
     assert not (federation.folder / "parts").exists()
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_coordinator_that_lost_its_disk_but_the_journal(tmp_path: Path, data: dict[str, Path], s3: Server, bucket: str) -> None:
     """Killed while three steps work, its cache gone: started again it finds every part in the bucket, and the run completes."""
     with net(tmp_path, METHODS, parts=bucket) as federation:
@@ -110,7 +110,7 @@ def test_a_coordinator_that_lost_its_disk_but_the_journal(tmp_path: Path, data: 
     assert out.stat().st_size > 4 * VECTOR
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_store_that_goes_away_for_a_while(tmp_path: Path, data: dict[str, Path], s3: Server, bucket: str) -> None:
     """Replies wait at their sites until it is back; nobody dies, and the run ends as if nothing had been."""
     with net(tmp_path, METHODS, parts=bucket) as federation:

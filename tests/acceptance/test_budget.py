@@ -20,6 +20,8 @@ from tideline.core.asked.private import Charge
 from tideline.engine.epsilon.renyi import renyi_epsilon
 from tideline_agent.home.ledger import entries
 
+AT_NIGHT = pytest.mark.nightly(job="journeys")
+
 pytestmark = pytest.mark.processes
 PRIVACY = {"rows": 40, "noise": 2.0, "delta": 1e-3, "rate": 0.25}
 WHOLE = (Charge(2.0, 0.25, 8), Charge(8.0, 1.0, 2))  # two rounds of four steps and a scoring
@@ -95,7 +97,10 @@ def test_a_run_that_is_cancelled_gives_back_what_it_reserved(federation: Net) ->
     assert federation.ended(federation.run(RUN))["status"] == "completed"
 
 
-@pytest.mark.parametrize("later", [pytest.param(0, marks=pytest.mark.long), 1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "later",
+    [pytest.param(0, marks=AT_NIGHT), 1, pytest.param(2, marks=AT_NIGHT)],
+)
 def test_a_death_between_charge_and_answer(federation: Net, later: int) -> None:
     """After the reservation, a training's charge, a scoring's: the run completes, and each is charged once."""
     (federation.home / "gun" / "armed").write_text(f"{CHARGED} {later}")

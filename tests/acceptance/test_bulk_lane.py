@@ -102,7 +102,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
         return str(federation.ended(federation.run(experiment(LARGE)))["state_digest"])
 
 
-long = pytest.mark.long
+long = pytest.mark.nightly(job="journeys")
 
 
 @pytest.mark.parametrize(

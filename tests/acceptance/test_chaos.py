@@ -16,7 +16,7 @@ from tests.services import why_no_postgres
 RUN = "run-a"
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 @pytest.mark.processes
 def test_whatever_dies_the_bytes_are_the_same(tmp_path: Path) -> None:
     """A run amid a frozen coordinator, a killed one and a flushed Redis ends as if nothing had been."""

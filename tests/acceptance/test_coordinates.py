@@ -43,7 +43,7 @@ def raw(tensor: Any) -> bytes:
     return bytes(tensor.contiguous().numpy().tobytes())
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_no_coordinate_and_no_feature_passes_the_line(tmp_path: Path, data: dict[str, Path]) -> None:
     """Every byte of a run is kept; what sites remember is not among them, and what they sent is."""
     federation = Tapped(tmp_path)

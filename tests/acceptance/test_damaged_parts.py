@@ -165,7 +165,7 @@ def healed(written: dict[Path, bytes]) -> None:
         path.write_bytes(content)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 @pytest.mark.timeout(3600)
 def test_a_night_of_flips(there: Net, data: dict[str, Path], tmp_path: Path) -> None:
     """Any bits of any files of either side: no result changes. What nobody makes again is named, and with it the run goes on:

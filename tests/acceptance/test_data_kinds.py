@@ -18,6 +18,8 @@ from tideline.engine.simulation.federation import Federation, SimSite
 from tideline.learning.formats.folder import read_folder
 from tideline.learning.formats.inspection import inspect
 
+AT_NIGHT = pytest.mark.nightly(job="journeys")
+
 pytestmark = pytest.mark.processes
 NAMES = ("bars", "dots", "rings")
 IMAGES = {"inputs": [1, 8, 8], "classes": 3, "model": "lenet", "class_names": NAMES}
@@ -104,11 +106,14 @@ def trained(home: Path, world: Mapping[str, Any], sites: Mapping[str, Path]) -> 
         pytest.param(
             IMAGES,
             lambda at: {"a": image_site(at / "a", 1), "b": image_site(at / "b", 2, (0, 2), 12), "c": array_site(at / "c", 3)},
-            marks=pytest.mark.long,
+            marks=AT_NIGHT,
             id="images",
         ),
         pytest.param(
-            TABLES, lambda at: {"a": csv_site(at / "a", 1), "b": parquet_site(at / "b", 2)}, marks=pytest.mark.long, id="tables"
+            TABLES,
+            lambda at: {"a": csv_site(at / "a", 1), "b": parquet_site(at / "b", 2)},
+            marks=AT_NIGHT,
+            id="tables",
         ),
     ],
 )
@@ -124,7 +129,7 @@ def test_sites_of_different_kinds_train_together(
     assert all(client["accuracy"] > 0.9 for client in result["clients"]), result["clients"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_names_of_files_stay_at_the_site(tmp_path: Path) -> None:
     """A damaged image stalls the run: the coordinator is told how many, the site's own log says which."""
     sites = {"a": image_site(tmp_path / "data" / "a", 1), "b": array_site(tmp_path / "data" / "b", 2)}

@@ -50,10 +50,10 @@ def complete(home: Path, *more: str) -> dict[str, Any]:
     return result
 
 
-LATE = pytest.param(False, marks=pytest.mark.long, id="as its sites work")
+LATE = pytest.param(False, marks=pytest.mark.nightly(job="journeys"), id="as its sites work")
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_demonstration_expects_and_finds(tmp_path: Path) -> None:
     """What was expected stands beside what was found, in 100 columns; the last sentence has these numbers; the model predicts."""
     assert start(tmp_path).wait(600) == 0
@@ -74,7 +74,7 @@ def test_a_demonstration_expects_and_finds(tmp_path: Path) -> None:
     assert json.loads(predicted.stdout)["rows"] > 0
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_whole_demonstration(tmp_path: Path) -> None:
     """It exits with 0, and its result has exactly the keys of the manual."""
     result = complete(tmp_path, "--method", "feddadil")
@@ -89,7 +89,7 @@ def test_a_whole_demonstration(tmp_path: Path) -> None:
     assert "site-3 (usps): its own points" in page
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_demonstration_beside_its_reference(tmp_path: Path) -> None:
     """A method whose plan has no source-only model gets it from the run beside it."""
     result = complete(tmp_path, "--method", "fedprox")
@@ -99,7 +99,7 @@ def test_a_demonstration_beside_its_reference(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("early", [pytest.param(True, id="as it starts"), LATE])
 @pytest.mark.parametrize(
-    "way", ["group", *(pytest.param(way, marks=pytest.mark.long) for way in ("main", "twice", "terminated"))]
+    "way", ["group", *(pytest.param(way, marks=pytest.mark.nightly(job="journeys")) for way in ("main", "twice", "terminated"))]
 )
 def test_an_interrupted_demonstration(tmp_path: Path, way: str, early: bool) -> None:
     """However and whenever it is interrupted, no process and no temporary folder is left."""

@@ -103,7 +103,7 @@ def test_what_owners_let_be_told(tmp_path: Path, data: dict[str, Path]) -> None:
         assert typed("dossier", "verify", str(out)).returncode == 0
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_kill_changes_neither_the_key_nor_a_byte(tmp_path: Path, data: dict[str, Path]) -> None:
     """Of the same state; another key, by an option, gives another signature, which the old fingerprint tells apart."""
     with net(tmp_path) as made:

@@ -31,7 +31,7 @@ MADE = ("*.db", "*.token", "coordinator", "home-*", "new-*", "clinic-?", "__pyca
 LIMIT = 240
 
 
-@pytest.fixture(scope="module", params=["forked", pytest.param("started", marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=["forked", pytest.param("started", marks=pytest.mark.nightly(job="journeys"))])
 def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder once every command of the README has run in it. Forked: `tideline` is another script, all else is the same."""
     home = tmp_path_factory.mktemp("example")
@@ -116,7 +116,7 @@ def test_plain_torch_gives_the_same(played: Path) -> None:
     assert np.abs(np.load(played / "p.npy", allow_pickle=False) - probabilities(played / "adapted.csv")).max() < 1e-4
 
 
-@pytest.mark.long  # a file that is ONNX predicts as the model: tests/cli/test_models.py, in each suite
+@pytest.mark.nightly(job="journeys")  # a file that is ONNX predicts as the model: tests/cli/test_models.py, in each suite
 def test_onnx_gives_the_same(played: Path) -> None:
     """The exported graph, to 1e-4."""
     pytest.importorskip("onnxscript")

@@ -24,7 +24,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Range]:
         yield made
 
 
-@pytest.mark.long  # a share of the points is played before a change lands, all of them at night
+@pytest.mark.nightly(job="journeys")  # a share of the points is played before a change lands, all of them at night
 @pytest.mark.parametrize("point", POINTS)
 def test_a_death_at_a_point_changes_nothing(place: Range, point: str) -> None:
     """The process is started again, and the run ends in the undisturbed bytes."""

@@ -68,7 +68,7 @@ def events(federation: Net, run: str) -> list[dict[str, Any]]:
     return list(federation.client().events(run))
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 @pytest.mark.parametrize("leave", [0, 3 * MESSAGE + MESSAGE // 2], ids=["nothing", "the replies, not the state"])
 def test_a_coordinator_without_room_for_parts(tmp_path: Path, data: dict[str, Path], disk: Disk, leave: int) -> None:
     """Replies are kept at their sites, or the round stays open; the reason is told; the run goes on by itself."""
@@ -90,7 +90,7 @@ def test_a_coordinator_without_room_for_parts(tmp_path: Path, data: dict[str, Pa
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data, size=VECTOR)), result["cause"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_site_without_room(tmp_path: Path, data: dict[str, Path], disk: Disk) -> None:
     """Its reply is a failure that says so, in the run's cause and in its own log; resumed, the run completes."""
     with net(tmp_path, "tests.acceptance.gated:METHODS") as federation:
@@ -107,7 +107,7 @@ def test_a_site_without_room(tmp_path: Path, data: dict[str, Path], disk: Disk) 
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data, size=VECTOR)), result["cause"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_site_without_room_for_its_head(tmp_path: Path, data: dict[str, Path], disk: Disk) -> None:
     """Where the reply fits and its record does not, the step counts as not done; resumed, it is done once more."""
     with net(tmp_path, "tests.acceptance.gated:METHODS") as federation:
@@ -123,7 +123,7 @@ def test_a_site_without_room_for_its_head(tmp_path: Path, data: dict[str, Path],
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_journal_without_room(tmp_path: Path, data: dict[str, Path], disk: Disk) -> None:
     """Nothing is acknowledged that is not written; agents wait and live; the run goes on by itself."""
     with net(tmp_path, "tests.acceptance.gated:METHODS") as federation:

@@ -29,7 +29,7 @@ def site(made: Net, name: str, *args: str) -> Any:
     return json.loads(ended.stdout)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_agents_hear_of_a_deletion_when_they_come_back(tmp_path: Path) -> None:
     """One deletes what it has, one asks its owner, one does nothing; what they still need stays, and the ledgers tell."""
     with net(tmp_path) as made:

@@ -96,7 +96,7 @@ def test_another_authority_is_refused(federation: Net, data: dict[str, Path], tm
     assert f"got {':'.join(f'{b:02x}' for b in told.authority)}" in said and not (tmp_path / "coordinator.json").exists()
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_kill_during_enrolment(federation: Net, data: dict[str, Path]) -> None:
     """Whenever: the same command enrols it, with the keys that it made first."""
     token, keys = invited(federation, "k"), federation.home / "home-k" / "keys.pem"
@@ -145,7 +145,7 @@ def test_agents_with_certificates(made: Path, data: dict[str, Path], tmp_path: P
         assert code == UNREACHABLE, said
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 @pytest.mark.parametrize("quorum", [1, 3])
 def test_revoked_in_the_middle_of_a_run(quorum: int, data: dict[str, Path], tmp_path: Path) -> None:
     """The run goes on with its quorum, or stalls with the reason; the agent ends and says why, and so does its next start."""

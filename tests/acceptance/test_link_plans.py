@@ -48,7 +48,7 @@ def test_a_coordinator_plans_links(coordinator: Net) -> None:
     assert "numpy" in loaded and not loaded & {"scipy", "cvxpy", "clarabel", "torch"}
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_long_plan_holds_up_nobody(tmp_path: Path) -> None:
     """The worker and the doors answer while it is made, one place is left, and it ends with the coordinator."""
     with net(tmp_path) as federation:

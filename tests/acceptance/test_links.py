@@ -22,7 +22,7 @@ def experiment(**config: Any) -> dict[str, Any]:
     return given | {"reference": None}
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_kills_in_the_middle_of_the_tournament(federation: Net, data: dict[str, Path]) -> None:
     """kill -9 of the coordinator and of two agents between exchanges: the same links and models as undisturbed, byte for byte."""
     given = experiment(exchanges=14, compare=["fedavg_alpha"])

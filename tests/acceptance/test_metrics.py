@@ -229,7 +229,7 @@ def test_the_end_of_the_certificate_is_told(tmp_path: Path) -> None:
     assert numbers[("tideline_tls_not_after_timestamp_seconds", ())] == shown.not_valid_after_utc.timestamp()
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_redis_is_told_where_there_is_one(tmp_path: Path) -> None:
     """0 while it is away; the coordinator is ready all the same, as it polls then."""
     with net(tmp_path) as made:

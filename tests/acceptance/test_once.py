@@ -22,14 +22,14 @@ from tideline.engine.coordinator.run_service import CANCELLED, RESUMED
 from tideline.engine.model.runs import Status
 from tideline.engine.ports.journal import Journal
 
+AT_NIGHT = pytest.mark.nightly(job="journeys")
+
 pytestmark = pytest.mark.processes
 GIVEN: dict[str, Any] = {"method": "fedavg", "preset": "tiny", "world": WORLD, "roster": {"nobody": "source"}, "reference": {}}
 
 
 ONE = pytest.mark.parametrize("gates", ["sqlite"], indirect=True, scope="module")
-BOTH = pytest.mark.parametrize(
-    "gates", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True, scope="module"
-)
+BOTH = pytest.mark.parametrize("gates", ["sqlite", pytest.param("postgres", marks=AT_NIGHT)], indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,12 @@ class Call:
 
 @BOTH
 @pytest.mark.parametrize(
-    "place", [pytest.param("reserve", marks=pytest.mark.long), "create_once", pytest.param("conclude", marks=pytest.mark.long)]
+    "place",
+    [
+        pytest.param("reserve", marks=AT_NIGHT),
+        "create_once",
+        pytest.param("conclude", marks=AT_NIGHT),
+    ],
 )
 def test_a_run_is_started_once(gates: Net, place: str) -> None:
     """Killed once the key is reserved, once the run is there, and once the answer is kept: one run, with its orders, once."""
@@ -126,7 +131,7 @@ def test_a_run_is_started_once(gates: Net, place: str) -> None:
         assert [e.kind for e in journal.events(run)].count("created") == 1 and len(journal.orders(run)) == 1
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 @ONE
 @pytest.mark.parametrize("place", ["add_invite", "conclude"])
 def test_an_invitation_is_made_once(gates: Net, place: str, data: dict[str, Path]) -> None:
@@ -139,7 +144,7 @@ def test_an_invitation_is_made_once(gates: Net, place: str, data: dict[str, Path
     gates.until(lambda: "enrolled" in gates.log(name), "the agent to enrol")
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 @ONE
 def test_a_run_is_cancelled_once(gates: Net) -> None:
     """The repeat is told of the success, not that there is nothing left to cancel."""
@@ -152,7 +157,7 @@ def test_a_run_is_cancelled_once(gates: Net) -> None:
     assert Call(gates, f"/runs/{run}/cancel").send().status_code == 409
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 @ONE
 def test_a_run_is_resumed_once(gates: Net) -> None:
     """Also if it has stalled again by the time of the repeat: nobody asked for that to be resumed."""

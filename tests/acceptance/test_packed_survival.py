@@ -51,7 +51,7 @@ def shoot(federation: Net, gate: Path, who: str) -> None:
 
 
 @pytest.mark.parametrize("who", WHO)
-@pytest.mark.parametrize("wire", ["topk", pytest.param("int8", marks=pytest.mark.long)])
+@pytest.mark.parametrize("wire", ["topk", pytest.param("int8", marks=pytest.mark.nightly(job="journeys"))])
 def test_the_same_bytes_after_a_kill(federation: Net, data: dict[str, Path], tmp_path: Path, wire: str, who: str) -> None:
     """Round 1 has left something out at each site; rounds 2 and 3 bring it, as in the run that nothing befell."""
     run = federation.run(experiment(wire, tmp_path))

@@ -38,7 +38,7 @@ def started(federation: Net, data: dict[str, Path]) -> Net:
     return federation
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_both_databases_give_the_same_bytes(tmp_path: Path, data: dict[str, Path], database: str) -> None:
     """Runs of fedavg end with one digest; no log and no file in the home holds the password; nothing lies in SQLite."""
     ends = []
@@ -55,7 +55,7 @@ def test_both_databases_give_the_same_bytes(tmp_path: Path, data: dict[str, Path
     assert not [path for path in home.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_coordinator_killed_in_mid_round(tmp_path: Path, data: dict[str, Path], database: str) -> None:
     """kill -9 while three steps work; started again with the same command, the run ends with the same digest."""
     with net(tmp_path, METHODS, database) as federation:

@@ -20,7 +20,7 @@ from tests.acceptance.harness import ROOT, Net
 from tests.acceptance.raw import Raw, refused
 from tests.services import free_port
 
-pytestmark = [pytest.mark.processes, pytest.mark.long]
+pytestmark = [pytest.mark.processes, pytest.mark.nightly(job="journeys")]
 DEPLOYED = ROOT / "deploy" / "metrics"
 # Panels that show nothing as long as nothing of theirs has happened: no Redis, nothing refused, no lease taken over.
 EMPTY = {

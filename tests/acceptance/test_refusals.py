@@ -56,7 +56,7 @@ def agent(federation: Net, name: str, data: Path, token: str, home: Path, *more:
     return tideline(*command, *more)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_name_belongs_to_one_agent(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
     """A second agent of an enrolled name, from another home, is refused with its reason."""
     code, said = agent(federation, "a", data["a"], "no-token", tmp_path)
@@ -69,6 +69,7 @@ def test_a_home_serves_one_agent(federation: Net, data: dict[str, Path]) -> None
     assert code == REFUSED and "Another agent runs with the home" in said
 
 
+@pytest.mark.quick
 def test_a_token_serves_once(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
     """A token that enrolled one agent enrols no second one."""
     token = federation.client().post("/invites", {"name": "", "ttl_seconds": 600})["token"]
@@ -108,6 +109,7 @@ def test_another_protocol_version(federation: Net) -> None:
     )
 
 
+@pytest.mark.quick
 def test_a_stranger_opens_nothing(federation: Net) -> None:
     """Without a signature no call but Enrol is answered."""
     with grpc.insecure_channel(federation.address) as channel:
@@ -176,6 +178,7 @@ def test_a_site_of_another_shape(federation: Net, odd: Path, features: int, clas
     assert all(words in result["cause"] for words in told), result["cause"]
 
 
+@pytest.mark.quick
 def test_a_policy_that_says_no(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
     """A site whose owner forbids weights declines, and the run names the clause."""
     policy = tmp_path / "policy.toml"

@@ -106,7 +106,7 @@ def end(federation: Net, run: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_key_that_was_revoked_at_one_of_two_coordinators(postgres: Postgres, database: str, tmp_path: Path) -> None:
     """It stays so at both, the restore is found once, and one confirmation is enough."""
     with net(tmp_path, database=database, parts=str(tmp_path / "parts")) as federation:
@@ -135,7 +135,7 @@ def test_a_key_that_was_revoked_at_one_of_two_coordinators(postgres: Postgres, d
         assert [entry["kind"] for entry in federation.client().get("/audit")].count("restored") == 1
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_backup_of_an_open_round(federation: Net, postgres: Postgres, data: dict[str, Path], tmp_path: Path) -> None:
     """Everything is killed and only the backup is left: agents started with the same commands finish the round and the run."""
     run = at_the_gate(federation, tmp_path)
@@ -150,7 +150,7 @@ def test_a_backup_of_an_open_round(federation: Net, postgres: Postgres, data: di
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_backup_from_before_the_last_replies(
     federation: Net, postgres: Postgres, data: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -167,7 +167,7 @@ def test_a_backup_from_before_the_last_replies(
     assert [len(begun(tmp_path, name)) for name in SITES] == [1, 1, 1], "no step was done twice"
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_backup_from_rounds_ago(federation: Net, postgres: Postgres, data: dict[str, Path], tmp_path: Path) -> None:
     """Sites' memories are newer than the backup: the run stalls and says so; with homes as old as the backup it is resumed."""
     run = at_the_gate(federation, tmp_path)
@@ -189,7 +189,7 @@ def test_a_backup_from_rounds_ago(federation: Net, postgres: Postgres, data: dic
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 @pytest.mark.parametrize("federation", ["tideline.algorithms:METHODS"], indirect=True)
 def test_a_method_without_memory_does_not_mind(federation: Net, postgres: Postgres, data: dict[str, Path]) -> None:
     """However old the backup is, sites work again what it asks for, to the same bytes."""

@@ -13,7 +13,7 @@ from tideline.core.errors import RosterRefused
 from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.formats.folder import read_folder
 
-pytestmark = [pytest.mark.processes, pytest.mark.long]
+pytestmark = [pytest.mark.processes, pytest.mark.nightly(job="journeys")]
 NAMES = ("a", "b", "c", "d", "e")
 CONFIG = {"robust": "krum", "byzantine": 1}
 

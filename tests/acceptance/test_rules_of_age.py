@@ -78,7 +78,7 @@ def killed_amid(federation: Net, database: str, more: int) -> None:
     federation.kill(COORDINATOR)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_coordinator_is_killed_amid_the_rules(tmp_path: Path, database: str) -> None:
     """Twice; each time every run is whole or gone, and the last start does the rest."""
     needed = filled(database, tmp_path)
@@ -97,7 +97,7 @@ def test_a_coordinator_is_killed_amid_the_rules(tmp_path: Path, database: str) -
     assert {path.suffix for path in (tmp_path / "audit").iterdir()} <= {".jsonl", ".tmp"}
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_two_coordinators_apply_the_rules_at_once(tmp_path: Path, database: str) -> None:
     """Each run goes once, each entry leaves the log once, and the archive that they share is whole."""
     needed = filled(database, tmp_path)

@@ -33,6 +33,8 @@ from tideline.experiments.initial_weights import packed
 from tideline.learning.formats.folder import read_folder
 from tideline.written.files import read_file
 
+AT_NIGHT = pytest.mark.nightly(job="journeys")
+
 pytestmark = pytest.mark.processes
 # What some methods ask of owners beyond the default policy.
 POLICY = DEFAULT_POLICY | {
@@ -84,13 +86,14 @@ def simulated(data: dict[str, Path], given: dict[str, Any], methods: Methods = M
 
 
 def each(names: Iterable[str]) -> list[Any]:
-    """Methods as parameters; those that send nothing but what another sends come at night."""
-    return [pytest.param(name, marks=pytest.mark.long) if name in ALIKE else name for name in names]
+    """Return methods as parameters. Two are quick: a model that all share, and one that is sealed."""
+    marks = dict.fromkeys(ALIKE, (AT_NIGHT,)) | dict.fromkeys(("fedavg", "stlf"), (pytest.mark.quick,))
+    return [pytest.param(name, marks=marks.get(name, ())) for name in names]
 
 
 def some(names: Iterable[str]) -> list[Any]:
     """The same, of which a model that all share and one that is sealed are played each time."""
-    return [name if name in ("fedavg", "stlf") else pytest.param(name, marks=pytest.mark.long) for name in names]
+    return [name if name in ("fedavg", "stlf") else pytest.param(name, marks=AT_NIGHT) for name in names]
 
 
 @pytest.mark.parametrize("method", each(name for name, _ in METHODS if name not in ON_IMAGES))
@@ -173,7 +176,7 @@ def test_a_sampled_run_gives_the_same_bytes(crowd: tuple[Net, dict[str, Path]], 
     assert len({tuple(phase["clients"]) for phase in told["phases"]}) > 3
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_clusters_over_the_network(tmp_path: Path) -> None:
     """Five processes at sites, two true domains: the same clusters and bytes as in one process, and no agent was told a group."""
     names, groups = ("a", "b", "c", "d", "e"), {"b": "near", "c": "near", "d": "far", "e": "far"}

@@ -23,7 +23,7 @@ def needed() -> None:
         pytest.skip(why_no_postgres())
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_replica_takes_over(tmp_path: Path) -> None:
     """The coordinator that conducts a run is killed and stays away: the other closes the round once the lease has ended."""
     needed()
@@ -32,7 +32,7 @@ def test_a_replica_takes_over(tmp_path: Path) -> None:
     assert any("run_taken_over" in warning for warning in told.warnings), told.warnings
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_site_that_froze_with_its_order_open(tmp_path: Path) -> None:
     """Killed and started again it is offered the same order, and no step is counted twice."""
     told = play("7", tmp_path, LEASE)
@@ -40,7 +40,7 @@ def test_a_site_that_froze_with_its_order_open(tmp_path: Path) -> None:
     assert any("waiting for 1 of 3 sites (a)" in text for text in told.texts), told.texts
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 @pytest.mark.parametrize("number", [number for number in EVERY if number not in SHORT])
 def test_whatever_happens_the_run_goes_on(number: str, tmp_path: Path) -> None:
     """To the undisturbed bytes; within twice the lease, which the command holds it to."""

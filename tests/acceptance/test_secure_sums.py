@@ -12,6 +12,8 @@ from tests.acceptance.conftest import WORLD
 from tests.acceptance.failpoints import SECURE, SUMMING, Play, Range, die_in_run, firing_range, undisturbed
 from tests.cli.world import tide_process
 
+AT_NIGHT = pytest.mark.nightly(job="journeys")
+
 pytestmark = pytest.mark.processes
 COMMIT = "agent rename vault.commit<agent.ready<agent.work"
 # Deaths around each of a site's answers (behind the join's), its notes, and the coordinator's commit of each exchange.
@@ -49,7 +51,8 @@ def test_a_run_over_the_network_ends_as_its_simulation(place: Range) -> None:
 
 
 @pytest.mark.parametrize(
-    ("point", "later"), [pytest.param(*each, marks=() if each in SOON else pytest.mark.long) for each in POINTS]
+    ("point", "later"),
+    [pytest.param(*each, marks=() if each in SOON else AT_NIGHT) for each in POINTS],
 )
 def test_a_death_between_any_two_messages(place: Range, point: str, later: int) -> None:
     """Whoever dies is started again, and the run ends in the undisturbed bytes."""
@@ -70,7 +73,7 @@ def test_a_site_that_has_gone_for_good(place: Range) -> None:
         federation.again("d")
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_sites_that_choose_among_models_end_as_their_simulation(tmp_path: Path) -> None:
     """In blocks that nobody sees; each site has the model that it chose, and the coordinator has none of a site's own."""
     with firing_range(tmp_path, play=CHOOSING) as found:

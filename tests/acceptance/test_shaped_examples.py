@@ -18,7 +18,7 @@ TARGETS = {"volumes": "clinic-d", "sequences": "person-d"}
 NEAR = 12.0  # percent that a figure may be off on another processor
 
 
-@pytest.fixture(scope="module", params=[pytest.param("volumes", marks=pytest.mark.long), "sequences"])
+@pytest.fixture(scope="module", params=[pytest.param("volumes", marks=pytest.mark.nightly(job="journeys")), "sequences"])
 def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder once every command of the README has run in it."""
     home = tmp_path_factory.mktemp("example")

@@ -41,6 +41,7 @@ def home(federation: Net, name: str) -> Path:
     return federation.home / f"home-{name}"
 
 
+@pytest.mark.quick
 def test_runs_are_listed(federation: Net, ended: str) -> None:
     """Which, of which method, in which role."""
     (row,) = [r for r in said("list", "--home", home(federation, "c")) if r["run"] == ended]

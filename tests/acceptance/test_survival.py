@@ -16,6 +16,8 @@ from tests.acceptance.harness import Net, net
 from tideline.engine.simulation.federation import SimSite, simulate
 from tideline.learning.formats.folder import read_folder
 
+AT_NIGHT = pytest.mark.nightly(job="journeys")
+
 pytestmark = pytest.mark.processes
 
 
@@ -46,6 +48,7 @@ def at_the_gate(federation: Net, gate: Path, **config: Any) -> str:
     return run
 
 
+@pytest.mark.quick
 def test_a_coordinator_killed_in_mid_round(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
     """kill -9 of the coordinator while three steps work; started again, the run completes with the same digest."""
     run = at_the_gate(federation, tmp_path)
@@ -71,6 +74,7 @@ def test_a_coordinator_killed_while_replies_come_in(federation: Net, data: dict[
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
 
 
+@pytest.mark.quick
 def test_an_agent_killed_in_mid_step(federation: Net, data: dict[str, Path], tmp_path: Path) -> None:
     """kill -9 of an agent takes its trainer with it; started again with the same command, it takes the step up again."""
     run = at_the_gate(federation, tmp_path)
@@ -95,7 +99,7 @@ def test_a_trainer_killed_in_mid_step(federation: Net, data: dict[str, Path], tm
     assert (result["status"], result["state_digest"]) == ("completed", undisturbed(data)), result["cause"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_a_trainer_that_always_dies_is_a_failed_reply(federation: Net, tmp_path: Path) -> None:
     """After the third death the reply is a failure that says so; the run stalls, the agent lives, and resume finishes the run."""
     (tmp_path / "go").touch()
@@ -111,7 +115,8 @@ def test_a_trainer_that_always_dies_is_a_failed_reply(federation: Net, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "way", ["worker killed", *(pytest.param(way, marks=pytest.mark.long) for way in ("asked to end", "asked twice"))]
+    "way",
+    ["worker killed", *(pytest.param(way, marks=AT_NIGHT) for way in ("asked to end", "asked twice"))],
 )
 def test_a_coordinator_disturbed_while_it_closes_a_round(
     federation: Net, data: dict[str, Path], tmp_path: Path, way: str
@@ -145,7 +150,7 @@ def test_a_cancelled_run_ends_its_steps(federation: Net, tmp_path: Path) -> None
     assert federation.ended(federation.run(experiment()))["status"] == "completed"
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_sites_that_come_one_after_another(tmp_path: Path, data: dict[str, Path]) -> None:
     """A run waits for its named members, says for whom, and ends as if all had been there."""
     with net(tmp_path, "tests.acceptance.gated:METHODS") as late:

@@ -20,7 +20,7 @@ EXAMPLE = ROOT / "examples" / "table"
 README = EXAMPLE / "README.md"
 
 
-@pytest.fixture(scope="module", params=["forked", pytest.param("started", marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=["forked", pytest.param("started", marks=pytest.mark.nightly(job="journeys"))])
 def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder once every command of the README has run in it. Forked: `tideline` is another script, all else is the same."""
     home = tmp_path_factory.mktemp("table")

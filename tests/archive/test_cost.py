@@ -53,6 +53,7 @@ def python(code: str, *args: str) -> str:
     return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.nightly(job="services")
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's account of a process's memory")
 def test_decoding_copies_nothing_and_writing_reaches_no_file(tmp_path: Path) -> None:
     """A part of 64 MB is decoded and checked in under 10 MB of memory of its own; what is written costs its own size."""

@@ -16,6 +16,7 @@ def args(epsilon: str) -> argparse.Namespace:
     return argparse.Namespace(epsilon=epsilon, quick=True, data=None)
 
 
+@pytest.mark.nightly(job="benchmarks")
 def test_canaries_prove_less_than_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
     """And more than any such claim where there is no noise, so that the audit is one."""
     monkeypatch.setattr(attacks, "CANARIES", 300)
@@ -24,6 +25,7 @@ def test_canaries_prove_less_than_is_claimed(monkeypatch: pytest.MonkeyPatch) ->
     assert found["2"] <= 2.0 < 3.0 < found["none"]
 
 
+@pytest.mark.nightly(job="benchmarks")
 def test_noise_hides_rows_from_a_trap() -> None:
     found = {row["epsilon"]: row["read"] for row in attacks.trap(args("8,none"))}
     assert found["8"] == 0 and found["none"] >= 8
@@ -57,6 +59,7 @@ def test_likelihood_ratios_find_who_is_told_otherwise() -> None:
     assert float((found[:, 150:][inside[:, 150:]] > limit).double().mean()) < 0.1
 
 
+@pytest.mark.nightly(job="benchmarks")
 def test_an_attacked_network_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     """With some noise a private model fits its rows, so that the attacks have something to attack."""
     x, y, world = attacks.populations(args("8"), 300)["digits, mlp"]

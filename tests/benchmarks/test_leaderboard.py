@@ -54,7 +54,7 @@ def made(place: Path, *more: str) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 @pytest.mark.timeout(900)
 @pytest.mark.processes
 def test_a_page_is_made_and_nothing_is_run_twice(tmp_path: Path) -> None:

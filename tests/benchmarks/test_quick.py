@@ -34,7 +34,7 @@ def measured(name: str, *more: str, code: int = 0) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_load() -> None:
     """Every run completes with its seed's digest, every agent is heard, and the coordinator holds a connection for each."""
     row = measured("load")
@@ -43,7 +43,7 @@ def test_load() -> None:
     assert row["beat_ms"]["idle"]["max"] > 0 < row["order_ms"]["max"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_looking() -> None:
     """Every kind of look is measured, and answered with something."""
     row = measured("looking")
@@ -51,6 +51,7 @@ def test_looking() -> None:
     assert row["event"]["kb"] < row["events"]["kb"]
 
 
+@pytest.mark.nightly(job="benchmarks")
 def test_ledger() -> None:
     """Every look is measured, and a limit that is exceeded says so."""
     row = measured("ledger")
@@ -58,7 +59,7 @@ def test_ledger() -> None:
     measured("ledger", "--limit", "read_ms=0", code=1)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_dashboard() -> None:
     """Both pages are shown, after the browser's first paint, and the long run's page takes no more files than there are."""
     if shutil.which("chromium") is None:
@@ -70,7 +71,7 @@ def test_dashboard() -> None:
     assert row["shown"] == row["list"]["shown"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_lists() -> None:
     """Every list is looked at as an admin, an operator and a viewer, and those of a project are shorter than the whole."""
     row = measured("lists")
@@ -79,7 +80,7 @@ def test_lists() -> None:
     assert row["lists"]["viewer"]["/runs"]["kb"] < row["lists"]["admin"]["/runs"]["kb"] and row["worst"] > 0 < row["every"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_simulation() -> None:
     """Every column is measured, with all clients and with a part of them; growth over two sizes has an exponent."""
     for row in (measured("simulation"), measured("simulation", "--clients", "4/8")):
@@ -90,7 +91,7 @@ def test_simulation() -> None:
     assert math.isfinite(measured("simulation", "--scale")["exponent"])
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 @pytest.mark.parametrize("model", ["mlp", "lenet"])
 def test_clients_as_one_batch(model: str) -> None:
     """They become what they become one by one, but for the last digits, which depend on the processor."""
@@ -100,7 +101,7 @@ def test_clients_as_one_batch(model: str) -> None:
     assert min(row["seconds"].values()) > 0 and max(row["operations"].values()) < 1e-5
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_soak_and_a_limit_that_is_exceeded() -> None:
     """Runs follow one another and complete; what exceeds a limit is an error."""
     row = measured("soak", "--limit", "files.coordinator.most=1", code=1)
@@ -108,7 +109,7 @@ def test_soak_and_a_limit_that_is_exceeded() -> None:
     assert set(row["memory"]) == set(row["flat"]) == {"coordinator", "worker", "agent", "trainer"}
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_throttled() -> None:
     """Cut twice, the update arrives whole, and less than half of it is sent again."""
     row = measured("throttled")
@@ -117,7 +118,7 @@ def test_throttled() -> None:
     assert row["bytes"] < row["sent"] < 1.5 * row["bytes"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 @pytest.mark.parametrize("only", ["seconds", "accuracy"])
 def test_narrow(only: str) -> None:
     """Every form is played over real lines and in one process, and takes fewer bytes than float32."""
@@ -133,14 +134,14 @@ def test_narrow(only: str) -> None:
         assert rows["float32"]["points"] == 0 and all(row["fewer"] > 1 for form, row in rows.items() if form != "float32")
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_loading() -> None:
     """Every figure of a large image set, of a small one."""
     row = measured("loading", "--images", "300", "--batches", "4")
     assert row["images"] == 300 and row["load_ratio"] > 0 and 0 < row["look_s"] <= row["start_s"] < row["first_s"] + 10
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_reading() -> None:
     """Every row is read, by every loop, and what is looked at is not kept."""
     row = measured("reading", "--only", "npz")
@@ -148,14 +149,14 @@ def test_reading() -> None:
     assert row["read_s"] >= 0 <= row["plain_s"] and row["check_over"] < row["read_over"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_training() -> None:
     """Both loops pass over images in memory."""
     row = measured("training")
     assert (row["images"], row["workers"]) == ("memory", 0) and min(row["fit"], row["loop"]) > 0
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_robust() -> None:
     """Every rule and attack is played; the mean is lost to a wrong direction, rules are not; Krum leaves out most sites."""
     row = measured("robust", "--limit", "lost.sign_flip.none.mean=1", code=1)
@@ -165,7 +166,7 @@ def test_robust() -> None:
     assert sum(row["chosen"]["krum"].values()) == pytest.approx(1, abs=0.05)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_stlf() -> None:
     """All rules link the same models; ST-LF has a link for each target and spends least of all but what chooses as it does."""
     row = measured("stlf")
@@ -185,7 +186,7 @@ def shipped(folder: Path) -> None:
         np.savez(folder / f"{name}.npz", x=raw.x[rows], y=raw.y[rows], train_idx=rows[:150], test_idx=rows[150:])
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_a_malicious_source(tmp_path: Path) -> None:
     """A source all of whose labels are wrong weighs something, and the table tells what it costs."""
     shipped(tmp_path / "digits")
@@ -200,7 +201,7 @@ def test_a_malicious_source(tmp_path: Path) -> None:
     assert "| kd3a |" in told.stdout and "| 10.0 ± 0.0 |" in told.stdout
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_alignment(tmp_path: Path) -> None:
     """FADA is scored before and after its rounds, on domains that the package ships; rows that are there are not run again."""
     shipped(tmp_path / "digits")
@@ -223,7 +224,7 @@ def test_a_limit_on_what_is_not_measured_is_refused() -> None:
     assert "speed" in done.stderr
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_secure_sums() -> None:
     """A site and the coordinator are measured; beside its values a site sends little."""
     row = measured("secure_sums")
@@ -231,7 +232,7 @@ def test_secure_sums() -> None:
     assert min(value for name, value in row.items() if name.endswith("_s")) > 0 and 1 < row["up_ratio"] < 1.1 and row["up_kb"] > 1
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_links() -> None:
     """Every table is made; the optimum is proven, nothing is below it, and as energy weighs more its optimum takes no more."""
     command = [sys.executable, "-W", "error", str(ROOT / "benchmarks" / "links.py"), "--quick", "--json"]
@@ -247,7 +248,7 @@ def test_links() -> None:
     assert joules == sorted(joules, reverse=True)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="benchmarks")
 def test_newcomer() -> None:
     """Three commands, and everything in its order."""
     command = [sys.executable, "-W", "error", "-m", "benchmarks.newcomer", "--json"]

@@ -101,6 +101,7 @@ def test_what_was_verified_before_is_found_in_the_archive(filed: Filed) -> None:
     assert verify(filed).exit_code == 0
 
 
+@pytest.mark.nightly(job="services")
 def test_a_log_that_does_not_tell_of_its_archive_is_broken(filed: Filed) -> None:
     """Who cuts the beginning off and moves the base has no entry that says so."""
     journal = filed.journal

@@ -230,7 +230,7 @@ def test_a_cell_that_another_process_works_on_is_waited_for(place: Path) -> None
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly(job="services"))])
 def test_an_interrupted_bench(place: Path, number: signal.Signals) -> None:
     """Its children end, what is done stays, what ran is neither done nor failed, and the next command goes on."""
     file = grid(place, {"label": "first", "method": "gate"}, gated(place))
@@ -255,7 +255,7 @@ def test_two_commands_do_not_work_in_one_folder(place: Path) -> None:
     assert table.exit_code == DONE and not results(place)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="services")
 def test_real_methods(place: Path) -> None:
     """Federated averaging and local training, side by side, as many at once as there are cores; the same numbers one by one."""
     methods = ["fedavg", {"label": "prox", "method": "fedprox", "config": {"mu": 0.1}}, "local"]

@@ -129,6 +129,7 @@ def lines(cells: list[tuple[Cell, Expected]]) -> list[list[str]]:
     return expected_and_found(cells)[1]
 
 
+@pytest.mark.nightly(job="services")
 def test_a_row_is_chosen(tmp_path: Path) -> None:
     """It runs to the end beside another one; what is done is not run again, and the one that is missing is."""
     (tmp_path / "data").mkdir()

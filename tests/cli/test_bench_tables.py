@@ -119,6 +119,7 @@ def test_what_is_written(place: Path) -> None:
         assert (place / "out" / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.nightly(job="services")
 def test_what_programs_are_told(place: Path) -> None:
     """The same numbers, unrounded."""
     fill(place)

@@ -169,6 +169,7 @@ def test_estimates_for_people(estimate: Estimate | None, sign: str, words: str) 
     assert estimated(estimate, sign) == words
 
 
+@pytest.mark.nightly(job="services")
 def test_two_methods_adapt_to_two_targets(tmp_path: Path) -> None:
     """A method that adapts, and one that does not, run to the end; done again nothing runs."""
     (tmp_path / "data").mkdir()

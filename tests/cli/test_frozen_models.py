@@ -65,6 +65,7 @@ def test_the_runs_model(
         assert tide("run", "start", tmp_path / "again.json", "--home", there.home).exit_code == 0
 
 
+@pytest.mark.nightly(job="services")
 @pytest.mark.parametrize(("method", "trains"), [("fada", "head"), ("feddadil", "head"), ("fada", ["*.linear.*", "*.norm.*"])])
 def test_a_sites_own_model(
     there: Coordinator, tmp_path: Path, data: dict[str, Path], method: str, trains: str | list[str]

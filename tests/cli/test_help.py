@@ -75,6 +75,7 @@ def test_all_commands_are_there() -> None:
     assert set(commands()) == runs | rest
 
 
+@pytest.mark.nightly(job="services")
 def test_help_loads_nothing_heavy() -> None:
     """No help page of any command imports what makes a start slow; one process prints them all and then looks."""
     asked = [["--help"], ["run", "--help"], *([*name.split(), "--help"] for name in commands())]

@@ -32,6 +32,7 @@ def operator(there: Coordinator) -> str:
     )
 
 
+@pytest.mark.nightly(job="services")
 def test_a_login_is_kept_for_this_user_alone(there: Coordinator, operator: str) -> None:
     """In a file of mode 0600, under the address; the key is not printed. Later commands use it."""
     told = log_in(there.url + "/", operator)

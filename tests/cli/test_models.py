@@ -207,6 +207,7 @@ def test_formats(there: Coordinator, tmp_path: Path) -> None:
     assert "--state goes with neither" in refused(there, run, tmp_path / "c.safetensors", "--state", "--site", "bert")
 
 
+@pytest.mark.nightly(job="services")
 def test_onnx_predicts_as_the_model(there: Coordinator, tmp_path: Path) -> None:
     """With a batch of any size; the classes stand in its metadata."""
     runtime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")

@@ -37,6 +37,7 @@ def experiment(folder: Path, **options: Any) -> Path:
     return write(folder, world={**BASE["world"], "model": {"name": "tiny", "options": options}})
 
 
+@pytest.mark.nightly(job="services")
 def test_every_pool_ends_in_the_same_bytes(here: Path) -> None:
     """Processes of a pool know what their parent adds."""
     file, told = experiment(here, width=6), []

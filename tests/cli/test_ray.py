@@ -44,7 +44,7 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="ray")
 @pytest.mark.processes
 @pytest.mark.usefixtures("ray")
 def test_a_simulation_on_ray_ends_in_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ def test_a_simulation_on_ray_ends_in_the_same_bytes(tmp_path: Path, monkeypatch:
         assert told[0]["state_digest"] and len({each["state_digest"] for each in told}) == 1
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="ray")
 @pytest.mark.processes
 @pytest.mark.usefixtures("ray")
 def test_a_grid_on_ray(place: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_grid_on_ray(place: Path) -> None:
     assert "2 cells, 1 done, 1 to run" in bench(file, *RAY).stderr
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="ray")
 @pytest.mark.processes
 @pytest.mark.usefixtures("ray")
 def test_a_cell_whose_worker_is_killed_runs_again(place: Path) -> None:
@@ -128,7 +128,7 @@ def begin(stack: ExitStack, env: dict[str, str], *options: str) -> None:
     stack.callback(node.terminate)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="ray")
 @pytest.mark.processes
 def test_a_cluster_of_two_nodes(tmp_path: Path) -> None:
     """By its address, and through its server of clients; and not with another token."""
@@ -147,7 +147,7 @@ def test_a_cluster_of_two_nodes(tmp_path: Path) -> None:
         assert ended.returncode == UNREACHABLE and "the token" in ended.stderr
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="ray")
 @pytest.mark.processes
 def test_a_bench_whose_ray_goes_away(place: Path) -> None:
     """It ends in words; the cell is neither done nor failed, and the next command runs it."""

@@ -59,6 +59,7 @@ def test_a_run_is_shown_as_the_engine_tells_it(there: Coordinator) -> None:
     assert all(word in words for word in ("anna", "bert", "completed", told["state_digest"][:12], "source-only"))
 
 
+@pytest.mark.nightly(job="services")
 def test_a_run_is_shown_with_its_history(there: Coordinator) -> None:
     """`--history` adds every metric to the JSON, as the engine tells it; the table is the same."""
     run = there.complete()

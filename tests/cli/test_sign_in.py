@@ -242,6 +242,7 @@ def test_a_token_that_cannot_be_renewed(there: Coordinator, provider: Provider) 
     assert "nothing to renew it with" in tide("run", "list", "--url", there.url).stderr
 
 
+@pytest.mark.nightly(job="services")
 def test_logging_out_while_the_provider_is_away(there: Coordinator, provider: Provider) -> None:
     """The tokens are forgotten here, and the user hears that they are not ended there."""
     for fault in ("cut", "broken", None):

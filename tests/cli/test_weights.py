@@ -168,6 +168,7 @@ def test_a_file_beyond_the_coordinators_limit_is_not_sent(there: Coordinator, tm
     assert "--weights-limit" in refused.stderr and list(there.federation.parts.digests()) == []
 
 
+@pytest.mark.nightly(job="services")
 def test_a_backbone_is_put_under_what_the_seed_draws(there: Coordinator, tmp_path: Path) -> None:
     """A note says that bottleneck and classifier are to be trained; the bytes are those of the seed."""
     file = write(tmp_path / "study", world=PHOTOS)

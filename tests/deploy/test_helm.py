@@ -349,6 +349,7 @@ def test_what_cannot_be_lost_is_kept() -> None:
     assert sorted(named(made, "PersistentVolumeClaim")) == ["tideline-agent-hospital-a", "tideline-parts"]
 
 
+@pytest.mark.nightly(job="services")
 def test_the_admin_key_is_drawn_once() -> None:
     """Each installation draws its own; an upgrade takes the one that the cluster has, and one without the key gets it."""
     with cluster({}) as empty:

@@ -20,7 +20,7 @@ from tests.deploy.chart import Object, containers, of, parsed, texts
 from tests.services import free_port
 from tideline.client.certificates import issue_client, issue_coordinator
 
-pytestmark = [pytest.mark.processes, pytest.mark.long]
+pytestmark = [pytest.mark.processes, pytest.mark.nightly(job="services")]
 MOUNTED = re.compile(r"^(--[a-z-]+=)?(/(?:var/lib/tideline|secrets|parts|data)(?:/.*)?)$")
 SITE = {"name": "hospital-a", "roles": ["source"], "device": "cpu", "tls": {"secret": "hospital-a-tls"}}
 MOUNTS = {"data": {"existingClaim": "hospital-a-data"}, "token": {"secret": "hospital-a"}}

@@ -103,7 +103,7 @@ def enrolled(there: Net, mounts: Containers, name: str, tmp_path: Path) -> None:
     there.until(lambda: any(row["name"] == name for row in there.client().get("/clients")), f"{name} to be let in")
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="services")
 def test_who_is_not_enrolled_is_invited_anew(there: Net, mounts: Containers, tmp_path: Path) -> None:
     """A token that expired, or of a database that is lost, is replaced; who is enrolled is left alone, until it is revoked.
 
@@ -137,7 +137,7 @@ def names(there: Net) -> list[tuple[str, bool]]:
     return [(row["name"], row["revoked"] is None) for row in there.client().get("/keys") if row["name"] != "demo"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="services")
 def test_a_scrapers_key_is_tried_and_replaced(there: Net, mounts: Containers) -> None:
     """A good one stays; one that was revoked, that is lost, or that was cut off as it was written gives way to a new one."""
     key, password = mounts.at("scraper/key"), mounts.at("grafana/password")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.docker.engine import Containers, docker
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.timeout(1500)]
 SITES = ("site-1", "site-2", "site-3", "site-4")
 OURS = ("coordinator", *SITES)
 EXPERIMENT = "/usr/local/lib/tideline/demo.yaml"

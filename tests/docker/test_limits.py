@@ -10,7 +10,7 @@ import pytest
 
 from tests.docker.engine import Containers, docker
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.timeout(1500)]
 SERVICES = ("site-1", "site-4")
 SITE_PIDS = 1024
 SETTINGS = {"SITE_MEMORY": "1g", "LOG_SIZE": "20k", "LOG_FILES": "2"}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.docker.engine import Containers, docker
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.timeout(1500)]
 OVERLAYS = ("plain", "replicas", "plain-replicas")
 BOTH = ("coordinator", "coordinator-2")
 SHOW = "TIDELINE_API_KEY=$(cat /secrets/admin.key) exec tideline run list --all --url http://federation:7880 --json"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.docker.engine import Containers, docker
 
-pytestmark = [pytest.mark.docker, pytest.mark.smoke, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.smoke, pytest.mark.timeout(1500)]
 OVERLAYS = ("policy",)
 SERVICES = ("site-1", "site-4")  # and what they depend on: the demonstration is not among it
 EXPERIMENT = "/usr/local/lib/tideline/demo.yaml"

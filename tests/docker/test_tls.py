@@ -6,7 +6,7 @@ import pytest
 
 from tests.docker.engine import Containers, docker
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.timeout(1500)]
 OVERLAYS = ("replicas", "metrics", "open")
 SETTINGS = {"FEDERATION_HOST": "127.0.0.1", "GRPC_PORT": "27800"}
 SERVICES = ("demo", "coordinator-2", "prometheus")  # all but Grafana

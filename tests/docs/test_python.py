@@ -56,6 +56,7 @@ def cells() -> list[str]:
     return ["".join(cell["source"]) for cell in content["cells"] if cell["cell_type"] == "code"]
 
 
+@pytest.mark.nightly(job="services")
 def test_the_notebook_runs_and_shows_an_adapted_model_that_is_better(tmp_path: Path) -> None:
     """Its cells, in order, without jupyter."""
     said = ended("\n".join(cells()), tmp_path)

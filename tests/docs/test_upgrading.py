@@ -9,6 +9,8 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 from tests.docs.manual import DOCS, ROOT, blocks, tables, text_of
 from tideline_server.store import SqlJournal
 from tideline_server.store.database.revisions import OLDEST, known, newest
@@ -39,6 +41,7 @@ def test_the_revision_of_the_way_back_is_known() -> None:
     assert {each.spoken.schema for each in read_records(text_of(DOCS / "releases.md"))} <= set(known())
 
 
+@pytest.mark.nightly(job="services")
 def test_the_way_back_as_it_is_printed(tmp_path: Path) -> None:
     """The page's own block, on a database of this version: it stands where the block leads."""
     (block,) = [each for each in blocks(PAGE, "sh") if "database downgrade" in each]

@@ -169,6 +169,7 @@ def best_heads(on: Federation) -> tuple[Files, dict[str, Best | None]]:
     return scored_state(on.journal.rounds(run), row.best), {n: head.best if head else None for n, head in heads.items()}
 
 
+@pytest.mark.nightly(job="services")
 def test_a_simulation_that_was_killed_keeps_the_same_bytes(tmp_path: Path) -> None:
     times = 0
     while killed(tmp_path, "peaks", 3) and times < 100:

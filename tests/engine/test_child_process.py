@@ -114,6 +114,7 @@ def test_ticks_come_in_order(child: Child) -> None:
     assert heard == [0.25, 0.5, 1.0]
 
 
+@pytest.mark.nightly(job="services")
 def test_a_process_that_stands_still_is_ended(child: Child, tmp_path: Path) -> None:
     """All who wait for it are told, and the next call has a new process."""
     long = Calling(child, "wait", waiting(tmp_path))

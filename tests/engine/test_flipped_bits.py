@@ -81,6 +81,7 @@ def comparable(value: Any) -> Any:
     return [comparable(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
+@pytest.mark.nightly(job="services")
 @settings(max_examples=examples(200), deadline=None)
 @given(st.sampled_from(METHODS), st.sampled_from([1, 3]), st.integers(0, 2**32), st.integers(1, 4))
 def test_any_bit_at_any_time(

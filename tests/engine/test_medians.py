@@ -82,6 +82,7 @@ def test_a_run_with_missing_cells(tmp_path: Path) -> None:
     assert world_in(result["world"]).inputs == (1 + 3 + 1,)
 
 
+@pytest.mark.nightly(job="services")
 @pytest.mark.parametrize("method", ["shot", "feddadil", "gaussian_heads"])
 def test_methods_that_remember(tmp_path: Path, method: str) -> None:
     """First memories are made again once the medians are known; no NaN comes anywhere."""
@@ -116,6 +117,7 @@ def test_one_labelled_site_tells_no_median(tmp_path: Path) -> None:
         federation(tmp_path).start(experiment(roster={"anna": "source", "carl": "target"}))
 
 
+@pytest.mark.nightly(job="services")
 def test_a_model_fills_by_itself(tmp_path: Path) -> None:
     """Written and read, as ONNX, and for tables whose columns stand in another order; a missing column is named."""
     played = federation(tmp_path)

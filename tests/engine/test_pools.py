@@ -55,7 +55,7 @@ def ended(methods: Methods, given: Mapping[str, Any], there: Mapping[str, SimSit
         )
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="services")
 @pytest.mark.parametrize("method", ["feddadil", "fedavg", "fedwca"])
 def test_processes_give_the_bytes_of_this_one(method: str) -> None:
     """Of methods whose sites remember, and of one without memories. Some parts go through pipes, and some through files."""
@@ -65,7 +65,7 @@ def test_processes_give_the_bytes_of_this_one(method: str) -> None:
     assert ended(METHODS, given, sites(), partial(processes, large=3000)) == inline
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="services")
 @pytest.mark.parametrize("large", [1, 1 << 30])
 def test_they_do_so_where_weights_are_packed(large: int) -> None:
     """What rounding left out of one message goes to the process that makes the next, by a file or a pipe."""
@@ -73,7 +73,7 @@ def test_they_do_so_where_weights_are_packed(large: int) -> None:
     assert ended(METHODS, given, sites(), partial(processes, large=large)) == ended(METHODS, given, sites(), InlinePool)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="services")
 def test_large_parts_go_through_files() -> None:
     """Parts above a size are mapped by all processes, and none is left there in the end."""
     given = experiment("fedavg", ROSTER)
@@ -84,7 +84,7 @@ def test_large_parts_go_through_files() -> None:
             assert not list(on.pool._shared.digests())  # type: ignore[attr-defined]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="services")
 def test_values_for_peers() -> None:
     """A step that fetches what its peers sealed reads it in another process, too."""
     there = {name: SimSite(Opener(i, 0), EVERYTHING) for i, name in enumerate(NAMES[:3])}
@@ -114,6 +114,7 @@ def deadly(folder: Path, times: int) -> dict[str, SimSite]:
     return sites() | {"bert": SimSite(Deadly(1, str(folder), times))}
 
 
+@pytest.mark.nightly(job="services")
 def test_a_killed_process_is_replaced_and_its_steps_run_again(tmp_path: Path) -> None:
     """The bytes are those of this process alone, of sites that remember, too."""
     given = experiment("feddadil", ROSTER)
@@ -123,7 +124,7 @@ def test_a_killed_process_is_replaced_and_its_steps_run_again(tmp_path: Path) ->
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="services")
 def test_a_step_that_kills_its_process_again_and_again_fails(tmp_path: Path) -> None:
     """The site's order fails with a reason, and the run says so; nothing waits for ever."""
     with federation(METHODS, deadly(tmp_path, 99), processes) as on:
@@ -132,7 +133,7 @@ def test_a_step_that_kills_its_process_again_and_again_fails(tmp_path: Path) -> 
     assert "bert: StepFailed" in result["cause"] or "The process of this step died 3 times" in result["cause"], result["cause"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="services")
 def test_an_error_of_a_step_comes_back_as_it_is() -> None:
     """A site whose data cannot be opened says why, in the words that it would have said here."""
     there = sites() | {"bert": SimSite(refusing)}
@@ -174,7 +175,7 @@ def test_a_round_that_closes_early_begins_no_more_than_it_needs() -> None:
     assert len(begun) == sum(phase["replies"] for phase in result["phases"])
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="services")
 def test_an_early_round_has_the_same_bytes_whoever_runs_its_steps() -> None:
     """Whose answers count follows from the order in which sites are asked, not from who is fast."""
     given = experiment("feddadil", ROSTER) | {"waiting": {"target_replies": 2, "min_replies": 1}}

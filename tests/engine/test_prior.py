@@ -80,6 +80,7 @@ def test_it_gains_where_shares_differ() -> None:
     assert min(found := gains(FEW, range(3))) > 0.05, found
 
 
+@pytest.mark.nightly(job="services")
 def test_it_costs_little_where_they_do_not() -> None:
     """Less than a point on average, over ten seeds."""
     found = gains((0.29, 0.29, 0.42), range(10))
@@ -145,6 +146,7 @@ def test_sites_without_labels_or_rows() -> None:
         pooled(None, {"a": type("Zero", (), {"counts": torch.zeros(3)})()}, turn)  # type: ignore[arg-type]
 
 
+@pytest.mark.nightly(job="services")
 def test_a_candidate_that_corrects() -> None:
     """A rehearsal tries it beside the same without; a site that plays keeps corrected predictions."""
     names = ("anna", "bert", "dora", "carl")

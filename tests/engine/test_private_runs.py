@@ -235,6 +235,7 @@ def test_a_model_that_never_leaves_and_is_not_scored_costs_nothing() -> None:
     assert spent["carl"] < spent["anna"]
 
 
+@pytest.mark.nightly(job="services")
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
 def test_the_noise_of_an_epsilon_costs_no_more(epsilon: float) -> None:
     method = configured(evaluate_every=3)

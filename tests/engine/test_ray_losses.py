@@ -47,7 +47,7 @@ class Beheading:
         return Opener(0, 0)(world, role)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="ray")
 @pytest.mark.processes
 @pytest.mark.parametrize("names", [HEAD, HEAD[:1], HEAD[1:]], ids=["all", "gcs", "raylet"])
 def test_a_head_that_is_killed_ends_the_run(names: tuple[str, ...]) -> None:
@@ -59,7 +59,7 @@ def test_a_head_that_is_killed_ends_the_run(names: tuple[str, ...]) -> None:
     assert "Start Ray again" in gone.value.todo
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="ray")
 @pytest.mark.processes
 def test_a_ray_that_is_shut_down_ends_the_run() -> None:
     """And no other is started in its place."""
@@ -75,7 +75,7 @@ def test_a_ray_that_is_shut_down_ends_the_run() -> None:
         assert not started.is_initialized()
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="ray")
 @pytest.mark.processes
 def test_a_step_without_memory_fails_after_its_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray kills a worker while too little memory is left on its node: here, whenever there is one."""

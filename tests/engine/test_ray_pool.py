@@ -41,6 +41,7 @@ def ray() -> Iterator[ModuleType]:
         yield started
 
 
+@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 def test_ray_gives_the_bytes_of_this_process() -> None:
     """Of sites that remember. Some parts are mapped, and some go with the task; none is left in the cluster."""
@@ -62,7 +63,7 @@ def same_bytes(method: str, there: dict[str, SimSite], large: int, **more: Any) 
     assert not pools[0]._shared and not pools[0]._lent
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("method", ["fedavg", "fedwca", "feddadil"])
 @pytest.mark.parametrize("large", [1, 1 << 30])
@@ -71,7 +72,7 @@ def test_it_does_so_whatever_is_mapped(method: str, large: int) -> None:
     same_bytes(method, sites(), large)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("large", [1, 1 << 30])
 def test_it_does_so_where_weights_are_packed(large: int) -> None:
@@ -79,7 +80,7 @@ def test_it_does_so_where_weights_are_packed(large: int) -> None:
     same_bytes("fedavg", sites(), large, wire=WIRES["topk"])
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("method", ["feddadil", "fedwca"])
 def test_a_killed_workers_steps_run_again(tmp_path: Path, method: str) -> None:
@@ -111,7 +112,7 @@ def test_a_message_is_laid_down_once_for_all_its_readers(monkeypatch: pytest.Mon
     assert sum(map(len, turns)) > 3 and all(len(turn) == len(set(turn)) for turn in turns)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 def test_values_for_peers() -> None:
     """A step that fetches what its peers sealed reads it on Ray, too."""
@@ -122,7 +123,7 @@ def test_values_for_peers() -> None:
     assert results[0] == results[1] and results[0][0] == "completed"
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 def test_a_step_that_kills_its_worker_again_and_again_fails(tmp_path: Path) -> None:
     """The site's order fails with a reason; nothing waits for ever."""
@@ -205,7 +206,7 @@ def dying(folder: str) -> int:
     return 0
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 def test_tries_are_bounded(tmp_path: Path) -> None:
     tasks = RayTasks(dying, Cluster())

@@ -53,6 +53,7 @@ def test_the_oldest_go_first(tmp_path: Path) -> None:
     assert (spill.in_memory, spill.in_files) == (800, 0)
 
 
+@pytest.mark.nightly(job="services")
 def test_files_have_no_names_and_go_with_what_lies_in_them(tmp_path: Path) -> None:
     gc.collect()  # other tests may have left files to it
     spill, before = Spill(tmp_path, 0, 1000), descriptors()

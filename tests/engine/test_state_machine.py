@@ -31,6 +31,8 @@ from tideline.engine.coordinator.result import result_of
 from tideline.engine.model.orders import OrderStatus
 from tideline.engine.model.runs import OPEN, RunRow, Status
 
+AT_NIGHT = pytest.mark.nightly(job="services")
+
 LONG = bool(os.environ.get("TIDELINE_LONG"))
 RAM = Path("/dev/shm")
 SHELF = RAM if RAM.is_dir() else None
@@ -455,13 +457,13 @@ def lives(machine: type[Machine], at: int) -> None:
     run_state_machine_as_test(seed(luck)(machine), settings=chosen)
 
 
-@pytest.mark.parametrize("at", [*range(5), *(pytest.param(at, marks=pytest.mark.long) for at in range(5, 100 if LONG else 10))])
+@pytest.mark.parametrize("at", [*range(5), *(pytest.param(at, marks=AT_NIGHT) for at in range(5, 100 if LONG else 10))])
 def test_what_is_promised_holds_whatever_happens(at: int) -> None:
     """Effects once (R1), fenced writers (R2), visible waits that end (R7), k of n (R8), and no part is lost."""
     lives(Machine, at)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="services")
 @pytest.mark.parametrize("at", range(12 if LONG else 2))
 def test_it_holds_over_sqlite(at: int) -> None:
     """The same promises, where what one coordinator wrote another reads from the file."""

@@ -99,6 +99,7 @@ def test_a_frozen_file_that_changes_is_noticed(tmp_path: Path) -> None:
     assert found["audit"] != said["audit"] and found["audit"]["refused"] == "ChainBroken"
 
 
+@pytest.mark.nightly(job="services")
 def test_the_last_release_reads_what_this_tree_writes(tmp_path: Path) -> None:
     """To the same values, or it refuses with words that say what to do: so homes and files can go back."""
     old = needed(tmp_path / "old")

@@ -41,7 +41,7 @@ QUICK = ("fedavg", "fedsr", "central", "hfedf", "shot", "stlf", "kd3a", "adabn")
 
 def each(methods: Iterable[str], trains: tuple[str, ...]) -> list[Any]:
     """Methods as parameters; some come at night."""
-    return [pytest.param(name, trains, marks=() if name in QUICK else pytest.mark.long) for name in methods]
+    return [pytest.param(name, trains, marks=() if name in QUICK else pytest.mark.nightly(job="numbers")) for name in methods]
 
 
 LAWS = [*each((name for name, _ in METHODS), UPPER), *each(UNDER, LINEAR)]
@@ -191,7 +191,7 @@ def test_a_backbone_alone_under_a_bottleneck_that_trains() -> None:
         base_of(world_in({**given, "trains": ["classifier.*", "*.layer4.*"]}), backbone)
 
 
-@pytest.mark.long  # over a frozen encoder it is quick enough: tests/frozen/test_runs.py
+@pytest.mark.nightly(job="numbers")  # over a frozen encoder it is quick enough: tests/frozen/test_runs.py
 def test_the_same_bytes_in_another_process() -> None:
     """The frozen tensors reach it with each step."""
     federation, run = begun(drawn(BN), world=BN, trains=LINEAR)

@@ -161,6 +161,7 @@ def test_an_order_without_the_frozen_weights_is_refused() -> None:
         next(federation.agents[ClientId("anna")].ready(replace(order, brief=bare, files=())))
 
 
+@pytest.mark.nightly(job="numbers")
 def test_a_pool_of_processes_gives_the_same_bytes() -> None:
     """The frozen weights reach the processes with each step."""
     federation, run = begun(drawn())

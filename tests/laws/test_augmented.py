@@ -14,12 +14,14 @@ from tideline.algorithms import METHODS
 from tideline.core.algorithm import resolve
 from tideline.core.errors import ConfigRefused
 
+AT_NIGHT = pytest.mark.nightly(job="methods")
+
 AUGMENT = {"flip": "both", "crop": [0.3, 0.7]}
 # A run's model; an exchange of features whose rows are drawn in another step; rows that are mixed with others; half of a pair.
 QUICK = ("fedavg", "fada", "shot", "stlf")
 NAMES = [name for name, _ in METHODS if resolve(METHODS, name).augments]
 REFUSED = [name for name, _ in METHODS if not resolve(METHODS, name).augments]
-every = pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.long) for n in NAMES])
+every = pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=AT_NIGHT) for n in NAMES])
 
 
 @cache

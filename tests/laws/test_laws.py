@@ -11,15 +11,17 @@ from tideline.algorithms import METHODS
 from tideline.core.algorithm import contract
 from tideline.core.privacy import TO_PEERS
 
+AT_NIGHT = pytest.mark.nightly(job="methods")
+
 every = pytest.mark.parametrize("case", cases(METHODS), ids=str)
 # The last one differs in everything from the one that plays the undisturbed run; the others are in the long suite.
-OTHER_HOSTS = [pytest.param(host, marks=pytest.mark.long) for host in laws.HOSTS[:-1]]
+OTHER_HOSTS = [pytest.param(host, marks=AT_NIGHT) for host in laws.HOSTS[:-1]]
 hosts = pytest.mark.parametrize(
     "host", [*OTHER_HOSTS, laws.HOSTS[-1]], ids=lambda host: "seed {}, {} threads, pace {}".format(*host)
 )
 FIRST, *OTHERS = cases(METHODS)
 # For what costs some half a minute: one method in each suite, all of them in the long one.
-every_slowly = pytest.mark.parametrize("case", [FIRST, *(pytest.param(case, marks=pytest.mark.long) for case in OTHERS)], ids=str)
+every_slowly = pytest.mark.parametrize("case", [FIRST, *(pytest.param(case, marks=AT_NIGHT) for case in OTHERS)], ids=str)
 
 
 @every

@@ -20,7 +20,7 @@ def possible(case: Case) -> bool:
 
 
 CASES = [case for name, _ in METHODS for kind in KINDS if possible(case := Case(name, METHODS, normalise=kind))]
-MARKED = [case if case.name in QUICK else pytest.param(case, marks=pytest.mark.long) for case in CASES]
+MARKED = [case if case.name in QUICK else pytest.param(case, marks=pytest.mark.nightly(job="methods")) for case in CASES]
 every = pytest.mark.parametrize("case", MARKED, ids=lambda case: f"{case.name}-{case.normalise}")
 one_of_each = pytest.mark.parametrize(
     "case", [case for case in CASES if case.name == "feddadil"], ids=lambda each: each.normalise

@@ -12,11 +12,15 @@ from tideline.core.run import Role
 from tideline.core.step import View
 from tideline.learning.around.class_shares import SHARES
 
+AT_NIGHT = pytest.mark.nightly(job="methods")
+
 # A run's model, a site's own from its memory, one in more than a network, one that the coordinator knows, several models at once.
 QUICK = ("fedavg", "self_training", "fedprox_pl", "stlf", "feddadil", "fedamp_pl", "hfedf")
 CASES = [Case(name, METHODS, prior="em") for name, _ in METHODS]
 every = pytest.mark.parametrize(
-    "case", [case if case.name in QUICK else pytest.param(case, marks=pytest.mark.long) for case in CASES], ids=str
+    "case",
+    [case if case.name in QUICK else pytest.param(case, marks=AT_NIGHT) for case in CASES],
+    ids=str,
 )
 
 

@@ -54,7 +54,8 @@ def test_arrival_and_the_host_process_do_not_matter(case: Crowd, host: laws.Host
     laws.arrival_does_not_matter(case, [host])
 
 
-@pytest.mark.long  # federated averaging itself stands for them in the shorter suite: no rule keeps anything between rounds
+# Federated averaging itself stands for them in the quick tier: no rule keeps anything between rounds.
+@pytest.mark.nightly(job="methods")
 @every
 def test_restarts_change_nothing(case: Crowd) -> None:
     """Law 4."""

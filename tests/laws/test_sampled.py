@@ -117,7 +117,7 @@ def test_restarts_in_the_middle_change_nothing(case: Crowd) -> None:
     assert laws.ending(stage, run) == expected
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="methods")
 @every
 def test_restarts_change_nothing(case: Crowd) -> None:
     """Law 4, with cohorts, at every place."""

@@ -19,6 +19,8 @@ from tideline.core.run import RunId
 from tideline.core.settings import Plain
 from tideline.engine.model.runs import JOIN, Status
 
+AT_NIGHT = pytest.mark.nightly(job="methods")
+
 NAMES = [name for name, _ in METHODS]
 every = pytest.mark.parametrize("case", [Case(name, METHODS) for name in NAMES], ids=str)
 # Models that travel whole, differences, and sealed ones; sites with a memory and without one.
@@ -30,7 +32,7 @@ packed = pytest.mark.parametrize(
         pytest.param(
             Case(name, METHODS, wire=wire),
             id=f"{name}-{wire}",
-            marks=() if wire == "int8" or name in FEW else pytest.mark.long,
+            marks=() if wire == "int8" or name in FEW else AT_NIGHT,
         )
         for name in NAMES
         for wire in WIRES
@@ -97,7 +99,7 @@ def test_the_contract_says_what_travels(case: Case) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("name", [FEW[0], *(pytest.param(name, marks=pytest.mark.long) for name in FEW[1:])])
+@pytest.mark.parametrize("name", [FEW[0], *(pytest.param(name, marks=AT_NIGHT) for name in FEW[1:])])
 def test_restarts_change_nothing(name: str, wire: str) -> None:
     """A stop at any moment and a restart end where the uninterrupted run ends, what was not sent yet included."""
     laws.restarts_change_nothing(Case(name, METHODS, wire=wire))

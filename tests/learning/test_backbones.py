@@ -124,6 +124,7 @@ def test_a_file_that_fits_is_taken_whole() -> None:
         start(world(MOBILE), file_of("shufflenet_v2_x0_5"))
 
 
+@pytest.mark.nightly(job="numbers")
 def test_a_head_whose_name_the_bottlenecks_classifier_has_too() -> None:
     """DenseNet's is called `classifier`."""
     got = begun(world("torchvision/densenet121", bottleneck=16), file_of("densenet121"))

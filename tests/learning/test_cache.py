@@ -291,6 +291,7 @@ def test_one_who_is_killed_while_writing(tmp_path: Path) -> None:
     assert files(site) and not files(site, PART)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_a_full_disk(tmp_path: Path, site: Path) -> None:
     """Rows that cannot be written are decoded at each use, and no half file is left."""
     (site / "scan.npz").unlink()  # without a cache it goes to a scratch file, which has no room either

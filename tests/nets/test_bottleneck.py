@@ -156,6 +156,7 @@ def test_a_normed_network_is_loaded(resnet: nn.Module) -> None:
     assert torch.equal(class_vectors(again), class_vectors(resnet))
 
 
+@pytest.mark.nightly(job="numbers")
 def test_others_do_not_wait_for_torchvision() -> None:
     """It is imported by the first ResNet that is built, and by nothing before."""
     probe = """

@@ -122,7 +122,7 @@ def test_class_vectors_of_a_normed_classifier() -> None:
         assert class_vectors(net).dtype == torch.float32 and net(torch.randn(2, 3, 32, 32)).dtype == torch.float32
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="numbers")
 def test_a_compiled_network_has_its_names_and_its_outputs() -> None:
     """No name begins with what torch.compile puts before them."""
     weights = start()

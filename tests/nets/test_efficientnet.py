@@ -123,6 +123,7 @@ def test_rounds_of_its_head_move_kilobytes(tmp_path: Path) -> None:
     assert "the weights have no head of 5 classes" in str(result["notes"])
 
 
+@pytest.mark.nightly(job="numbers")
 @installed
 def test_a_site_lets_frozen_weights_of_its_own_package_in(tmp_path: Path) -> None:
     """By the default policy: it reads them itself. One changed number, and they are some that a user brings."""

@@ -37,6 +37,7 @@ def test_a_network_is_features_and_a_classifier(name: str) -> None:
     nets.check(world)
 
 
+@pytest.mark.nightly(job="numbers")
 @pytest.mark.parametrize("name", WORLDS)
 def test_files_of_models(name: str, tmp_path: Path) -> None:
     """A model file says the type of its rows; ONNX predicts the same."""

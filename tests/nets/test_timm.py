@@ -84,6 +84,7 @@ def test_what_cannot_be_is_said(name: str, said: str) -> None:
         nets.check(world(f"timm/{name}"))
 
 
+@pytest.mark.nightly(job="numbers")
 def test_from_a_file_to_predictions_and_back(tmp_path: Path) -> None:
     """A simulation from a file of timm's; its model predicts as it was scored, is an ONNX file, and timm loads it."""
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")

@@ -95,13 +95,13 @@ def learnt(rho: float, n: int = 8192, steps: int = 1200) -> float:
         return float(mutual_information(M(p, q), M(p, q[torch.randperm(n, generator=rng)])))
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="numbers")
 def test_information_of_independent_numbers() -> None:
     """Near zero."""
     assert abs(learnt(0.0)) < 0.05
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="numbers")
 def test_information_of_correlated_numbers() -> None:
     """Towards -log(1 - rho^2) / 2 = 0.8304 from below."""
     assert 0.7 < learnt(0.9) < 0.8304 + 0.05

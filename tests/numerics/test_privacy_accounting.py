@@ -60,6 +60,7 @@ def test_a_published_number() -> None:
     assert 1.26 / 1.35 < ours < 1.26
 
 
+@pytest.mark.nightly(job="numbers")
 @settings(max_examples=examples(5), deadline=None)
 @given(st.floats(0.8, 3), st.floats(0.005, 0.1), st.integers(1, 100))
 def test_more_noise_less_rate_and_fewer_times_spend_less(noise: float, rate: float, times: int) -> None:

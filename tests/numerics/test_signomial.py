@@ -273,7 +273,7 @@ def test_modelling_is_loaded_by_who_solves() -> None:
     assert done.stderr.strip() == ""
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="numbers")
 def test_larger_problems_descend() -> None:
     """Forty devices, of which half have labels."""
     p = drawn(40, 0, HARD)

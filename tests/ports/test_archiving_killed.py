@@ -75,6 +75,7 @@ def where(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield url
 
 
+@pytest.mark.nightly(job="services")
 def test_a_kill_loses_nothing(where: str, tmp_path: Path) -> None:
     """At each point in turn; then the whole chain is there, and a start without a kill archives what is due."""
     folder = tmp_path / "archive"

@@ -154,6 +154,7 @@ def test_a_store_that_fails_while_a_large_part_is_sent(s3: Server, bucket: str, 
     assert objects(s3, bucket) == {object_of(LARGER): len(LARGER)}
 
 
+@pytest.mark.nightly(job="services")
 def test_nothing_can_be_asked_of_a_store_that_is_away(parts: BucketParts, away: Server) -> None:
     """Every question says so, in one way; what lies in the cache can be read."""
     away.start()

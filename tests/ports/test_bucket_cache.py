@@ -164,6 +164,7 @@ print(json.dumps([grown(up), grown(down), grown(put)]))
 """
 
 
+@pytest.mark.nightly(job="services")
 @pytest.mark.processes
 def test_a_large_part_needs_little_memory(bucket: str, tmp_path: Path) -> None:
     """64 MB up, down and up again by another way, in a process that never holds half of it."""

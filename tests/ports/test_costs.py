@@ -118,6 +118,7 @@ def measured(folder: Path, crowd: Crowd) -> dict[str, Work]:
     return found
 
 
+@pytest.mark.nightly(job="services")
 @pytest.mark.parametrize("crowd", [LONG, WIDE], ids=["many rounds", "many members"])
 def test_an_order_costs_a_database_the_same_in_any_run(folder: Path, crowd: Crowd) -> None:
     """The same statements, and at most half more steps, where 10,000 orders are there than where 100 are."""
@@ -193,6 +194,7 @@ def in_memory(crowd: Crowd) -> dict[str, int]:
     return found
 
 
+@pytest.mark.nightly(job="services")
 @pytest.mark.parametrize("crowd", [LONG, WIDE], ids=["many rounds", "many members"])
 def test_an_order_costs_a_simulation_the_same_in_any_run(crowd: Crowd) -> None:
     """At most half more instructions where 10,000 orders are there than where 100 are."""

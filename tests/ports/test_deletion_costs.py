@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from subprocess import run as run_process
 
+import pytest
 from journal_values import RUN, TEAM
 from test_costs import counted
 from test_journal_deleted import NOW, over
@@ -40,6 +41,7 @@ def steps(path: Path, others: int) -> int:
         return work.steps
 
 
+@pytest.mark.nightly(job="services")
 def test_a_deletion_costs_the_same_amid_many_runs(tmp_path: Path) -> None:
     """The same steps amid 100 runs as amid 5."""
     assert steps(tmp_path / "many.db", 100) <= MOST * steps(tmp_path / "few.db", 5)

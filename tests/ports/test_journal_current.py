@@ -114,6 +114,7 @@ def sizes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Path]]
     yield found
 
 
+@pytest.mark.nightly(job="services")
 def test_a_look_costs_the_same_however_many_runs_are_over(sizes: dict[int, Path]) -> None:
     """It enters the tables by indexes, and counts no plan twice."""
     steps, statements = [], list[str]()

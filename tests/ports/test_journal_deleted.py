@@ -167,6 +167,7 @@ def stored(request: pytest.FixtureRequest) -> Iterator[tuple[SqlJournal, str]]:
     journal.close()
 
 
+@pytest.mark.nightly(job="services")
 def test_two_hundred_runs_leave_nothing(stored: tuple[SqlJournal, str]) -> None:
     """In no table is a row of a deleted run, but in the audit log and among the tombstones."""
     journal, url = stored

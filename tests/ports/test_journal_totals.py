@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from journal_values import ANN, BOB, CYD, OTHER, RUN, TEAM, advance, began, files, first, order_row, reply, run_row
@@ -125,6 +126,7 @@ MOVES = st.lists(
 )
 
 
+@pytest.mark.nightly(job="services")
 @given(MOVES)
 @settings(max_examples=examples(60))
 def test_what_is_kept_is_what_is_counted(moves: list[Move]) -> None:

@@ -163,6 +163,7 @@ def test_runs_that_belong_to_another_tell_what_went_wrong_alone(journal: SqlJour
     assert [each.notice.run for each in waiting(journal)] == [RUN]
 
 
+@pytest.mark.nightly(job="services")
 def test_a_cause_is_told_once_an_hour(journal: SqlJournal) -> None:
     """What comes within the hour is counted and told at its end, with the newest words."""
     journal.notices.add_target(target())

@@ -83,12 +83,13 @@ def after_the_rules(where: str, folder: Path, many: int) -> dict[str, float]:
     return {"runs": many, "seconds": seconds, "parts_bytes": size, "archive_bytes": archive.bytes()}
 
 
+@pytest.mark.nightly(job="services")
 def test_a_hundred_runs_and_the_rules(where: str, tmp_path: Path) -> None:
     """Half of them old."""
     after_the_rules(where, tmp_path, 100)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="services")
 def test_a_thousand_runs_and_the_rules(where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same, with figures."""
     found = after_the_rules(where, tmp_path, 1000)

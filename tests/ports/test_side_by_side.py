@@ -103,6 +103,7 @@ def live_a_run(journal: SqlJournal, other: SqlJournal, site_data: SiteData, name
         insist(report, keep)
 
 
+@pytest.mark.nightly(job="services")
 def test_no_part_is_collected_that_somebody_refers_to(journals: tuple[SqlJournal, SqlJournal], address: str) -> None:
     """Four runs write and forget the same few parts on two coordinators, and both collect all the time."""
     site_data, over = SiteData(), threading.Event()

@@ -56,6 +56,7 @@ def test_a_copy_of_the_files_of_an_open_store_is_whole(journal: SqlJournal, path
     copied.close()
 
 
+@pytest.mark.nightly(job="services")
 @pytest.mark.processes
 def test_a_killed_process_leaves_what_it_committed(path: Path) -> None:
     """A writer is killed three times amid its rounds: each acknowledged one is there, whole, and the run goes on."""
@@ -130,6 +131,7 @@ def test_two_openings_at_once_make_one_store(path: Path) -> None:
     four_openings(path)
 
 
+@pytest.mark.nightly(job="services")
 def test_readers_go_on_beside_a_writer(journal: SqlJournal) -> None:
     """Readers in several threads see whole rounds only, never fewer than an earlier look at the run told."""
     read_beside_a_writer(journal)

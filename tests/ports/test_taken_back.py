@@ -86,6 +86,7 @@ def test_a_migration_that_is_killed_leaves_nothing(where: str, tmp_path: Path) -
     assert "colours" in shape(where) and "colour" in shape(where)["runs"]
 
 
+@pytest.mark.nightly(job="services")
 def test_a_way_back_that_is_killed_leaves_nothing(where: str, tmp_path: Path) -> None:
     """The newer version still opens it, and takes it back the next time."""
     assert process(later(tmp_path / "later"), where) == 0

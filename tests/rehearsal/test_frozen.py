@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from safetensors.torch import save
 
 from tests.frozen.played import IMAGES, drawn
@@ -35,6 +36,7 @@ def played(**rehearse: Any) -> tuple[Federation, dict[str, Any]]:
     return on, on.run(on.start({**given, "then": "run"}))
 
 
+@pytest.mark.nightly(job="numbers")
 def test_the_usual_candidates_of_an_encoder() -> None:
     """All of them play, sites on their own scale of its features among them; what was chosen is one whole network or a vote."""
     on, result = played(on=2, mode="heads")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from torch import Tensor
 
 from tests.rehearsal.stage import SHORT, Opener, drawn, experiment, federation, played
@@ -35,6 +36,7 @@ class TwoClasses:
         return y.clamp_max(1)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_a_target_with_three_rows() -> None:
     """It is adapted to like any other, and its interval is wide."""
     result = played(federation(dora=SimSite(Few(3, 3))), experiment(SHORT, SITE, SELF, then="run"))

@@ -51,7 +51,9 @@ def verdict(seed: int, by: float = 1.0) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 100))])
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.nightly(job="numbers")) for seed in range(3, 100))]
+)
 def test_it_finds_what_undoes_the_shift(seed: int) -> None:
     """With three labelled sites, whatever the target is like."""
     found = verdict(seed)

@@ -99,6 +99,7 @@ class Permuted:
         return y[torch.randperm(len(y), generator=torch.Generator().manual_seed(3))]
 
 
+@pytest.mark.nightly(job="numbers")
 def test_a_site_with_wrong_labels_is_named() -> None:
     """Its rehearsal is near chance, the others' are not, and a note says where to look."""
     on = federation(bert=SimSite(Opener(1, Permuted())))
@@ -137,6 +138,7 @@ def test_two_labelled_sites_normalise_at_the_target_as_where_they_rehearse() -> 
     assert kinds == {Scaling.SITE}
 
 
+@pytest.mark.nightly(job="numbers")
 def test_many_alike_vote_together() -> None:
     """Of more than twenty candidates alike each has less than the least weight that counts."""
     alike = [{"label": f"same {i}", "method": "fedavg", "config": {"rounds": 6}} for i in range(22)]

@@ -78,6 +78,7 @@ def test_what_is_no_vote(tmp_path: Path) -> None:
         read_model(path)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_a_rehearsal_writes_what_it_chose(tmp_path: Path) -> None:
     """Two candidates alike share the vote; the model predicts as many held-out rows right as the result says."""
     data: dict[str, Any] = {}
@@ -108,6 +109,7 @@ def test_a_rehearsal_writes_what_it_chose(tmp_path: Path) -> None:
     assert right == pytest.approx(dora["accuracy"]) and "A vote of" in model.model.origin.note
 
 
+@pytest.mark.nightly(job="numbers")
 def test_from_python() -> None:
     """The usual candidates of features, the verdict, and the model of the target, by its name or without."""
     rng = torch.Generator().manual_seed(0)

@@ -135,6 +135,7 @@ def hundred() -> tuple[Play, ...]:
     return tuple(Play(terms_of(names(100), length=2, place=Place(f"run-{i}", "train", 3))) for i in range(examples(10) // 5))
 
 
+@pytest.mark.nightly(job="numbers")
 def test_a_hundred_sites_have_neighbours(hundred: tuple[Play, ...]) -> None:
     graphs = [play.delivered.pairs.neighbours for play in hundred]
     assert all(graphs.count(each) == 1 for each in graphs)
@@ -142,7 +143,7 @@ def test_a_hundred_sites_have_neighbours(hundred: tuple[Play, ...]) -> None:
     assert all(len(play.shared[name][1].parcels) == 79 for play in hundred for name in names(100))
 
 
-@pytest.mark.parametrize("draw", [0, 1, *(pytest.param(draw, marks=pytest.mark.long) for draw in range(2, 10))])
+@pytest.mark.parametrize("draw", [0, 1, *(pytest.param(draw, marks=pytest.mark.nightly(job="numbers")) for draw in range(2, 10))])
 def test_a_hundred_sites_are_summed(hundred: tuple[Play, ...], draw: int) -> None:
     """200 draws, 10 times 20, of at least 67 that remain: in the deep suite with its long tests. 10 in the quick one."""
     rng = Random(draw)

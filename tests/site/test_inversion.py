@@ -84,6 +84,7 @@ def test_clipping_bounds_how_far_one_site_moves_brought_weights() -> None:
     assert moved**0.5 == pytest.approx(0.5, rel=1e-3)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_noise_in_a_private_run_hides_what_the_attack_reads() -> None:
     """Where nothing else is bound, and the run's epsilon is no small one."""
     privacy = {"rows": ROWS, "epsilon": 8, "delta": 1e-3, "rate": 1.0, "score_noise": 30.0}

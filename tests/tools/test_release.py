@@ -188,7 +188,7 @@ def test_what_is_edited_is_there() -> None:
     assert all(edit(asked.text(name), before, "99.0.0", asked.date) != asked.text(name) for name, edit in release.EDITS)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="services")
 def test_a_whole_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a copy of this tree: two commits, a wheel of the version with all that git tracks of the packages, and its record."""
     builder()

@@ -54,7 +54,7 @@ def test_a_coordinator_and_an_agent(old: Released, tmp_path: Path) -> None:
         agrees(there, run, given, (OLD,))
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="upgrades")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
 def test_all_of_them_and_back(old: Released, tmp_path: Path, database: str | None) -> None:

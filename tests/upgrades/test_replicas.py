@@ -12,7 +12,7 @@ from tests.redis import Redis
 from tests.upgrades.pair import NEW, OLD, SITES, Pair, experiment, pair
 from tests.upgrades.trees import Released
 
-pytestmark = [pytest.mark.processes, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.processes, pytest.mark.nightly(job="upgrades"), pytest.mark.timeout(1800)]
 ROUNDS = 25
 ONE, TWO = "one", "two"
 

@@ -32,7 +32,7 @@ def ancient(old: Released, tmp_path: Path) -> Released:
     return Released(old.record, tree)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="upgrades")
 def test_an_agent_that_is_too_old(ancient: Released, tmp_path: Path) -> None:
     """It ends with code 2, and both versions and what to do are in its words; the coordinator goes on."""
     with pair(tmp_path, ancient) as there:

@@ -19,7 +19,7 @@ from tideline.core.run import RunId
 from tideline.engine.model.runs import OPEN, Status
 from tideline_server.store import SqlJournal
 
-pytestmark = [pytest.mark.processes, pytest.mark.long]
+pytestmark = [pytest.mark.processes, pytest.mark.nightly(job="browser")]
 RUNS = 10_000
 LONG = Crowd(members=10, rounds=910, run=RunId("10a900000000"))
 

@@ -86,8 +86,8 @@ def test_a_run_through_proxy_and_nginx(tmp_path: Path, expected: str) -> None:
     [
         ("coordinator", "up"),
         ("ann", "down"),
-        pytest.param("coordinator", "down", marks=pytest.mark.long),
-        pytest.param("ann", "up", marks=pytest.mark.long),
+        pytest.param("coordinator", "down", marks=pytest.mark.nightly(job="journeys")),
+        pytest.param("ann", "up", marks=pytest.mark.nightly(job="journeys")),
     ],
 )
 def test_a_kill_in_the_middle_of_a_transfer(tmp_path: Path, undisturbed: str, who: str, where: str) -> None:

@@ -159,7 +159,7 @@ def test_any_bytes_at_any_call(liar: Liar) -> None:
     tried(liar, 150, True)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 @pytest.mark.timeout(SECONDS + 120)
 def test_any_bytes_for_long(liar: Liar) -> None:
     """The same with other bytes each time, until the time is up."""

@@ -82,7 +82,7 @@ def test_some_lies(liar: Liar, name: str) -> None:
     told(liar, name)
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 @pytest.mark.parametrize("name", sorted(LIES.keys() - set(QUICK)))
 def test_the_other_lies(liar: Liar, name: str) -> None:
     """As some of them, so all."""
@@ -164,7 +164,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> It
         yield federation
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="journeys")
 def test_all_lies_beside_honest_runs(sites: Net, data: dict[str, Path]) -> None:
     """Honest runs end with the bytes of a simulation, not much later; memory and open files are as before."""
     federation, seeds = sites, range(40, 46)

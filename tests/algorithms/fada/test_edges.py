@@ -297,7 +297,7 @@ def test_a_lost_source_is_left_out_of_a_round() -> None:
     assert state(stage, run, "follow", 3).w["carl"].keys() == {"anna", "bert"}
 
 
-LONG = pytest.mark.long  # the other pairs of the same
+LONG = pytest.mark.nightly(job="numbers")  # the other pairs of the same
 DELTA, GRAD = {"mode": "delta"}, {"mode": "grad", "steps": 1}
 
 
@@ -371,6 +371,7 @@ def test_a_lost_target_comes_to_what_it_would_have_had(missed: set[int], steps: 
         close(one.model, other.model, 1e-5)
 
 
+@pytest.mark.nightly(job="numbers")
 @pytest.mark.parametrize("critic", [{}, {"critic": "features", "noise": 0.0}])
 def test_a_lost_target_keeps_what_alignment_made(critic: dict[str, Any]) -> None:
     """Its network is the sources' mean and what is left of eq. 5: the same as far as that goes, and no other."""

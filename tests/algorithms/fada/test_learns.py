@@ -56,7 +56,7 @@ def gained(pairs: list[tuple[float, float]]) -> Tensor:
     return torch.tensor([after - before for before, after in pairs])
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="numbers")
 def test_disentangling_beats_the_sources_model_on_most_seeds() -> None:
     """Blobs that are turned by some 45 degrees; attention alone does not turn them back."""
     gains = gained([accuracies(seed, **MUCH) for seed in SEEDS])

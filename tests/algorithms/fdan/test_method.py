@@ -155,6 +155,7 @@ def test_statistics_of_batch_norm_stay() -> None:
         nets.loaded(world, own)
 
 
+@pytest.mark.nightly(job="numbers")
 @pytest.mark.parametrize("more", [{}, IMAGES], ids=["features", "images"])
 def test_features_are_drawn_together(more: dict[str, Any]) -> None:
     """With lambda the far sources end nearer to the target than without."""

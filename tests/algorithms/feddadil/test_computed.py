@@ -159,7 +159,7 @@ def test_what_the_owner_may_take() -> None:
     assert all(bool(torch.isfinite(a.float()).all()) for arrays in taken.values() for a in arrays.values())
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="numbers")
 def test_the_linear_layers_are_those_of_all_rows_together() -> None:
     """Descent on averaged gradients ends where a fit on all sources' rows, which nobody could make, ends; so does the fit that
     weighs sites alike."""

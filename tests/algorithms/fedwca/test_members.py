@@ -59,7 +59,7 @@ def test_a_given_group_waits_for_its_latecomer() -> None:
     [
         *((5, weights) for weights in WEIGHTS),
         (1, WEIGHTS[0]),
-        *(pytest.param(1, weights, marks=pytest.mark.long) for weights in WEIGHTS[1:]),
+        *(pytest.param(1, weights, marks=pytest.mark.nightly(job="numbers")) for weights in WEIGHTS[1:]),
     ],
 )
 def test_a_given_group_may_be_late_as_a_whole(refresh_every: int, weights: str) -> None:

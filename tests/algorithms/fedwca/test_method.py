@@ -172,6 +172,7 @@ def test_ablations_of_the_weights(weights: str) -> None:
         assert reply.alpha.tolist() == [1.0]
 
 
+@pytest.mark.nightly(job="numbers")
 def test_ablations_of_the_labels_end_otherwise() -> None:
     """Each switch changes the final models."""
     switches: list[dict[str, Any]] = [{}, {"labels": "predicted"}, {"fixed_labels": False}, {"two_models": False}, {"mu": 0.0}]

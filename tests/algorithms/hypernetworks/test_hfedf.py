@@ -107,7 +107,7 @@ def test_embeddings() -> None:
     assert found[1].theta["nu"].shape == (3, 2)
 
 
-@pytest.mark.parametrize("inputs", [(8,), pytest.param((1, 8, 8), marks=pytest.mark.long), (1, 10, 9)])
+@pytest.mark.parametrize("inputs", [(8,), pytest.param((1, 8, 8), marks=pytest.mark.nightly(job="numbers")), (1, 10, 9)])
 def test_an_autoencoders_embedding_by_hand(inputs: tuple[int, ...]) -> None:
     """The mean of latent vectors of rows that it was not trained on, by an autoencoder that all sites draw alike."""
     world = World(inputs=inputs, classes=3, model="lenet" if len(inputs) == 3 else "mlp")

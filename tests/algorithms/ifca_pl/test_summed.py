@@ -90,6 +90,7 @@ def same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     return a.keys() == b.keys() and all(raw(a[name]) == raw(b[name]) for name in a)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_masks_change_no_byte_whoever_chooses_what(whole: tuple[Stage, Any]) -> None:
     """And restarts of every process at every place change none, either."""
     digest = ended(*whole)

@@ -163,6 +163,7 @@ def test_the_teacher_is_the_model_that_came_and_then_their_mean() -> None:
     assert [first_mean(Ladd(rounds=r, teacher_from=t)) for r, t in ((1, 0), (20, 0), (20, 3))] == [1, 10, 3]
 
 
+@pytest.mark.nightly(job="numbers")
 def test_the_teacher_in_a_run() -> None:
     """What is kept at the end is the mean of the models that came since t_s; other teachers end elsewhere."""
     stage, run = played("ladd", rounds=4, teacher_from=3)

@@ -126,6 +126,7 @@ def test_rows_without_labels_count_as_wrong() -> None:
     assert replies["bert"].error <= 0.5
 
 
+@pytest.mark.nightly(job="numbers")
 def test_divergences_are_those_of_the_pairs_errors() -> None:
     """Symmetric, zero at home, 2 |1 - 2 err| of the mean of both errors; larger for domains that lie farther apart."""
     stage, run = played(exchanges=12, share=1.0)
@@ -140,6 +141,7 @@ def test_divergences_are_those_of_the_pairs_errors() -> None:
     assert state(plain, other).d[0, 3] == h_divergence((mine[THRESHOLDS // 2] + theirs[THRESHOLDS // 2]) / 2)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_identical_and_separable_data() -> None:
     """Devices with the same rows are hardly told apart; those whose rows have nothing in common are, however it is measured."""
 

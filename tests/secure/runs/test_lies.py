@@ -130,6 +130,7 @@ def test_an_owner_wants_sites_that_it_trusts() -> None:
     assert answer(found, order, order.files) == ""
 
 
+@pytest.mark.nightly(job="numbers")
 def test_a_second_set_of_survivors_is_not_signed() -> None:
     """Not after a restart either: the first was written down."""
     found, run = begun()

@@ -44,6 +44,7 @@ def test_what_no_sum_can_be_of_is_refused_at_the_start(method: str, many: int, m
         found.run_service.check(given, Identity())
 
 
+@pytest.mark.nightly(job="numbers")
 def test_as_many_keys_as_a_message_has_are_let_in() -> None:
     """With as many rounds at once as the refusal said. Of fewer rounds than that there are fewer keys."""
     names = tuple(f"site{i:03d}" for i in range(190))

@@ -84,6 +84,7 @@ def test_a_site_drops_out(phase: str) -> None:
     assert ended(whole, run) == ended(alone, other)
 
 
+@pytest.mark.nightly(job="numbers")
 @pytest.mark.parametrize("ahead", [1, 2, 3])
 def test_keys_are_made_for_several_rounds_at_once(ahead: int) -> None:
     """In as few exchanges as they take; and who missed some is back with the next."""
@@ -144,6 +145,7 @@ def test_a_site_that_lost_its_home_between_shares_and_values() -> None:
     assert ended(short, run) == ended(alone, other)
 
 
+@pytest.mark.nightly(job="numbers")
 @pytest.mark.parametrize("every", [1, 2])
 def test_restarts_at_any_moment_change_nothing(every: int) -> None:
     """Every process ends at every place once: between any two messages, in the middle of parts, around each commit."""
@@ -232,6 +234,7 @@ def test_an_answer_in_anothers_name_is_refused_where_it_comes() -> None:
     assert failed[0].failure is not None and "anna" in failed[0].failure.what
 
 
+@pytest.mark.nightly(job="numbers")
 def test_a_run_of_more_sites_than_one_message_has_parcels_of() -> None:
     """Beyond 64 sites, all parcels of a round are more than a list of a message may have."""
     names = tuple(f"site{i:02d}" for i in range(65))

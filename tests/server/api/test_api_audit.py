@@ -128,6 +128,7 @@ def stored(tmp_path: Path) -> Iterator[Coordinator]:
         )
 
 
+@pytest.mark.nightly(job="services")
 def test_what_lies_in_a_database_comes_out_as_it_was_written(stored: Coordinator) -> None:
     """Odd letters and long fractions too."""
     stored.post("/invites", {"name": "dora", "labels": {"wärd": "é\u2028💧"}, "ttl_seconds": 100 / 3}, headers=OWN)

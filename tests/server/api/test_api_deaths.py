@@ -70,6 +70,7 @@ class Ask:
 faults = st.lists(st.tuples(st.integers(0, 16), st.sampled_from(KINDS)), max_size=2)
 
 
+@pytest.mark.nightly(job="services")
 @settings(max_examples=examples(60))
 @given(name=st.sampled_from(NAMES), tries=st.lists(faults, max_size=4), stalls=st.booleans())
 def test_whatever_dies_it_is_done_once(name: str, tries: list[list[Fault]], stalls: bool) -> None:
@@ -89,7 +90,7 @@ def test_whatever_dies_it_is_done_once(name: str, tries: list[list[Fault]], stal
 
 
 @pytest.mark.parametrize(
-    "kind", ["dies after", pytest.param("cut after", marks=pytest.mark.long)]
+    "kind", ["dies after", pytest.param("cut after", marks=pytest.mark.nightly(job="services"))]
 )  # before a call is after the one before it
 @pytest.mark.parametrize("name", NAMES)
 def test_every_moment_is_survived(name: str, kind: str) -> None:

@@ -109,6 +109,7 @@ def test_a_run_is_followed_to_its_end(coordinator: Coordinator) -> None:
     assert told[-1]["kind"] == "completed"
 
 
+@pytest.mark.nightly(job="services")
 def test_a_bell_that_never_rings_loses_nothing() -> None:
     """The bell is a hint: with one that is always lost, every event arrives all the same."""
 

@@ -268,6 +268,7 @@ def test_the_project_is_the_keys(door: Door) -> None:
     assert [door.get("/session", headers=page).json()["project"] for page in (foreign, both)] == ["retina", "all"]
 
 
+@pytest.mark.nightly(job="services")
 def test_a_repeat_is_the_sessions_own(door: Door) -> None:
     """An Idempotency-Key means one thing to a session; another session, and its key, are another caller."""
     key = door.key("bob", "operator")

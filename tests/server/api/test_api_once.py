@@ -250,6 +250,7 @@ def test_sixteen_at_once_start_one_run(coordinator: Coordinator, journals: tuple
     assert [e.kind for e in journals[1].events(run)] == ["created"] and len(journals[0].orders(run)) == 3
 
 
+@pytest.mark.nightly(job="services")
 def test_sixteen_hasty_ones_start_one_run(coordinator: Coordinator, journals: tuple[Journal, Journal]) -> None:
     """Those that take the others for dead at once, at four coordinators: some are told to come again, and there is one run."""
     doors = [coordinator.beside(journal, ApiSettings(patience_seconds=0.0)).built() for journal in journals * 2]
@@ -300,6 +301,7 @@ def test_a_call_that_is_under_way_is_waited_for(coordinator: Coordinator) -> Non
     assert len(coordinator.get("/runs").json()) == 1
 
 
+@pytest.mark.nightly(job="services")
 def test_a_call_that_is_long_under_way_is_a_conflict(coordinator: Coordinator) -> None:
     """Who has waited in vain is told to come again, and when; a process never takes over from itself."""
     compute, door, thread, answers = slow(coordinator, HASTY)

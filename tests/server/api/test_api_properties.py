@@ -108,6 +108,7 @@ def alone(operation: Any, headers: dict[str, str], number: int) -> None:
             ask()
 
 
+@pytest.mark.nightly(job="services")
 def test_each_operation_keeps_its_promises(schema: Any) -> None:
     """No failure of ours, and answers as they are declared."""
     operations = [found.ok() for found in schema.get_all_operations()]
@@ -137,7 +138,7 @@ def real(tmp_path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
         )
 
 
-@pytest.mark.long
+@pytest.mark.nightly(job="services")
 @pytest.mark.processes
 @pytest.mark.timeout(SECONDS + 120)
 def test_a_real_coordinator_keeps_its_promises(real: tuple[Any, dict[str, str]]) -> None:

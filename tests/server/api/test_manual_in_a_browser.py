@@ -56,6 +56,7 @@ def unfold(page: Tab, call: str) -> None:
     page.when(f"{call}.querySelector('.responses-wrapper .response')")
 
 
+@pytest.mark.nightly(job="browser")
 def test_every_call_is_drawn_and_nothing_comes_from_elsewhere(page: Tab, door: Coordinator) -> None:
     """Each operation is a line, some are opened. The policy forbids nothing that the page needs; the browser has no complaint."""
     described = door.get("/openapi.json").json()["paths"]
@@ -67,6 +68,7 @@ def test_every_call_is_drawn_and_nothing_comes_from_elsewhere(page: Tab, door: C
     assert len(hosts(page)) == 1 and len(page.requests) >= 5, page.requests
 
 
+@pytest.mark.nightly(job="browser")
 def test_a_call_is_tried_with_a_key(page: Tab) -> None:
     """As a reader does: give the key, open a call, send it, and read the answer."""
     page.evaluate("document.querySelector('button.authorize').click()")
@@ -85,6 +87,7 @@ def test_a_call_is_tried_with_a_key(page: Tab) -> None:
     assert page.violations() == [] and page.said == [] and len(hosts(page)) == 1
 
 
+@pytest.mark.nightly(job="browser")
 def test_what_the_policy_forbids_is_seen_here(page: Tab) -> None:
     """The tests above would see it: a script in the page does not run, and a picture from elsewhere is not asked for."""
     page.evaluate("document.body.append(Object.assign(document.createElement('script'), {text: 'window.ran = true'}))")

@@ -65,6 +65,7 @@ def test_a_digest_and_a_part_of_one(home: Path) -> None:
         assert row["seq"] in [sent.entry for sent in Egress(home).found(Search(text=word)).read()], word
 
 
+@pytest.mark.nightly(job="numbers")
 def test_run_and_time(home: Path) -> None:
     """Together with words; sums are of all that was found, a page has its rows."""
     rows = plain(home)
