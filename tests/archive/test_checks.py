@@ -156,6 +156,7 @@ LARGE = {
     "a bfloat": Told(torch.tensor([3e38], dtype=torch.bfloat16)),
     "a whole number": Told(torch.tensor([1, -(2**63)])),
     "a weight": Told(torch.zeros(1), {"w": torch.tensor(1e16)}),
+    "a negative weight": Told(torch.zeros(1), {"w": torch.tensor(-1e16)}),
     "a scalar": Told(torch.zeros(1), n=10**16),
     "a fraction": Told(torch.zeros(1), rate=-1e300),
 }

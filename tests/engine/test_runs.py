@@ -192,6 +192,13 @@ def test_what_was_said_of_replies_stays_said(on: Stage) -> None:
     assert on.play(run, gone).status is Status.COMPLETED
 
 
+def test_the_join_waits_for_every_site_whatever_a_round_needs(on: Stage) -> None:
+    """Stall at the join without a site, even if two replies are enough in a round: who misses the join misses the whole run."""
+    run = start(on, waiting={"min_replies": 2})
+    assert on.play(run, without_bert(on)).status is Status.STALLED
+    assert on.row(run).cursor == JOIN and on.row(run).cause.startswith("Gathering the sites: 2 of 3 sites answered")
+
+
 def names(on: Stage, client: ClientId) -> set[str]:
     return {o.id for o in on.journal.open_orders(client)}
 

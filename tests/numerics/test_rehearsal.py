@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.budgets import examples
 from tideline.numerics.alignment.normalising import Moments, moments
-from tideline.numerics.rehearsal.choice import best, vote
+from tideline.numerics.rehearsal.choice import BOUND, MEAN, best, vote, weights
 from tideline.numerics.rehearsal.expectation import SLOPE, accuracy, expected
 from tideline.numerics.rehearsal.shifts import FAR, Shift, distance, likeness, shift, unlike
 
@@ -78,6 +78,13 @@ def test_a_rehearsal_unlike_the_target_says_little() -> None:
     """It lost where the shift is another, and gained where it is like the target's."""
     gains = torch.tensor([[0.0, 0.2], [0.0, -0.3]])
     assert best(gains, likeness(NEAR, [NEAR, OTHER])) == 1 and best(gains, torch.ones(2) / 2) == 0
+
+
+def test_the_careful_rule_prefers_gains_on_which_sites_agree() -> None:
+    """By `mean` the larger mean gain wins; by `bound` the one that is larger after one standard error is subtracted."""
+    gains, alike = torch.tensor([[0.0, 0.1, 0.5], [0.0, 0.1, -0.2]]), torch.ones(2) / 2
+    assert weights(MEAN, gains, alike).tolist() == [0.0, 0.0, 1.0]
+    assert weights(BOUND, gains, alike).tolist() == [0.0, 1.0, 0.0]
 
 
 @settings(max_examples=examples(100))
