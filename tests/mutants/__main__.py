@@ -1,7 +1,7 @@
 """Play the drawn mutants: does a test fail with each?
 
 python -m tests.mutants --minutes 20 --reach FOLDER      the next ones that have no result yet, as far as time goes
-python -m tests.mutants --again --reach FOLDER           those that tests caught before: do today's tests catch them, too?
+python -m tests.mutants --again [--reach FOLDER]         those that tests caught before: does that test, or another, again?
 
 FOLDER is what `REACH=FOLDER python -m pytest -p tests.mutants.reach -n 2` wrote: which tests execute which lines. Results are
 kept in tests/mutants/record.json. Ends with 1 if a mutant is not caught that was caught before.
@@ -28,14 +28,17 @@ from tests.planted.trees import copied
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--reach", type=Path, required=True, metavar="FOLDER", help="which tests execute which lines")
+    parser.add_argument("--reach", type=Path, metavar="FOLDER", help="which tests execute which lines")
     parser.add_argument("--minutes", type=float, default=20.0, help="no mutant is begun after so many minutes")
     parser.add_argument("--jobs", type=int, default=2, help="mutants that are played at the same time")
     parser.add_argument("--again", action="store_true", help="play what was caught before, and change no record")
-    return parser.parse_args(words)
+    asked = parser.parse_args(words)
+    if asked.reach is None and not asked.again:
+        parser.error("--reach is needed: run `REACH=FOLDER python -m pytest -p tests.mutants.reach -n 2` first")
+    return asked
 
 
-def play_all(mutants: Sequence[Mutant], reach: Reach, known: dict[str, Played], jobs: int, minutes: float) -> list[Played]:
+def play_all(mutants: Sequence[Mutant], reach: Reach | None, known: dict[str, Played], jobs: int, minutes: float) -> list[Played]:
     """Play mutants side by side until time is over. The test that caught one before comes first."""
     ends, workshops = time.monotonic() + 60 * minutes, queue.SimpleQueue[Workshop]()
 
@@ -43,11 +46,11 @@ def play_all(mutants: Sequence[Mutant], reach: Reach, known: dict[str, Played], 
         if time.monotonic() > ends:
             return None
         text = (ROOT / mutant.path).read_text(encoding="utf-8")
-        tests = reach.tests(mutant, text)
-        before = [known[mutant.name].caught_by] if mutant.name in known and known[mutant.name].caught_by in tests else []
+        tests = reach.tests(mutant, text) if reach else []
+        before = [[known[mutant.name].caught_by]] if mutant.name in known and "::" in known[mutant.name].caught_by else []
         workshop = workshops.get()
         try:
-            row = play(mutant, workshop, tests, [*filter(None, [before]), *reach.batches(tests)])
+            row = play(mutant, workshop, tests, [*before, *(reach.batches(tests) if reach else ())])
         finally:
             workshops.put(workshop)
         print(f"{row.seconds:6.1f} s  {'caught  ' if row.caught_by else 'SURVIVED'}  {mutant.name}  {row.caught_by}", flush=True)
@@ -66,7 +69,7 @@ def main() -> int:
     drawn = draw_mutants()
     caught_before = [mutant for mutant in drawn if mutant.name in record and record[mutant.name].caught_by]
     wanted = caught_before if asked.again else [mutant for mutant in drawn if mutant.name not in record]
-    reach = read_reach(asked.reach, source_paths(ROOT))
+    reach = read_reach(asked.reach, source_paths(ROOT)) if asked.reach else None
     rows = play_all(wanted, reach, record, asked.jobs, asked.minutes)
     missed = [row.mutant.name for row in rows if not row.caught_by]
     if not asked.again:

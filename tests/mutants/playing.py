@@ -19,6 +19,7 @@ RECORD = Path(__file__).parent / "record.json"
 MOST_SECONDS_OF_A_TEST = 60  # a mutant that makes a loop endless is caught by it
 MOST_SECONDS_OF_A_BATCH = 900.0
 NO_TESTS_RAN = 5
+NO_END, NOT_COLLECTED = "the tests did not end", "the tests could not be imported"
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,11 @@ class Workshop:
                 self.write(path, text)
                 if not failed:
                     break
-                if failed == "did not end" or not self.first_failure([failed]):
+                if failed == NOT_COLLECTED and self.first_failure(remaining, "--collect-only"):
+                    break  # these tests are not there without the mutant either
+                if failed in (NOT_COLLECTED, NO_END) or not self.first_failure([failed]):
                     return failed, played + len(batch)
-                remaining = [test for test in remaining if test != failed]  # it fails without the mutant as well
+                remaining.remove(failed)  # it fails without the mutant as well
             played += len(batch)
         return "", played
 
@@ -76,11 +79,11 @@ class Workshop:
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
             compiled.unlink()
 
-    def first_failure(self, tests: Sequence[str]) -> str:
+    def first_failure(self, tests: Sequence[str], *options: str) -> str:
         """Return the first of the tests that fails; nothing if all pass."""
         listed = self.tree / "mutant-tests.txt"
         listed.write_text("\n".join(tests), encoding="utf-8")
-        words = [sys.executable, *PYTEST, "-q", f"--timeout={MOST_SECONDS_OF_A_TEST}", f"@{listed}"]
+        words = [sys.executable, *PYTEST, "-q", *options, f"--timeout={MOST_SECONDS_OF_A_TEST}", f"@{listed}"]
         try:
             done = subprocess.run(
                 words,
@@ -92,10 +95,10 @@ class Workshop:
                 timeout=MOST_SECONDS_OF_A_BATCH,
             )
         except subprocess.TimeoutExpired:
-            return "did not end"
+            return NO_END
         if done.returncode in (0, NO_TESTS_RAN):
             return ""
-        return failure_in("quick", done.stdout) or "could not be imported"
+        return failure_in("quick", done.stdout) or NOT_COLLECTED
 
 
 def play(mutant: Mutant, workshop: Workshop, tests: Sequence[str], batches: Iterable[Sequence[str]]) -> Played:
