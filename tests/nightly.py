@@ -80,10 +80,7 @@ def jobs(workers: int) -> Mapping[str, tuple[str, ...]]:
         **failpoints,
         "soak": ("benchmarks/soak.py", "--minutes", "15", "--warm", "0.55"),
         "siege": ("benchmarks/siege.py", "--limit", "rss_mb=300", "--limit", "tls_rss_mb=500", "--limit", "failed=0"),
-        **{
-            f"planted-{at + 1}": ("-m", "tests.planted", "--to", "expected", "--every", "2", "--first", str(at))
-            for at in range(2)
-        },
+        **{f"planted-{at + 1}": (*planted, "--first", str(at)) for at in range(2)},
         "mutants": ("-m", "tests.mutants", "--again", "--jobs", str(workers)),
         "oldest": ("-m", "tests.oldest"),
         "wheel": ("-m", "tests.wheel", "--full"),
