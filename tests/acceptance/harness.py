@@ -21,7 +21,7 @@ from tideline.engine.ports.journal import Journal
 from tideline_server.store import SqlJournal
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 240.0  # before the suite gives the test up, so that the logs are told
 METHODS = "tideline.algorithms:METHODS"
 COORDINATOR = "coordinator"
 
