@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,7 +50,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 def pytest_unconfigure() -> None:
     """Write the files."""
     recorder.stop()
-    recorder.save()
+    with warnings.catch_warnings(action="ignore"):  # of a process that only hands tests to others
+        recorder.save()
     (FOLDER / f"{WORKER}.json").write_text(json.dumps(seconds))
 
 
