@@ -21,8 +21,8 @@ IMAGE = (1, 8, 8)
 
 
 @pytest.fixture(autouse=True)
-def known() -> Iterator[None]:
-    """What the process adds, for one test."""
+def added_networks() -> Iterator[None]:
+    """Add the networks to the process, for one test."""
     registry.use([f"{PLACE}:NETWORKS"])
     yield
     registry.use([])
@@ -79,7 +79,7 @@ def test_what_a_forward_has_computed_is_in_no_copy() -> None:
     assert torch.equal(net.eval()(x), nets.loaded(its, nets.weights_of(net)).eval()(x))
 
 
-@pytest.mark.parametrize("made", [nets.build, lambda its: nets.build(its)])
+@pytest.mark.parametrize("made", [nets.build, lambda its: nets.build(its)], ids=["build", "another builder"])
 def test_buffers_that_no_state_dict_has_are_in_every_copy(made: Any) -> None:
     """Random ones too: they are drawn once, and are the same for whoever builds the network."""
     its = world("unsaved")
@@ -126,13 +126,13 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize(("model", "case"), [(model, case) for model, cases in OPTIONS.items() for case in cases])
-def test_options_that_do_not_fit_are_refused_at_their_place(model: str, case: tuple[dict[str, Any], str, str, str]) -> None:
-    options, said, path, todo = case
-    with pytest.raises(ConfigRefused, match=said) as seen:
-        nets.check(world(model, **options))
-    assert seen.value.context["path"] == f"world.model.options.{path}"
-    assert todo in seen.value.todo
+def test_options_that_do_not_fit_are_refused_at_their_place(subtests: pytest.Subtests) -> None:
+    for model, options, reason, path, todo in [(model, *case) for model, cases in OPTIONS.items() for case in cases]:
+        with subtests.test(f"{model} {options}"):
+            with pytest.raises(ConfigRefused, match=reason) as refusal:
+                nets.check(world(model, **options))
+            assert refusal.value.context["path"] == f"world.model.options.{path}"
+            assert todo in refusal.value.todo
 
 
 def test_any_option_that_a_file_can_say_is_taken() -> None:
@@ -161,15 +161,16 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("model", REFUSED)
-def test_what_cannot_work_is_refused_with_the_way_out(model: str, caplog: pytest.LogCaptureFixture) -> None:
-    what, todo = REFUSED[model]
-    with caplog.at_level(logging.WARNING), pytest.raises(ConfigRefused, match=what) as seen:
-        nets.check(world(model))
-    assert todo.replace("build.world", "build(world") in seen.value.todo
-    assert "a word of its own" not in str(seen.value)
-    if model in ("raising", "breaking"):
-        assert "a word of its own" in caplog.text
+def test_what_cannot_work_is_refused_with_the_way_out(subtests: pytest.Subtests, caplog: pytest.LogCaptureFixture) -> None:
+    """The words of an exception that a network raises are in the log, and in no refusal."""
+    for model, (reason, todo) in REFUSED.items():
+        with subtests.test(model), caplog.at_level(logging.WARNING):
+            caplog.clear()
+            with pytest.raises(ConfigRefused, match=reason) as refusal:
+                nets.check(world(model))
+            assert todo.replace("build.world", "build(world") in refusal.value.todo
+            assert "a word of its own" not in str(refusal.value)
+            assert ("a word of its own" in caplog.text) == (model in ("raising", "breaking"))
 
 
 def test_a_network_that_is_another_one_each_time_is_refused() -> None:
@@ -191,13 +192,14 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("place", "said"), PLACES.items())
-def test_a_place_without_networks_is_refused(place: str, said: str) -> None:
+def test_a_place_without_networks_is_refused(subtests: pytest.Subtests) -> None:
     """And what was there before stays."""
-    with pytest.raises(ConfigRefused, match=said) as seen:
-        registry.use([place])
-    assert "--networks" in str(seen.value)
-    assert registry.places() == (f"{PLACE}:NETWORKS",)
+    for place, reason in PLACES.items():
+        with subtests.test(place):
+            with pytest.raises(ConfigRefused, match=reason) as refusal:
+                registry.use([place])
+            assert "--networks" in str(refusal.value)
+            assert registry.places() == (f"{PLACE}:NETWORKS",)
 
 
 def test_two_networks_of_one_name_are_refused() -> None:
