@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tideline_protos.v1 import federation_pb2 as pb
 
 SERVICE = "/tideline.v1.Federation/"
-SECONDS = 10.0
+SECONDS = 60.0
 Metadata = tuple[tuple[str, str], ...]
 
 

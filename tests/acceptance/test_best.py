@@ -64,7 +64,6 @@ def told(result: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("peak", [2, 4])
 def test_the_best_over_the_network(federation: Net, data: dict[str, Path], peak: int) -> None:
-    """In the middle of a run, and in its last round."""
     methods = peaks.METHODS
     given = experiment(peak=peak)
     run = federation.run(given)

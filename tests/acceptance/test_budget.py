@@ -88,7 +88,6 @@ def test_a_second_run_is_refused_with_what_is_left(federation: Net) -> None:
 
 
 def test_a_run_that_is_cancelled_gives_back_what_it_reserved(federation: Net) -> None:
-    """Once the agent has heard of it, another one fits."""
     waits = federation.run({**RUN, "roster": {"a": "source", "nobody": "source"}})
     federation.until(lambda: kinds(federation)["reserved"] == 1, "the run to be reserved")
     assert "is left" in stalled(federation, federation.run(RUN))

@@ -64,7 +64,6 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("tls", [False, True])
 def test_a_run_over_the_lane(tmp_path: Path, expected: str, tls: bool) -> None:
-    """No part passes gRPC but those of small messages."""
     options: tuple[str, ...] = ()
     if tls:
         made = tmp_path / "tls"

@@ -104,7 +104,6 @@ def test_a_good_history_is_good() -> None:
 
 @pytest.mark.parametrize(("spoil", "words"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_found(spoil: Callable[[Lines], object], words: str) -> None:
-    """Each way of being wrong is told."""
     told = good()
     spoil(told)
     assert any(words in wrong for wrong in check(told))

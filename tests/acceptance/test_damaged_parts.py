@@ -67,7 +67,6 @@ def begun_again(there: Net) -> None:
 
 @pytest.mark.parametrize("size", [4, LARGE], ids=["small", "large"])
 def test_replies_that_changed_after_they_were_accepted(there: Net, data: dict[str, Path], tmp_path: Path, size: int) -> None:
-    """Each site is asked again, and sends what it had sent."""
     run = at_the_gate(there, tmp_path, size=size, closing=True)
     (tmp_path / "go").touch()
     there.until(lambda: bool(begun(tmp_path, "closing")), "the coordinator to close the round")

@@ -64,7 +64,6 @@ def test_from_a_run_to_a_file_that_an_officer_checks(federation: Net, tmp_path: 
 
 
 def test_a_key_of_another_project_finds_no_run(federation: Net, tmp_path: Path) -> None:
-    """As for a run that is not there."""
     run, client = federation.run(ASKED), federation.client()
     if "retina" not in [each["name"] for each in client.get("/projects")]:
         client.post("/projects", {"name": "retina"})
@@ -132,7 +131,6 @@ def test_a_kill_changes_neither_the_key_nor_a_byte(tmp_path: Path, data: dict[st
 
 
 def test_a_coordinator_does_not_start_with_what_is_no_key(tmp_path: Path) -> None:
-    """And says what to do."""
     (tmp_path / "k").write_text("hello")
     command = [
         sys.executable,

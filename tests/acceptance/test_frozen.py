@@ -81,7 +81,6 @@ def test_the_encoder_is_fetched_once_and_applied_once(tmp_path: Path) -> None:
 
 
 def test_an_agent_without_the_network_is_told(tmp_path: Path) -> None:
-    """As it is where all of the network trains."""
     own = ("--networks", "tests.nets.foreign:convolutions")
     with net(tmp_path) as made:
         made.coordinator(*own)

@@ -132,7 +132,6 @@ def witness(home: Path) -> tuple[Witness, list[Entry], list[float]]:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_failure_is_told_by_its_type(tmp_path: Path, error: FederationError, kind: str, words: dict[str, str]) -> None:
-    """And by none of its words."""
     saw, told, clock = witness(tmp_path)
     saw.saw("begun", ORDER, None)
     clock[0] += 2.5

@@ -69,7 +69,6 @@ class Answer:
     ids=lambda trailer: repr(trailer[:40]),
 )
 def test_an_error_that_cannot_be_read_is_none(trailer: bytes) -> None:
-    """The status tells what it is then."""
     assert isinstance(ours(Answer(trailer), "a:1"), Unreachable)
     assert type(ours(Answer(trailer, grpc.StatusCode.DATA_LOSS), "a:1")) is FederationError
 
@@ -109,7 +108,6 @@ def test_an_order_of_endless_length_is_not_taken_in(coordinator: FalseCoordinato
 
 
 def test_a_chunk_of_endless_length_is_refused(coordinator: FalseCoordinator) -> None:
-    """A part comes in small ones."""
     coordinator.parts = [bytes(MOST_RECEIVED + 1)]
     with closing(calling(coordinator.port)) as link, pytest.raises(TooLarge, match="sends more than 64 MiB at once"):
         link.fetch(ORDER, FILES, MemoryParts())
@@ -127,7 +125,6 @@ def test_the_largest_order_is_heard(coordinator: FalseCoordinator) -> None:
 
 
 def test_whatever_becomes_of_notes_the_next_are_sent() -> None:
-    """The thread lives on, and what was not taken is counted."""
     heard: list[int] = []
     over = threading.Event()
 

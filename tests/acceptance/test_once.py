@@ -135,7 +135,6 @@ def test_a_run_is_started_once(gates: Net, place: str) -> None:
 @ONE
 @pytest.mark.parametrize("place", ["add_invite", "conclude"])
 def test_an_invitation_is_made_once(gates: Net, place: str, data: dict[str, Path]) -> None:
-    """The token that the repeat tells admits an agent."""
     name = f"site-{place}"
     call = Call(gates, "/invites", {"name": name, "ttl_seconds": 600})
     call.die_at(place)

@@ -123,7 +123,6 @@ def test_a_short_fingerprint_has_to_be_trusted_again(tmp_path: Path) -> None:
 
 
 def test_to_trust_the_keys_of_today_drops_those_of_before(tmp_path: Path) -> None:
-    """At once, for an agent that runs too; the keys stay."""
     old, new = rotated_in(tmp_path)
     ring = ring_in(tmp_path)
     assert ring.trust({BERT: peer(new)})[BERT].believed(0.0) == (new.public, old.public)
@@ -133,7 +132,6 @@ def test_to_trust_the_keys_of_today_drops_those_of_before(tmp_path: Path) -> Non
 
 
 def test_to_trust_other_keys(tmp_path: Path) -> None:
-    """They are taken when they are shown, and no others."""
     rotated_in(tmp_path)
     other = fresh()
     trust(tmp_path, "bert", shown(other.public))
@@ -158,7 +156,6 @@ def test_what_is_no_fingerprint_is_refused(tmp_path: Path, wrong: str) -> None:
 
 @pytest.mark.parametrize("content", ["", "[]", '{"bert": 1}', '{"bert": {"keys": {"sign": "zz", "receive": "00"}}}'])
 def test_a_damaged_file_is_refused(tmp_path: Path, content: str) -> None:
-    """Whom to trust must not be forgotten unseen."""
     (tmp_path / "peers.json").write_text(content)
     with pytest.raises(IdentityRefused, match="is damaged"):
         ring_in(tmp_path).trust({BERT: peer(fresh())})

@@ -35,7 +35,6 @@ def test_from_an_experiment_to_what_it_cost(federation: Net) -> None:
 
 
 def test_what_cannot_be_private_is_refused_at_the_start(federation: Net) -> None:
-    """With the methods that can."""
     with pytest.raises(Refused, match="cannot protect rows") as refused:
         federation.run(ASKED | {"method": "feddadil", "privacy": PRIVACY})
     assert (

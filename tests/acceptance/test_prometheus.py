@@ -49,7 +49,7 @@ class Prometheus:
         """What its API answers; None while it is starting."""
         try:
             with urllib.request.urlopen(
-                f"http://{self.address}/api/v1/{what}?{urllib.parse.urlencode(given)}", timeout=10
+                f"http://{self.address}/api/v1/{what}?{urllib.parse.urlencode(given)}", timeout=60
             ) as answer:
                 return json.load(answer)["data"]
         except OSError:

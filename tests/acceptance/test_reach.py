@@ -243,7 +243,6 @@ BAD = {
 
 @pytest.mark.parametrize(("addresses", "words"), BAD.values(), ids=BAD)
 def test_what_is_malformed_is_refused(addresses: tuple[str, ...], words: str) -> None:
-    """With what is wrong; nothing of it is taken up."""
     with pytest.raises(Refused, match=words):
         announced_in(Announcement(id="1", addresses=addresses), PLAIN, insecure=False)
 

@@ -111,7 +111,6 @@ def test_so_it_does_where_weights_are_packed(federation: Net, data: dict[str, Pa
 
 @pytest.mark.parametrize("method", each(sorted(ON_IMAGES)))
 def test_so_it_does_on_pictures(pictures: tuple[Net, dict[str, Path]], method: str) -> None:
-    """For methods that work on pictures only."""
     same_bytes(*pictures, experiment(method, roster=PICTURED, world={"inputs": [1, 8, 8], "classes": 3, "model": "lenet_bn"}))
 
 

@@ -57,6 +57,5 @@ def test_a_provider_that_comes_and_goes(tmp_path: Path) -> None:
 
 
 def test_wrong_options_end_the_start(tmp_path: Path) -> None:
-    """With what is wrong."""
     told = tide(tmp_path, "coordinator", "--home", str(tmp_path / "home"), "--oidc-issuer", "http://idp.example")
     assert told.returncode == 2 and "without TLS" in told.stderr

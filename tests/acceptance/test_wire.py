@@ -48,12 +48,10 @@ def there(coordinator: Net) -> Iterator[Site]:
 
 @pytest.mark.parametrize("first", [[b""], [PART], [pb.PushHead(order="o").SerializeToString()]])
 def test_a_push_that_does_not_say_what_it_brings(there: Site, first: list[bytes]) -> None:
-    """A missing, garbled or empty head is refused in words."""
     assert refused(lambda: there.stream(first)) == ("Malformed", "The call does not say which parts it brings")
 
 
 def test_a_push_that_says_nothing(there: Site) -> None:
-    """Not even an empty head."""
     assert refused(lambda: there.stream([])) == ("Malformed", "The call brings no message")
 
 

@@ -33,7 +33,7 @@ from tideline_agent.notes import Entry, Witness
 from tideline_agent.pool import TrainerPool
 from tideline_protos.v1 import federation_pb2 as pb
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 def calling(*ports: int, away: Away = lambda error: None) -> GrpcLink:

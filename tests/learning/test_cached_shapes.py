@@ -48,8 +48,7 @@ def saved(tmp_path: Path, suffix: str, x: NDArray[np.generic], settings: str) ->
 
 
 @CHOSEN
-@pytest.mark.parametrize("suffix", [".npz", ".npy"])
-@pytest.mark.parametrize("role", [Role.SOURCE, Role.TARGET])
+@pytest.mark.parametrize(("suffix", "role"), [(".npz", Role.SOURCE), (".npy", Role.TARGET)])
 def test_rows_of_any_shape(
     tmp_path: Path, role: Role, suffix: str, world: World, x: NDArray[np.generic], settings: str, dtype: str
 ) -> None:
@@ -76,6 +75,7 @@ def tone(path: Path, pitch: float) -> None:
         file.writeframes((9000 * np.sin(np.arange(8000) * pitch)).astype("<i2").tobytes())
 
 
+@pytest.mark.nightly(job="formats")
 def test_sounds(tmp_path: Path) -> None:
     """Spectrograms are made once, and again by other settings, or of another file of the same name."""
     site = tmp_path / "data"

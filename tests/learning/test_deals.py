@@ -62,7 +62,6 @@ def test_impossible_deals_are_refused(n_rows: int, n_parts: int) -> None:
 
 @pytest.mark.parametrize(("domains", "n_sites"), [((), 3), (("a",), 0)])
 def test_nothing_to_deal_is_refused(domains: tuple[str, ...], n_sites: int) -> None:
-    """There must be a domain and a site."""
     with pytest.raises(ConfigRefused):
         by_domain(domains, n_sites)
 
@@ -85,7 +84,6 @@ def test_the_split_never_changes() -> None:
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_one_row_cannot_be_split(n: int) -> None:
-    """Fewer than two rows are refused."""
     with pytest.raises(DataRefused):
         split_rows(n)
 
@@ -116,7 +114,6 @@ BAD_INDICES = [
 
 @pytest.mark.parametrize(("test_idx", "said"), BAD_INDICES)
 def test_bad_indices_are_refused(test_idx: np.ndarray, said: str) -> None:
-    """test_idx must name existing rows, each once."""
     with pytest.raises(DataRefused) as refusal:
         split_at(5, test_idx)
     assert said in refusal.value.what

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.budgets import examples
+from tests.numerics.examples import for_all
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import Role
 from tideline.learning.partition.deals import Hands
@@ -62,8 +62,7 @@ def sizes(hands: Hands) -> tuple[int, int, int]:
     return tuple(map(sum, zip(*sides, strict=True)))  # type: ignore[return-value]
 
 
-@given(rules())
-@settings(max_examples=examples(100))
+@for_all(50, rules())
 def test_no_row_is_dealt_twice(rule: Dirichlet) -> None:
     """Over all devices and sides; rows are in the order of their domain, and of domains that are taken."""
     parts: dict[str, list[int]] = {}
@@ -77,8 +76,7 @@ def test_no_row_is_dealt_twice(rule: Dirichlet) -> None:
         assert len(rows) == len(set(rows)) and min(rows) >= 0 and max(rows) < len(LABELS[name])
 
 
-@given(rules())
-@settings(max_examples=examples(100))
+@for_all(50, rules())
 def test_numbers_of_rows(rule: Dirichlet) -> None:
     """As they were drawn: a share of the labelled rows is held out, of an unlabelled device a share of all, and at least one."""
     sites = dealt(rule)
@@ -91,8 +89,7 @@ def test_numbers_of_rows(rule: Dirichlet) -> None:
         assert bare == (device.bare if device.labelled else 0) and (bare > 0) == (i < rule.labelled)
 
 
-@given(rules())
-@settings(max_examples=examples(100))
+@for_all(50, rules())
 def test_classes_of_a_device(rule: Dirichlet) -> None:
     """As many as are asked for, four of one domain and else all; an unlabelled device has those of a labelled one."""
     names = [str(c) for c in range(10)]
@@ -109,8 +106,7 @@ def seen(labels: Labels, hands: Hands) -> set[str]:
     return {c for name, h in hands.items() for side in (h.train, h.bare, h.held) for c in labels[name][side].tolist()}
 
 
-@given(rules())
-@settings(max_examples=examples(50))
+@for_all(50, rules())
 def test_equal_seeds_deal_equally(rule: Dirichlet) -> None:
     """And the order in which domains stand or are named means nothing."""
     backwards = dict(reversed(LABELS.items()))
@@ -125,7 +121,6 @@ def as_plain(sites: Mapping[str, Hands]) -> list[object]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_draw_depends_on_the_seed(case: str) -> None:
-    """Numbers, classes, mixes, rows, sides and domains."""
     rule = replace(RULE, case=case, take=("a",) if case == "single" else ())
     one, other = (deal(LABELS, replace(rule, seed=seed)) for seed in (0, 1))
     assert all(sizes(one[name])[0] != sizes(other[name])[0] for name in list(one)[:3])
@@ -216,14 +211,13 @@ def test_the_deal_never_changes() -> None:
     ],
 )
 def test_what_cannot_be_dealt_is_refused(changed: dict[str, object], path: str, words: str) -> None:
-    """With the setting that is wrong, and what to do."""
     with pytest.raises(ConfigRefused) as refusal:
         deal(LABELS, replace(RULE, **changed))  # type: ignore[arg-type]
     assert refusal.value.context["path"] == path and words in refusal.value.what and refusal.value.todo
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_too_few_rows_are_refused_with_a_scale_that_fits(case: str, seed: int) -> None:
     """What is there and what is asked for; and the scale that is told can be dealt, while a little more cannot."""
     rule = Dirichlet(case=case, take=("a",) if case == "single" else (), seed=seed, scale=3.0)
@@ -236,14 +230,12 @@ def test_too_few_rows_are_refused_with_a_scale_that_fits(case: str, seed: int) -
 
 
 def test_where_no_scale_fits_none_is_told() -> None:
-    """More devices than rows."""
     with pytest.raises(ConfigRefused, match="are asked for") as refusal:
         deal(set_of({"a": 40}), Dirichlet(12, 6, take=("a",)))
     assert refusal.value.todo == "Ask for fewer clients, or add rows"
 
 
 def test_one_class_alone_cannot_be_learnt() -> None:
-    """Very uneven mixes of few rows."""
     rule = Dirichlet(6, 6, take=("a",), classes=2, alpha=0.1, scale=0.02)
     with pytest.raises(ConfigRefused, match="would have labels of class"):
         deal(LABELS, rule)

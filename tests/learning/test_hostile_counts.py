@@ -82,7 +82,6 @@ def test_no_models(models: int) -> None:
 
 
 def test_more_models_than_rows() -> None:
-    """One row at least: there were some."""
     assert told(FEW, Counts(1, matrix(), None), Counts(10**9, matrix(), None)) == {HONEST, LIAR}
 
 
@@ -102,7 +101,6 @@ def test_scores_of_validation_rows_of_those_that_tell_them() -> None:
 
 @pytest.mark.parametrize("lie", [1.7e308, 1.01, -0.01, -1e300])
 def test_a_score_of_validation_rows_that_is_none(lie: float) -> None:
-    """It would be the best round, or no number."""
     asked = Asked(("accuracy",), confidence=False, whole=False, selection=Selection.ACCURACY)
     metrics = {HONEST: {"validation_accuracy": 1.0}, LIAR: {"validation_accuracy": lie}}
     replies: Replies[Scored] = Replies(dict.fromkeys(metrics, lambda: Scored(Counts(0, None, None))), metrics)

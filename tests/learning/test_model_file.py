@@ -74,7 +74,6 @@ def changed(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     ],
 )
 def test_metadata_are_read_strictly(tmp_path: Path, change: Callable[[dict[str, Any]], None], words: str) -> None:
-    """Each mistake is a sentence that names the file."""
     file = written(tmp_path / "a.safetensors", model())
     changed(file, change)
     with pytest.raises(DataRefused, match=r"a\.safetensors") as refused:

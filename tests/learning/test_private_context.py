@@ -72,7 +72,7 @@ CASES = {
     "a wrong header": (misread, [8], "Svensson", "an .npz file (ValueError)"),
     "an array with names": (arrays(np.zeros(4, [("Svensson", "f8")])), [1], "Svensson", "x holds void64, not numbers"),
     "a range": (arrays(np.array([[-44.5], [1e39], [0.0]])), [1], "-44.5", "too large for float32"),
-    "pixels": (arrays(np.full((4, 8, 8), 7654.0)), [1, 8, 8], "7654", "outside 0 to 1"),
+    "pixels": (arrays(np.full((4, 8, 8), 765432.0)), [1, 8, 8], "765432", "outside 0 to 1"),
 }
 CHOSEN = pytest.mark.parametrize(("write", "inputs", "cell", "said"), CASES.values(), ids=list(CASES))
 

@@ -21,6 +21,7 @@ from tideline.learning.formats.kinds import dicom as dicom_files
 from tideline.learning.formats.kinds import nifti as nifti_files
 from tideline.learning.formats.scan import scan
 
+pytestmark = pytest.mark.nightly(job="formats")  # one test of each kind is quick: test_kinds_of_files.py
 IMAGES = World(inputs=(1, 6, 5), classes=2, class_names=("a", "b"))
 VOLUMES = World(inputs=(1, 4, 6, 5), classes=2, class_names=("a", "b"))
 RNG = np.random.default_rng(0)
@@ -68,14 +69,6 @@ def test_slices_without_a_window(tmp_path: Path, pydicom: Any, mono: str) -> Non
     assert torch.equal(read(tmp_path, IMAGES), read(tmp_path, IMAGES, held=10)), "in memory and on demand"
 
 
-def test_a_window_is_of_rescaled_values(tmp_path: Path, pydicom: Any) -> None:
-    made = slices(tmp_path, RescaleSlope=1, RescaleIntercept=-1024)
-    (tmp_path / "transforms.toml").write_text("[ct]\nwindow = [-160, 240]\n")
-    found = by_name(tmp_path, IMAGES)
-    for name, x in made.items():
-        assert np.allclose(found[name][0], np.clip((x - 1024.0 + 160) / 400, 0, 1), atol=1e-5)
-
-
 def test_slices_are_resized_like_images(tmp_path: Path, pydicom: Any) -> None:
     slices(tmp_path)
     assert read(tmp_path, World(inputs=(3, 8, 8), classes=2, class_names=("a", "b"))).shape == (8, 3, 8, 8)
@@ -90,7 +83,6 @@ def test_a_colour_slice(tmp_path: Path, pydicom: Any) -> None:
 
 
 def test_a_series_is_sorted_along_the_body(tmp_path: Path, pydicom: Any) -> None:
-    """By position, not by name; without one by number."""
     stacks = {f"{c}/s{s}": raw((4, 6, 5)) for c in "ab" for s in range(4)}
     for name, stack in stacks.items():
         for i, x in enumerate(stack):
@@ -127,7 +119,6 @@ def test_damaged_slices(tmp_path: Path, pydicom: Any, caplog: pytest.LogCaptureF
 
 
 def test_a_compression_without_a_codec_is_named(tmp_path: Path, pydicom: Any) -> None:
-    """With the way out."""
     slices(tmp_path)
     dicom(tmp_path / "ct" / "a" / "0.dcm", raw())
     opened = pydicom.dcmread(tmp_path / "ct" / "a" / "0.dcm")
@@ -169,15 +160,6 @@ def volumes(folder: Path, shape: tuple[int, ...] = (5, 6, 4), **more: Any) -> di
     return made
 
 
-def test_volumes_are_turned_to_one_orientation(tmp_path: Path, nibabel: Any) -> None:
-    """Depth, height, width, as arrays have them; an axis that goes the other way is turned round."""
-    made = volumes(tmp_path, axes=(-1.0, 1.0, 2.0))
-    found = by_name(tmp_path, VOLUMES)
-    assert all(np.allclose(found[name][0], x[::-1].transpose(2, 1, 0)) for name, x in made.items())
-    report = inspect(tmp_path, None, None)
-    assert report.world is not None and (report.world["inputs"], report.world["model"]) == ([1, 4, 6, 5], "conv3d")
-
-
 def test_a_fourth_axis_is_of_channels(tmp_path: Path, nibabel: Any) -> None:
     made = volumes(tmp_path, (5, 6, 4, 3))
     found = by_name(tmp_path, World(inputs=(3, 4, 6, 5), classes=2, class_names=("a", "b")))
@@ -214,7 +196,6 @@ def test_damaged_volumes(tmp_path: Path, nibabel: Any) -> None:
 
 
 def test_a_header_that_promises_too_much(tmp_path: Path, nibabel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is read of it."""
     monkeypatch.setattr("tideline.learning.formats.kinds.scans.MOST_VOXELS", 100)
     volumes(tmp_path)
     with pytest.raises(DataRefused, match="10 of 10"):
@@ -231,7 +212,6 @@ def test_windows_that_are_none(tmp_path: Path, nibabel: Any, text: str) -> None:
 
 @pytest.mark.parametrize(("name", "files", "extra"), [("pydicom", dicom_files, "dicom"), ("nibabel", nifti_files, "nifti")])
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, files: Any, extra: str) -> None:
-    """Said before anything is read."""
     monkeypatch.setitem(sys.modules, name, None)
     suffix = ".dcm" if name == "pydicom" else ".nii"
     (tmp_path / "d").mkdir()

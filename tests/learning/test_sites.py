@@ -77,13 +77,11 @@ def test_named_rows_are_for_what_they_are_given() -> None:
 
 
 def test_rows_without_a_label_stay_beside_the_others() -> None:
-    """As those of a folder."""
     held = holdings_of(Site(train=(X, with_row(Y, 4, -1)), test=(X, Y)), WORLD, Role.SOURCE)
     assert len(held.train) == 29 and held.train.bare is not None and torch.equal(held.train.bare.all(), X[4:5])
 
 
 def test_white_of_images_is_one() -> None:
-    """Bytes of three axes."""
     white = np.full((4, 1, 8, 8), 255, np.uint8)
     held = holdings_of(Site(train=(white, [0, 1, 0, 1]), test=(white, [0, 1, 0, 1])), World(inputs=(1, 8, 8)), Role.SOURCE)
     assert float(held.train.x.all().min()) == 1.0
@@ -97,26 +95,15 @@ class Stream(IterableDataset[Any]):
 
 
 ROW_17 = "row 17 of the training dataset: "
+SECRET = Pairs(with_row(X, 17, ValueError("a secret")))
 BAD: list[tuple[dict[str, Any], Role, str]] = [
-    (
-        {"train": Pairs(with_row(X, 17, ValueError("a secret")))},
-        Role.SOURCE,
-        ROW_17 + "reading it raised ValueError",
-    ),
-    ({"train": Pairs(with_row(X, 17, ValueError("a secret")))}, Role.TARGET, ROW_17 + "reading it raised"),
-    (
-        {"train": Pairs(X, with_row(Y, 17, 3))},
-        Role.SOURCE,
-        ROW_17 + "the label is none of the classes 0 to 2",
-    ),
+    ({"train": SECRET}, Role.SOURCE, ROW_17 + "reading it raised ValueError"),
+    ({"train": SECRET}, Role.TARGET, ROW_17 + "reading it raised"),
+    ({"train": Pairs(X, with_row(Y, 17, 3))}, Role.SOURCE, ROW_17 + "the label is none of the classes 0 to 2"),
     ({"train": (X, with_row(Y, 17, 3))}, Role.SOURCE, ROW_17 + "the label is none of the classes 0 to 2"),
     ({"train": (X, Y), "test": (X, with_row(Y, 3, -2))}, Role.TARGET, "row 3 of the test dataset: the label is none"),
     ({"train": (X, with_row(Y, 2, 0.5))}, Role.SOURCE, "row 2 of the training dataset: the label is no whole number"),
-    (
-        {"train": Pairs(with_row(X, 17, torch.rand(5)))},
-        Role.SOURCE,
-        ROW_17 + "x is 5; the world expects 4",
-    ),
+    ({"train": Pairs(with_row(X, 17, torch.rand(5)))}, Role.SOURCE, ROW_17 + "x is 5; the world expects 4"),
     ({"train": (torch.rand(30, 5), Y)}, Role.SOURCE, "row 0 of the training dataset: x is 5; the world expects 4"),
     ({"train": (with_row(X, 1, X[1]), Y)}, Role.SOURCE, "things, not x or"),
     ({"train": (torch.full((30, 4), torch.nan), Y)}, Role.SOURCE, "row 0 of the training dataset: x holds NaN or infinity"),
@@ -149,7 +136,6 @@ def test_what_is_wrong_is_said(given: dict[str, Any], role: Role, words: str) ->
 
 
 def test_a_site_that_cannot_be() -> None:
-    """At once, where it is made."""
     with pytest.raises(ConfigRefused, match="role is 'sources'"):
         Site(train=X, role="sources")
     with pytest.raises(ConfigRefused, match="class_names is a str, not a list of texts"):
@@ -162,7 +148,6 @@ def test_a_site_that_cannot_be() -> None:
     "text", ["python:", "python:clinic", "python:clinic:", "python::site", "python:a b:site", "python:clinic:site:x"]
 )
 def test_half_of_a_place_is_refused(text: str) -> None:
-    """With the whole form."""
     with pytest.raises(ConfigRefused, match="does not name a function") as caught:
         place_in(text)
     assert "python:MODULE:NAME" in caught.value.todo

@@ -1,4 +1,4 @@
-"""Parts of weights: f and g, the first and the last layer, parameters of layers as vectors."""
+"""Parts of weights: f and g, the first and the last layer, parameters of layers as vectors; rows that pass at once."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tests.budgets import examples
 from tests.nets.test_shapes import WORLDS
+from tests.numerics.examples import for_all
 from tideline import nets
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused
@@ -111,8 +110,7 @@ def test_buffers_are_no_parameters() -> None:
     assert torch.equal(layer(w, "all"), layer(backbone_of(w), "all"))
 
 
-@settings(max_examples=examples(25))
-@given(st.permutations(list(weights())), st.sampled_from(["all", "first", "last", "features.bottleneck", "classifier"]))
+@for_all(25, st.permutations(list(weights())), st.sampled_from(["all", "first", "last", "features.bottleneck", "classifier"]))
 def test_the_order_of_a_mapping_does_not_matter(names: list[str], which: str) -> None:
     """Weights that came in a message are compared with weights that did not."""
     w = weights()
@@ -145,3 +143,11 @@ def test_a_layer_that_is_none_is_refused() -> None:
     assert refusal.value.context["path"] == "config.cluster_on"
     with pytest.raises(ConfigRefused, match="no such layer"):
         layer(weights(), "")
+
+
+def test_few_large_images_pass_at_once() -> None:
+    """A photograph's first layer takes hundreds of megabytes for every few rows; digits go by the half thousand."""
+    assert nets.rows_of(torch.empty(9, 1, 28, 28)) == 512
+    assert nets.rows_of(torch.empty(9, 3, 224, 224)) == 27
+    assert nets.rows_of(torch.empty(0, 8)) == 512
+    assert nets.rows_of(torch.empty(2, 1 << 23, device="meta")) == 1

@@ -1,4 +1,4 @@
-"""Losses of adversarial adaptation: values with a known answer, and who is moved by what."""
+"""Losses of adversarial adaptation, weights by gains, and what noise is worth: values with a known answer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from scipy.stats import kstest
 from torch import Tensor
 
 from tests.numerics.clouds import normal
@@ -15,11 +16,16 @@ from tideline.numerics.alignment.adversarial import (
     capped_information,
     clipped,
     confusion,
+    epsilon,
     error_of,
     finite,
+    flattened,
     identifier_loss,
     mutual_information,
+    noise,
+    raw,
     taken_for_source,
+    uniform,
 )
 
 
@@ -70,7 +76,6 @@ def test_halves_are_the_whole() -> None:
 
 
 def test_confusion_is_least_at_the_uniform_distribution() -> None:
-    """log K: 2.302585 for ten classes; anything else is more."""
     assert float(confusion(torch.zeros(7, 10, dtype=torch.float64))) == pytest.approx(2.302585, abs=1e-6)
     assert float(confusion(normal(7, 10, seed=3))) > math.log(10)
     # As it is written: the mean over rows of the mean over classes.
@@ -97,13 +102,11 @@ def learnt(rho: float, n: int = 8192, steps: int = 1200) -> float:
 
 @pytest.mark.nightly(job="numbers")
 def test_information_of_independent_numbers() -> None:
-    """Near zero."""
     assert abs(learnt(0.0)) < 0.05
 
 
 @pytest.mark.nightly(job="numbers")
 def test_information_of_correlated_numbers() -> None:
-    """Towards -log(1 - rho^2) / 2 = 0.8304 from below."""
     assert 0.7 < learnt(0.9) < 0.8304 + 0.05
 
 
@@ -127,3 +130,61 @@ def test_rows_are_clipped() -> None:
     torch.testing.assert_close(clipped(f, 1.0), torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
     clipped(f, 1.0).sum().backward()
     assert f.grad is not None and finite(f.grad)
+
+
+@pytest.mark.parametrize("gains", [[0.0, 0.0], [1e3, -1e3, 5.0], [-0.3, 0.2, 0.1, 0.0]])
+def test_weights_are_on_the_simplex(gains: list[float]) -> None:
+    g = torch.tensor(gains)
+    for rule in (raw, flattened, uniform):
+        w = rule(g)
+        assert bool((w >= 0).all()) and float(w.sum()) == pytest.approx(1.0)
+    N = len(gains)
+    assert bool((flattened(g) >= 1 / (N + 1)).all()) and bool((flattened(g) <= 2 / (N + 1)).all())
+
+
+def test_of_four_sources_it_is_the_codes_rule() -> None:
+    g = torch.tensor([0.1, 0.5, -0.2, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(flattened(g), 0.2 + 0.2 * g.softmax(0))
+
+
+def test_equal_gains_are_equal_weights() -> None:
+    for rule in (raw, flattened, uniform):
+        torch.testing.assert_close(rule(torch.full((3,), 0.7)), torch.full((3,), 1 / 3, dtype=torch.float64))
+
+
+def test_it_is_the_least_over_orders_of_the_divergence() -> None:
+    T, sigma, delta = 40, 20.0, 1e-5
+    orders = (1 + k / 1000 for k in range(1, 200_000))
+    assert epsilon(T, sigma, delta) == pytest.approx(
+        min(2 * a * T / sigma**2 + math.log(1 / delta) / (a - 1) for a in orders), rel=1e-5
+    )
+
+
+def test_more_noise_is_worth_more_and_more_releases_less() -> None:
+    """Nothing released costs nothing; no noise is worth nothing."""
+    assert epsilon(0, 1.0, 1e-5) == 0
+    assert epsilon(10, 2.0, 1e-5) < epsilon(10, 1.0, 1e-5) < epsilon(20, 1.0, 1e-5)
+    assert epsilon(1, 0.0, 1e-5) == math.inf
+
+
+@pytest.mark.parametrize("given", [(-1, 1.0, 0.1), (1, -1.0, 0.1), (1, 1.0, 0.0), (1, 1.0, 1.0)])
+def test_what_is_no_budget_is_refused(given: tuple[int, float, float]) -> None:
+    with pytest.raises(ValueError, match="releases"):
+        epsilon(*given)
+
+
+def test_noise_is_normal_and_of_its_key_and_number_alone() -> None:
+    """The same for the same; the streams of another number and of another key have nothing to do with it."""
+    key, shape = bytes(range(32)), torch.Size((300, 100))
+    first = noise(key, 1, shape)
+    assert first.shape == shape and first.dtype is torch.float32
+    assert kstest(first.flatten().numpy(), "norm").pvalue > 1e-3
+    assert torch.equal(first, noise(key, 1, shape))
+    for other in (noise(key, 2, shape), noise(bytes(32), 1, shape)):
+        assert abs(float(torch.corrcoef(torch.stack([first.flatten(), other.flatten()]))[0, 1])) < 0.03
+    assert noise(key, 1, torch.Size((0, 5))).shape == (0, 5)
+
+
+def test_a_short_key_is_refused() -> None:
+    with pytest.raises(ValueError, match="has 8 bytes; 32 are needed"):
+        noise(bytes(8), 1, torch.Size((2,)))

@@ -7,12 +7,11 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.budgets import examples
 from tests.numerics.clouds import atoms, labels, normal, seeded, simplex_point
+from tests.numerics.examples import for_all
 from tideline.numerics.transport.optimal_transport import (
     balanced_classes,
     balanced_rows,
@@ -32,10 +31,8 @@ def in_order(z: Tensor, y: Tensor) -> Tensor:
     return torch.tensor(sorted(both.tolist()), dtype=both.dtype)
 
 
-@settings(max_examples=examples(25))
-@given(st.integers(1, 4), seeds, starts, st.integers(0, 3))
+@for_all(25, st.integers(1, 4), seeds, starts, st.integers(0, 3))
 def test_all_weight_on_one_atom_reproduces_it(K: int, seed: int, start: str, k: int) -> None:
-    """With its labels, in at most two iterations, for n_b = n."""
     p, k = atoms(K, 6, 3, 3, seed), k % K
     alpha = torch.eye(K, dtype=torch.float64)[k]
     b = barycenter(p.z, p.y, alpha, 6, seeded(seed), start=start)
@@ -43,10 +40,8 @@ def test_all_weight_on_one_atom_reproduces_it(K: int, seed: int, start: str, k: 
     assert len(b.objective) <= 2
 
 
-@settings(max_examples=examples(25))
-@given(st.integers(1, 4), seeds, starts)
+@for_all(25, st.integers(1, 4), seeds, starts)
 def test_equal_atoms_are_their_barycenter(K: int, seed: int, start: str) -> None:
-    """Whatever the weights, in at most two iterations."""
     p = atoms(1, 6, 3, 3, seed)
     z, y = p.z.expand(K, -1, -1), p.y.expand(K, -1, -1)
     b = barycenter(z, y, simplex_point(K, seed), 6, seeded(seed), start=start)
@@ -54,8 +49,7 @@ def test_equal_atoms_are_their_barycenter(K: int, seed: int, start: str) -> None
     assert len(b.objective) <= 2
 
 
-@settings(max_examples=examples(40))
-@given(st.integers(1, 4), st.integers(1, 12), seeds, starts, st.sampled_from([0.0, 0.5]))
+@for_all(40, st.integers(1, 4), st.integers(1, 12), seeds, starts, st.sampled_from([0.0, 0.5]))
 def test_the_mean_is_the_mean_of_the_means(K: int, n_b: int, seed: int, start: str, entropy: float) -> None:
     """For any number of points: mean z_B = sum_k alpha_k mean z_k, the same for y; labels stay on the simplex."""
     p, alpha = atoms(K, 6, 3, 3, seed), simplex_point(K, seed + 1)
@@ -68,8 +62,7 @@ def test_the_mean_is_the_mean_of_the_means(K: int, n_b: int, seed: int, start: s
     torch.testing.assert_close(b.y.sum(-1), torch.ones(n_b, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
-@settings(max_examples=examples(40))
-@given(st.integers(1, 5), st.integers(1, 9), seeds, starts)
+@for_all(40, st.integers(1, 5), st.integers(1, 9), seeds, starts)
 def test_on_a_line_quantiles_are_averaged(K: int, n: int, seed: int, start: str) -> None:
     """In one dimension, unlabelled: the support is sum_k alpha_k sort(z_k)."""
     z, alpha = normal(K, n, 1, seed=seed), simplex_point(K, seed + 1)
@@ -78,8 +71,7 @@ def test_on_a_line_quantiles_are_averaged(K: int, n: int, seed: int, start: str)
     torch.testing.assert_close(b.z.sort(0).values, expected, rtol=0, atol=1e-12)
 
 
-@settings(max_examples=examples(40))
-@given(st.integers(1, 4), st.integers(2, 12), seeds, starts, st.sampled_from([None, 0.0, 1.0]))
+@for_all(40, st.integers(1, 4), st.integers(2, 12), seeds, starts, st.sampled_from([None, 0.0, 1.0]))
 def test_the_objective_never_rises(K: int, n_b: int, seed: int, start: str, beta: float | None) -> None:
     """Turns of plans and supports only lower sum_k alpha_k OT(P_k, B)."""
     p = atoms(K, 9, 4, 3, seed, apart=0.5)
@@ -139,8 +131,7 @@ def test_atoms_of_weight_zero_take_no_part() -> None:
     assert not bool(b.plans[1].any())
 
 
-@settings(max_examples=examples(30))
-@given(st.integers(1, 40), seeds)
+@for_all(30, st.integers(1, 40), seeds)
 def test_a_drawn_start_is_balanced(n_b: int, seed: int) -> None:
     """Classes differ by one point at most, and no point of an atom comes twice before all of its class have come."""
     y = torch.eye(3, dtype=torch.float64)[torch.tensor([0, 2, 2, 0, 2, 2, 2])]
@@ -155,7 +146,6 @@ def test_a_drawn_start_is_balanced(n_b: int, seed: int) -> None:
 
 
 def test_balanced_classes() -> None:
-    """In order, as equal as can be."""
     assert balanced_classes(6, 3).tolist() == [0, 0, 1, 1, 2, 2]
     assert balanced_classes(5, 3).tolist() == [0, 0, 1, 1, 2]
     assert labels(4, 2).tolist() == balanced_classes(4, 2).tolist()

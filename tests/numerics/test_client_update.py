@@ -6,12 +6,11 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.budgets import examples
 from tests.numerics.clouds import atoms, client, normal, one_hot, seeded, simplex_point
+from tests.numerics.examples import for_all
 from tideline.numerics.labels.softmax import project
 from tideline.numerics.transport.dictionary import (
     OPTIMISERS,
@@ -39,8 +38,8 @@ def fitted(p: Dictionary, alpha: Tensor, s: Fit, seed: int = 0, labelled: bool =
     return fit(p, alpha, fresh(p, s.optimiser), z_q, y_q if labelled else None, s, seeded(seed))
 
 
-@settings(max_examples=examples(15))
-@given(
+@for_all(
+    15,
     *(st.integers(1, 3), st.sampled_from(OPTIMISERS), st.booleans(), st.floats(1e-3, 2.0), st.integers(0, 10_000)),
     st.sampled_from(["atom", "normal"]),
 )
@@ -172,14 +171,12 @@ def test_arguments_are_left_and_seeds_repeat(optimiser: str, dtype: torch.dtype)
 
 
 def test_the_loss_falls() -> None:
-    """Twenty epochs bring the barycenter to the data."""
     p = atoms(2, 12, 4, 3, 5)
     one, many = (fitted(p, equal_alpha(2), Fit(6, epochs, 0.05)) for epochs in (1, 20))
     assert many.loss < 0.6 * one.loss
 
 
 def test_progress_is_told() -> None:
-    """The share of the steps, after each."""
     p, (z_q, y_q) = atoms(2, 12, 4, 3, 5), client(9, 4, 3, 4)
     told: list[float] = []
     fit(p, equal_alpha(2), fresh(p), z_q, y_q, Fit(6, 2), seeded(0), told.append)
@@ -201,8 +198,7 @@ def recovered(p: Dictionary, f: Fitted) -> Tensor:
     return lengths / lengths.sum()
 
 
-@settings(max_examples=examples(10))
-@given(st.integers(2, 4), st.integers(0, 1000))
+@for_all(10, st.integers(2, 4), st.integers(0, 1000))
 def test_a_plain_gradient_step_tells_alpha(K: int, seed: int) -> None:
     """With one mini-batch of all points, and as many in the barycenter, every atom's gradient is alpha_k times one and the same
     gradient in another order: its length gives alpha away."""
@@ -244,7 +240,6 @@ def test_golden() -> None:
 
 
 def test_bad_arguments() -> None:
-    """Sizes that do not fit, in a sentence that says which."""
     p, (z_q, y_q) = atoms(2, 12, 4, 3, 5), client(9, 4, 3, 4)
     good = {"z_q": z_q, "y_q": y_q, "alpha": equal_alpha(2), "settings": Fit(6)}
     bad = {

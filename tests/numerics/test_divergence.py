@@ -1,14 +1,21 @@
-"""Divergences from errors, and from moments."""
+"""Divergences from errors, moments and batch norm, and the round robin of pairs."""
 
 from __future__ import annotations
 
+from itertools import combinations
+
+import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
 from tideline.numerics.alignment.divergences import (
     LARGEST,
     THRESHOLDS,
+    batch_norm_distance,
+    blocks,
+    days,
     exceeding,
     from_curves,
     h_divergence,
@@ -17,7 +24,6 @@ from tideline.numerics.alignment.divergences import (
 )
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1))
 def test_from_an_error(error: float) -> None:
     """0 where a classifier guesses, 2 where it knows or is always wrong; one-sided it never gains from being wrong."""
@@ -28,7 +34,6 @@ def test_from_an_error(error: float) -> None:
 
 
 def test_known_answers() -> None:
-    """Errors of 0, 1/4, 1/2 and 1."""
     errors = torch.tensor([0.0, 0.25, 0.5, 1.0])
     assert h_divergence(errors).tolist() == [2, 1, 0, 2]
     assert h_divergence(errors, one_sided=True).tolist() == [2, 1, 0, 0]
@@ -55,7 +60,6 @@ def test_constant_pixels_tell_little() -> None:
     assert d[0, 1] == 2
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-20, 20).flatmap(lambda v: st.sampled_from([v, round(v), 0.0, 1e4 * v])), min_size=1, max_size=30))
 def test_shares_above_each_threshold(scores: list[float]) -> None:
     """Counted by hand; what is equal counts half, so that both devices of a pair count alike."""
@@ -67,7 +71,6 @@ def test_shares_above_each_threshold(scores: list[float]) -> None:
     torch.testing.assert_close(back.flip(0), 1 - found)
 
 
-@settings(deadline=None)
 @given(st.floats(-10, 10))
 def test_a_calibrated_divergence_does_not_see_what_a_classifier_leans_by(lean: float) -> None:
     """Scores that are moved as a whole tell as much, where the plain error is lost; of equal scores nothing is told."""
@@ -93,7 +96,6 @@ def test_thresholds_are_symmetric_and_reach_far() -> None:
     assert abs(float(at[-1]) / LARGEST - 1) < 1e-12
 
 
-@settings(deadline=None)
 @given(st.floats(-2, 2.5))
 def test_a_calibrated_divergence_does_not_see_the_scale_of_scores(power: float) -> None:
     """From a hundredth to some hundred times as sure of itself: the scores of a classifier that leans to no side tell as much."""
@@ -103,7 +105,6 @@ def test_a_calibrated_divergence_does_not_see_the_scale_of_scores(power: float) 
     assert 1.5 < d <= 2
 
 
-@settings(deadline=None)
 @given(st.floats(-1, 1.5), st.floats(-10, 10))
 def test_nor_what_it_leans_by_at_another_scale(power: float, lean: float) -> None:
     """From a tenth to some thirty times as sure of itself, and up to ten spreads to a side."""
@@ -119,3 +120,69 @@ def test_scores_that_are_all_but_equal_tell_nothing_unless_zero_lies_between() -
     for score in (close, far):
         assert float(from_curves(exceeding(score), exceeding(-score / 1.5))) == 0
         assert float(from_curves(exceeding(-score), exceeding(-score))) == 2
+
+
+@given(st.integers(2, 41))
+def test_every_pair_meets_once_and_nobody_plays_twice_a_day(n: int) -> None:
+    """In n - 1 days, or n where somebody rests; each day as many play as can."""
+    played = days(n)
+    assert sorted(pair for each in played for pair in each) == list(combinations(range(n), 2))
+    assert len(played) == n - 1 + n % 2
+    for each in played:
+        players = [player for pair in each for player in pair]
+        assert len(players) == len(set(players)) == n - n % 2
+
+
+@given(st.integers(2, 30), st.integers(1, 40))
+def test_blocks_are_the_tournament_in_parts(n: int, count: int) -> None:
+    """In its order, and even: no device has more than one pair a day of its block."""
+    parts = blocks(n, count)
+    assert len(parts) == count
+    assert [pair for part in parts for pair in part] == [pair for each in days(n) for pair in each]
+    most = -(-len(days(n)) // count)
+    for part in parts:
+        players = [player for pair in part for player in pair]
+        assert max((players.count(player) for player in players), default=0) <= most
+
+
+def test_one_player_is_none() -> None:
+    with pytest.raises(ValueError, match="at least two players; there are 1"):
+        days(1)
+
+
+def measured(seed: int) -> dict[str, Tensor]:
+    """Weights with two layers of batch norm, and something else."""
+    rng = torch.Generator().manual_seed(seed)
+    made = {"0.weight": torch.randn(3, 2, generator=rng)}
+    for layer, d in (("1", 3), ("4.norm", 5)):
+        made[f"{layer}.running_mean"] = torch.randn(d, generator=rng)
+        made[f"{layer}.running_var"] = torch.rand(d, generator=rng)
+        made[f"{layer}.num_batches_tracked"] = torch.tensor(3)
+    return made
+
+
+def test_it_is_its_definition() -> None:
+    """Over both layers, of means and of second moments, with weights that are divided by their sum."""
+    T, a, b = measured(0), measured(1), measured(2)
+    expected = 0.0
+    for layer in ("1", "4.norm"):
+        mu = [w[f"{layer}.running_mean"].double() for w in (T, a, b)]
+        s = [w[f"{layer}.running_var"].double() + m**2 for w, m in zip((T, a, b), mu, strict=True)]
+        for own, one, other in (mu, s):
+            expected += float(((own - 0.25 * one - 0.75 * other) ** 2).sum())
+    assert batch_norm_distance(T, [(0.2, a), (0.6, b)]) == pytest.approx(expected)
+
+
+def test_those_who_measured_the_same_are_at_no_distance() -> None:
+    w = measured(0)
+    assert batch_norm_distance(w, [(0.1, w), (0.3, w)]) == pytest.approx(0, abs=1e-20)
+
+
+def test_without_batch_norm_there_is_none() -> None:
+    w = nn.Linear(2, 3).state_dict()
+    assert batch_norm_distance(w, [(1.0, w)]) is None
+
+
+def test_weights_of_nothing() -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        batch_norm_distance(measured(0), [(0.0, measured(1))])

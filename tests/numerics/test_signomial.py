@@ -34,6 +34,8 @@ from tideline.numerics.links.geometric import (
 from tideline.numerics.links.link_problem import Phi, Plan, Problem, exact, polished
 from tideline.numerics.links.signomial import advanced, sca, solved, steps, value, violation
 
+at_night = pytest.mark.nightly(job="numbers")
+
 
 def divergences(T: np.ndarray) -> Problem:
     """Ten devices, five labelled, with bounds that are divergences in percent alone."""
@@ -146,7 +148,7 @@ def with_psi_fixed(of: Program, at: Layout) -> Program:
     return replace(of, A=vstack([of.A, u, -u]).tocsr(), b=np.concatenate([of.b, np.zeros(2 * at.n)]))
 
 
-@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("seed", [0, pytest.param(3, marks=at_night)])
 def test_it_descends_to_a_plan_that_is_not_below_the_optimum(seed: int) -> None:
     """The hard scale: orderly, monotone once delta_link is tight, and above the exact optimum before and after polishing."""
     p = drawn(10, seed, HARD)
@@ -165,7 +167,7 @@ def test_on_the_theorys_scale_it_finds_the_optimum() -> None:
     assert polished(p, sca(p)).objective == pytest.approx(exact(p).objective, rel=1e-9)
 
 
-@pytest.mark.parametrize("percent", [10.0, 100.0])
+@pytest.mark.parametrize("percent", [10.0, pytest.param(100.0, marks=at_night)])
 def test_equal_divergences(percent: float) -> None:
     """All labelled devices are sources, in equal parts; the optimum's single links have the same T."""
     p = divergences(np.full((10, 10), percent))
@@ -187,13 +189,12 @@ def test_one_device_that_is_near_to_all(continuation: bool) -> None:
     assert exact(divergences(T)).psi.tolist() == [0] + [1] * 9
 
 
+@at_night
 def test_a_device_with_a_huge_error_becomes_a_target() -> None:
-    """As in the optimum (test_links)."""
     assert sca(regime([0.04, 0.27, 80, 0.09, 0.45], 2.0, THEORY)).psi.tolist() == [0, 0, 1, 0, 0] + [1] * 5
 
 
 def test_equal_input_is_equal_bytes() -> None:
-    """All of a plan, twice, from a start of one's own."""
     p = any_costs(5, 3, 4, HARD)
     best = exact(p)
     first = around(p, best.psi.astype(float), best.alpha)
@@ -216,9 +217,11 @@ EDGES = {
 }
 
 
-@pytest.mark.parametrize("name", EDGES)
+QUICK = ("one labelled", "all labelled", "nothing", "out of reach", "huge")
+
+
+@pytest.mark.parametrize("name", [x if x in QUICK else pytest.param(x, marks=at_night) for x in EDGES])
 def test_edges(name: str) -> None:
-    """What may be asked is answered with a plan."""
     p = EDGES[name]
     plan = sca(p, iterations=20)
     assert orderly(p, plan) and plan.status != "failed"
@@ -226,7 +229,6 @@ def test_edges(name: str) -> None:
 
 
 def test_a_program_without_solution_has_none() -> None:
-    """Rather than what some solver ended with."""
     p = problem()
     of = program(p, layout(p), start(p), 0.3)
     assert solved(replace(of, b=of.b - 50)) is None
@@ -234,7 +236,6 @@ def test_a_program_without_solution_has_none() -> None:
 
 @pytest.mark.parametrize("iterations", [0, 1])
 def test_few_iterations_are_a_plan(iterations: int) -> None:
-    """Also none: the start is rounded."""
     p = any_costs(5, 3, 4, HARD)
     plan = sca(p, iterations=iterations)
     assert orderly(p, plan) and (plan.iterations, plan.status) == (iterations, "iterations")
@@ -273,9 +274,8 @@ def test_modelling_is_loaded_by_who_solves() -> None:
     assert done.stderr.strip() == ""
 
 
-@pytest.mark.nightly(job="numbers")
+@at_night
 def test_larger_problems_descend() -> None:
-    """Forty devices, of which half have labels."""
     p = drawn(40, 0, HARD)
     plan = sca(p)
     assert orderly(p, plan) and descends(plan) and plan.status != "failed"

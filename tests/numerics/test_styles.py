@@ -1,4 +1,4 @@
-"""Styles of images: amplitude windows, their means, and images that take a style over."""
+"""Styles of images, and scales that a site knows by itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ import torch
 from torch import Tensor
 
 from tests.numerics.clouds import normal
-from tideline.numerics.alignment.feature_maps import amplitudes, centred, mean_style, transfer, window, window_side
+from tideline.numerics.alignment.feature_maps import (
+    KINDS,
+    amplitudes,
+    centred,
+    mean_style,
+    measured,
+    scaled,
+    transfer,
+    window,
+    window_side,
+)
 
 WIDE = (-1e9, 1e9)
 
@@ -34,7 +44,6 @@ def test_the_windows_side(pixels: int, side: int) -> None:
 
 @pytest.mark.parametrize(("h", "w"), [(84, 81), (81, 84), (80, 80), (8, 9)])
 def test_it_is_the_centred_spectrum(h: int, w: int) -> None:
-    """By NumPy, for even and odd sides."""
     x = images(h=h, w=w)
     s = window_side(h, w)
     np.testing.assert_allclose(amplitudes(x).numpy(), by_numpy(x, s), rtol=1e-10)
@@ -50,7 +59,6 @@ def test_the_mean_is_over_all_images() -> None:
 
 
 def test_a_constant_image_is_its_zero_frequency() -> None:
-    """h w |value| at the centre, nothing around it."""
     x = torch.full((2, 1, 80, 100), -0.25, dtype=torch.float64)
     found = mean_style(x)
     assert found.shape == (1, 5, 5)
@@ -61,7 +69,6 @@ def test_a_constant_image_is_its_zero_frequency() -> None:
 
 @pytest.mark.parametrize(("h", "w"), [(84, 81), (80, 80), (8, 8), (28, 28)])
 def test_its_own_style_gives_an_image_back(h: int, w: int) -> None:
-    """But for rounding."""
     x = images(h=h, w=w)
     torch.testing.assert_close(transfer(x, amplitudes(x), *WIDE), x, rtol=0, atol=1e-11)
     torch.testing.assert_close(transfer(x.float(), amplitudes(x), *WIDE), x.float(), rtol=0, atol=1e-4)
@@ -99,12 +106,50 @@ def test_what_leaves_the_range_is_clipped() -> None:
 
 @pytest.mark.parametrize("x", [torch.zeros(0, 1, 8, 8), torch.zeros(3, 8, 8)])
 def test_no_images_have_no_style(x: Tensor) -> None:
-    """Nothing to take a mean of."""
     with pytest.raises(ValueError, match="at least one of channels, height, width"):
         mean_style(x)
 
 
 def test_a_style_of_another_size_is_refused() -> None:
-    """A window that the images do not have."""
     with pytest.raises(ValueError, match="these images want"):
         transfer(images(), torch.zeros(5, 3, 3, 3), 0.0, 1.0)
+
+
+X = torch.randn(200, 6, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 5.0, 0.1, 2.0, 3.0, 1.0]) + 7.0
+
+
+@pytest.mark.parametrize("kind", ["zscore", "rows", "both"])
+@pytest.mark.parametrize("unit", [1e-8, 1e-3, 1.0, 1e4])
+def test_the_mean_square_is_one_whatever_the_unit(kind: str, unit: float) -> None:
+    """So one learning rate suits all features; and another unit, or another origin, changes nothing."""
+    made = scaled(X, *measured(X, kind), kind)
+    other = unit * (X + 3.0)
+    assert float(made.square().mean()) == pytest.approx(1.0, rel=1e-4)
+    assert torch.allclose(scaled(other, *measured(other, kind), kind), made, atol=1e-2)
+
+
+def test_rows_have_one_length() -> None:
+    """The square root of the number of features; directions stay."""
+    for kind in ("rows", "both"):
+        made = scaled(X, *measured(X, kind), kind)
+        assert torch.allclose(made.norm(dim=1), torch.full((200,), 6**0.5), atol=1e-4)
+
+
+def test_none_changes_nothing() -> None:
+    assert torch.equal(scaled(X, *measured(X, "none"), "none"), X)
+
+
+def test_a_feature_that_never_changes_keeps_its_unit() -> None:
+    """Nothing is divided by nothing; a row at the mean has no direction, and stays finite."""
+    x = X.clone()
+    x[:, 2] = 4.0
+    for kind in KINDS:
+        made = scaled(x, *measured(x, kind), kind)
+        assert bool(torch.isfinite(made).all())
+    same = torch.ones(5, 3)
+    assert bool(torch.isfinite(scaled(same, *measured(same, "rows"), "rows")).all())
+
+
+def test_an_unknown_kind() -> None:
+    with pytest.raises(ValueError, match="'rowz'; it is one of none, zscore, rows, both"):
+        measured(X, "rowz")

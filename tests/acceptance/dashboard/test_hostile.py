@@ -100,7 +100,6 @@ def test_a_viewer_sees_and_does_nothing(federation: Net, looking: Looking) -> No
 
 
 def test_a_wrong_key(looking: Looking) -> None:
-    """Is told so, and may try again."""
     looking.expected = ("401",)
     looking.page.goto(looking.url)
     looking.page.get_by_label("API key").fill("tidekey_nothing")

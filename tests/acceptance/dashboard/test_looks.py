@@ -44,7 +44,6 @@ def test_every_page(federation: Net, looking: Looking, run: str, scheme: str, wi
 
 
 def test_the_page_of_sign_in(looking: Looking) -> None:
-    """Nothing is there before."""
     looking.expected = ("401",)
     looking.page.goto(looking.url)
     expect(looking.page.get_by_label("API key")).to_be_focused()

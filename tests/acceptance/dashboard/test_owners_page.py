@@ -102,7 +102,6 @@ def test_an_owner_decides_and_watches(asking: Net, owner: Looking) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1200])
 def test_how_it_looks(owner: Looking, scheme: str, width: int) -> None:
-    """No wider than the window, without a finding."""
     owner.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     owner.page.set_viewport_size({"width": width, "height": 900})
     owner.page.locator("#total").wait_for()

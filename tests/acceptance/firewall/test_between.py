@@ -83,7 +83,6 @@ def refusal(address: str, proxy: str = "", roots: bytes | None = None) -> Unreac
     ids=["portal", "redirect", "404", "off", "407", "413", "502", "504", "nobody", "ssh", "hangs up"],
 )
 def test_who_answers_instead(said: bytes, what: str, todo: str) -> None:
-    """Each is known by what it answers."""
     with answering(said) as port:
         error = refusal(f"http://127.0.0.1:{port}")
     assert what in error.what and todo in error.todo
@@ -168,7 +167,6 @@ def test_a_body_limit_is_waited_out(tmp_path: Path, opened: tuple[Federation, in
 
 
 def test_a_prefix(opened: tuple[Federation, int]) -> None:
-    """It stands before the path; a reverse proxy takes it off."""
     with answering(answer("404 Not Found")) as port:
         error = refusal(f"http://127.0.0.1:{port}/tideline/")
     assert f"http://127.0.0.1:{port}/tideline/" in error.what

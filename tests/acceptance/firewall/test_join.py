@@ -77,7 +77,6 @@ def test_a_service(site: AgentSettings, tmp_path: Path) -> None:
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed: nobody has checked the unit as systemd reads it")
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_systemd_takes_the_unit(tmp_path: Path, device: str) -> None:
-    """Without a word about it."""
     site = AgentSettings("127.0.0.1:9", tmp_path, (Role.SOURCE,), "hospital-a", home=tmp_path / "its home", device=device)
     file = tmp_path / "tideline-agent.service"
     file.write_text(unit_of(site))
@@ -86,7 +85,6 @@ def test_systemd_takes_the_unit(tmp_path: Path, device: str) -> None:
 
 
 def test_a_unit_that_is_printed(site: AgentSettings) -> None:
-    """For those who install it otherwise."""
     said = tide(*joined(site, "--service", "-"))
     assert said.exit_code == 0 and said.stdout.startswith("# Written by") and "[Install]" in said.stdout
 
@@ -120,14 +118,12 @@ def test_what_a_unit_cannot_hold(site: AgentSettings) -> None:
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, url: str, token: str, words: str) -> None:
-    """Before anything is sent."""
     data = write_blobs(tmp_path / "data", 1)
     said = tide("join", url, token, "--data", data, "--role", "source", "--home", tmp_path / "home", "--wait", "0")
     assert said.exit_code == 2 and words in said.output, said.output
 
 
 def test_a_token_that_nobody_made(site: AgentSettings) -> None:
-    """The coordinator says so."""
     said = tide(*joined(replace(site, token="x" * 32), "--service", "-"))
     assert said.exit_code == 2 and "The token is not known here" in said.output
 
@@ -156,7 +152,6 @@ def findings(settings: AgentSettings) -> dict[str, Finding]:
 
 
 def test_the_doctor_knows_https(site: AgentSettings) -> None:
-    """All checks are made over it; it tries gRPC too."""
     found = findings(site)
     assert {each.state for name, each in found.items() if name not in ("parts",)} == {State.OK}
     assert found["way"].found.startswith(f"HTTP at {site.coordinator} works; gRPC at 127.0.0.1:7800 does not work")
@@ -174,7 +169,6 @@ def test_the_doctor_says_what_to_set(site: AgentSettings) -> None:
 
 
 def test_the_doctor_names_the_proxy(site: AgentSettings) -> None:
-    """And what it asks for."""
     with connecting() as proxy:
         found = findings(replace(site, coordinator="https://coordinator.example.org", proxy=proxy.bare))
     assert found["name"].found == "the proxy of --proxy 127.0.0.1 is 127.0.0.1"
@@ -183,7 +177,6 @@ def test_the_doctor_names_the_proxy(site: AgentSettings) -> None:
 
 
 def test_a_token_may_name_both_ways(opened: tuple[Federation, int], site: AgentSettings) -> None:
-    """gRPC first, and HTTPS where that does not answer."""
     federation, _ = opened
     closed = f"127.0.0.1:{free_port()}"
     secret = federation.run_service.invite(f"{site.name}-2", {}, 60.0)
@@ -195,6 +188,5 @@ def test_a_token_may_name_both_ways(opened: tuple[Federation, int], site: AgentS
 
 
 def test_the_help_names_it() -> None:
-    """Among the commands."""
     assert "join" in tide_process("--help").stdout
     assert json.loads(json.dumps(tide("join", "--help").output)).count("--service") >= 1

@@ -85,13 +85,11 @@ def test_some_lies(liar: Liar, name: str) -> None:
 @pytest.mark.nightly(job="journeys")
 @pytest.mark.parametrize("name", sorted(LIES.keys() - set(QUICK)))
 def test_the_other_lies(liar: Liar, name: str) -> None:
-    """As some of them, so all."""
     told(liar, name)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_requests_that_lie(coordinator: Net, name: str) -> None:
-    """Each is refused with its status and its kind."""
     knock(coordinator, name)
     assert coordinator.client().get("/health")["status"] == "ok"
 

@@ -35,7 +35,6 @@ def played(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> N
 
 
 def test_nothing_can_be_read_by_others(played: Net) -> None:
-    """No folder and no file of the homes, at any depth."""
     homes = [played.folder, *(played.home / f"home-{name}" for name in SITES)]
     found = [path for home in homes for path in (home, *home.rglob("*"))]
     wide = [f"{path} {stat.S_IMODE(path.lstat().st_mode):04o}" for path in found if path.lstat().st_mode & 0o077]

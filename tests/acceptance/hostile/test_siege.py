@@ -17,7 +17,7 @@ pytestmark = pytest.mark.processes
 GROWN_BYTES = 96 << 20  # resident memory that an attack may add
 MORE_FILES = 40  # descriptors that are still open a while after it
 LOG_BYTES = 1 << 20
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 # Nothing of these is refused in its small size: it is waited for, or kept waiting, until it ends.
 BORNE = {
     "silent connections",

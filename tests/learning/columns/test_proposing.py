@@ -70,7 +70,6 @@ def test_texts_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_numbers_with_a_mistake_are_refused_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And are no texts, or categories with a comma."""
     n = 2 * FEW
     report = look(tmp_path / "a", "csv", {"a": [*range(n - 1), "typo"], "y": [0, 1] * FEW}, monkeypatch)
     assert f"line {n + 1}, column 1: not a finite number" in str(report.refused[0]["what"])

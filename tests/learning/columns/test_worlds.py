@@ -74,7 +74,6 @@ def test_the_order_is_part_of_the_world() -> None:
     ],
 )
 def test_bad_columns_are_refused(given: dict[str, Any], words: str) -> None:
-    """With the place, and what to do."""
     with pytest.raises(ConfigRefused) as refusal:
         world_in({"classes": 2, **given})
     assert words in str(refusal.value) and refusal.value.todo
