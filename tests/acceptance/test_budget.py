@@ -96,10 +96,7 @@ def test_a_run_that_is_cancelled_gives_back_what_it_reserved(federation: Net) ->
     assert federation.ended(federation.run(RUN))["status"] == "completed"
 
 
-@pytest.mark.parametrize(
-    "later",
-    [pytest.param(0, marks=AT_NIGHT), 1, pytest.param(2, marks=AT_NIGHT)],
-)
+@pytest.mark.parametrize("later", [pytest.param(0, marks=AT_NIGHT), 1, pytest.param(2, marks=AT_NIGHT)])
 def test_a_death_between_charge_and_answer(federation: Net, later: int) -> None:
     """After the reservation, a training's charge, a scoring's: the run completes, and each is charged once."""
     (federation.home / "gun" / "armed").write_text(f"{CHARGED} {later}")

@@ -110,10 +110,7 @@ def trained(home: Path, world: Mapping[str, Any], sites: Mapping[str, Path]) -> 
             id="images",
         ),
         pytest.param(
-            TABLES,
-            lambda at: {"a": csv_site(at / "a", 1), "b": parquet_site(at / "b", 2)},
-            marks=AT_NIGHT,
-            id="tables",
+            TABLES, lambda at: {"a": csv_site(at / "a", 1), "b": parquet_site(at / "b", 2)}, marks=AT_NIGHT, id="tables"
         ),
     ],
 )

@@ -112,12 +112,7 @@ class Call:
 
 @BOTH
 @pytest.mark.parametrize(
-    "place",
-    [
-        pytest.param("reserve", marks=AT_NIGHT),
-        "create_once",
-        pytest.param("conclude", marks=AT_NIGHT),
-    ],
+    "place", [pytest.param("reserve", marks=AT_NIGHT), "create_once", pytest.param("conclude", marks=AT_NIGHT)]
 )
 def test_a_run_is_started_once(gates: Net, place: str) -> None:
     """Killed once the key is reserved, once the run is there, and once the answer is kept: one run, with its orders, once."""

@@ -76,10 +76,7 @@ def test_values_cross_the_network_sealed(federation: Net, data: dict[str, Path])
 
 @pytest.mark.parametrize(
     ("rounds", "kills"),
-    [
-        (12, ((2, "a"), (6, "coordinator"))),
-        pytest.param(24, ((3, "a"), (8, "coordinator"), (14, "b")), marks=AT_NIGHT),
-    ],
+    [(12, ((2, "a"), (6, "coordinator"))), pytest.param(24, ((3, "a"), (8, "coordinator"), (14, "b")), marks=AT_NIGHT)],
     ids=["two", "three"],
 )
 def test_kills_amid_the_passing(federation: Net, data: dict[str, Path], rounds: int, kills: tuple[tuple[int, str], ...]) -> None:

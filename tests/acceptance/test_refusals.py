@@ -156,8 +156,7 @@ def test_data_that_cannot_be_used(federation: Net, odd: Path, data: dict[str, Pa
 
 
 @pytest.mark.parametrize(
-    ("features", "classes", "told"),
-    [(5, 3, ("a sample of x is 5", "expects 6 features")), (6, 4, ("label 3", "classes 0 to 2"))],
+    ("features", "classes", "told"), [(5, 3, ("a sample of x is 5", "expects 6 features")), (6, 4, ("label 3", "classes 0 to 2"))]
 )
 def test_a_site_of_another_shape(federation: Net, odd: Path, features: int, classes: int, told: tuple[str, str]) -> None:
     """Other features or more classes than the run's world: the run names the site, what came and what was expected."""

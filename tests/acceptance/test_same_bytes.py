@@ -158,10 +158,7 @@ def crowd(
 
 @pytest.mark.parametrize(
     ("method", "sample"),
-    [
-        ("fedavg", {"sites": 2, "by": "weights", "weights": dict(zip("abcdefg", range(1, 8), strict=True))}),
-        ("fedamp_pl", 0.5),
-    ],
+    [("fedavg", {"sites": 2, "by": "weights", "weights": dict(zip("abcdefg", range(1, 8), strict=True))}), ("fedamp_pl", 0.5)],
     ids=["fedavg", "fedamp_pl"],
 )
 def test_a_sampled_run_gives_the_same_bytes(crowd: tuple[Net, dict[str, Path]], method: str, sample: Any) -> None:

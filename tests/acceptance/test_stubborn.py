@@ -77,7 +77,7 @@ def test_what_vanished_clients_left_is_forgotten_after_a_day(tmp_path: Path) -> 
 
 def test_a_closed_process_is_not_started_again() -> None:
     """A call that waited for its turn while the owner closed must not leave a process that nobody knows of."""
-    child = Child([sys.executable, "-c", "import time; time.sleep(60)"])
+    child = Child([sys.executable, "-c", "import time; time.sleep(120)"])
     child.start()
     with ThreadPoolExecutor(2) as threads:
         calls = [threads.submit(child.call, "step", {}) for _ in range(2)]

@@ -115,8 +115,7 @@ def test_a_trainer_that_always_dies_is_a_failed_reply(federation: Net, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "way",
-    ["worker killed", *(pytest.param(way, marks=AT_NIGHT) for way in ("asked to end", "asked twice"))],
+    "way", ["worker killed", *(pytest.param(way, marks=AT_NIGHT) for way in ("asked to end", "asked twice"))]
 )
 def test_a_coordinator_disturbed_while_it_closes_a_round(
     federation: Net, data: dict[str, Path], tmp_path: Path, way: str

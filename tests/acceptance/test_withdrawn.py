@@ -221,11 +221,7 @@ def with_a_value(large: pb.Order) -> None:
 
 @pytest.mark.parametrize(("fill", "most"), [(with_a_part, 1), (with_a_value, 3)])
 def test_only_so_many_parts_are_named(
-    tmp_path: Path,
-    coordinator: FalseCoordinator,
-    monkeypatch: pytest.MonkeyPatch,
-    fill: Callable[[pb.Order], None],
-    most: int,
+    tmp_path: Path, coordinator: FalseCoordinator, monkeypatch: pytest.MonkeyPatch, fill: Callable[[pb.Order], None], most: int
 ) -> None:
     """By all open orders together; one alone may name more. A sealed value has a file, and another one once it is opened."""
     monkeypatch.setattr(main, "MOST_NAMED", most)

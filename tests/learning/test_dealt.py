@@ -121,8 +121,7 @@ at_night = pytest.mark.nightly(job="numbers")
 
 
 @pytest.mark.parametrize(
-    ("kind", "rule"),
-    [x if x in QUICK else pytest.param(*x, marks=at_night) for x in product(KINDS, (RULE, SHOTS, FEWER))],
+    ("kind", "rule"), [x if x in QUICK else pytest.param(*x, marks=at_night) for x in product(KINDS, (RULE, SHOTS, FEWER))]
 )
 def test_in_one_process_as_in_folders(tmp_path: Path, kind: str, rule: Deal) -> None:
     """Each site has the same rows, labels and domains, in the same order, with few shots of the unseen domain and without."""

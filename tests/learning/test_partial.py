@@ -48,11 +48,7 @@ def as_table(kind: str) -> Writer:
     return made
 
 
-KINDS: Mapping[str, Writer] = {
-    "arrays": as_arrays,
-    "csv": as_table("csv"),
-    "parquet": as_table("parquet"),
-}
+KINDS: Mapping[str, Writer] = {"arrays": as_arrays, "csv": as_table("csv"), "parquet": as_table("parquet")}
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 

@@ -65,11 +65,7 @@ def refusal(address: str, proxy: str = "", roots: bytes | None = None) -> Unreac
     ("said", "what", "todo"),
     [
         (answer("200 OK", PAGE, "Content-Type: text/html"), "answers with a web page", "Sign in with a browser"),
-        (
-            answer("302 Found", b"", "Location: https://login.example/"),
-            "sends us elsewhere (302), to https",
-            "sign-in page",
-        ),
+        (answer("302 Found", b"", "Location: https://login.example/"), "sends us elsewhere (302), to https", "sign-in page"),
         (answer("404 Not Found", PAGE, "Content-Type: text/html; charset=utf-8"), "answers 404 with a web page", "its prefix"),
         (answer("401 Unauthorized", b"{}", "Tideline-Version: 1"), "takes no agents over HTTP", "--agents-over-http"),
         (answer("407 Proxy Authentication Required"), "asks for a user name and a password (407)", "--proxy"),
