@@ -32,6 +32,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: write_blobs(home / name, seed) for seed, name in enumerate(SITES)}
 
 
+def start_all(federation: Net, data: Mapping[str, Path], *more: str) -> Net:
+    """Start a coordinator and an agent for each site. more: options of the coordinator."""
+    federation.coordinator(*more)
+    for name, role in SITES.items():
+        federation.agent(name, data[name], role)
+    return federation
+
+
 @contextmanager
 def joined(federation: Net, data: Mapping[str, Path], roster: Mapping[str, str], *more: str) -> Iterator[None]:
     """Agents of a module's own at a coordinator that is there; they leave with the block. more: options of the agents."""

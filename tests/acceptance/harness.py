@@ -106,17 +106,8 @@ class Net:
     def agent_command(self, name: str, data: Path, role: str, token: str) -> list[str]:
         """The command of an agent."""
         who = ["agent", "--coordinator", self.address, "--token", token, "--name", name, "--role", role]
-        return [
-            *who,
-            "--data",
-            str(data),
-            "--home",
-            str(self.home / f"home-{name}"),
-            "--device",
-            "cpu",
-            "--methods",
-            self.methods,
-        ]
+        where = ["--data", str(data), "--home", str(self.home / f"home-{name}")]
+        return [*who, *where, "--device", "cpu", "--methods", self.methods]
 
     @contextmanager
     def by_way_of(self, port: int) -> Iterator[None]:
@@ -182,6 +173,29 @@ class Net:
 
         self.until(over, f"run {run} to end")
         return found
+
+    def completed(self, run: str, digest: str = "") -> dict[str, Any]:
+        """Return the result of a run that has completed, in the bytes of this digest if one is given."""
+        result = self.ended(run)
+        assert result["status"] == "completed", result["cause"]
+        assert digest in ("", result["state_digest"]), result["notes"]
+        return result
+
+    def heard(self, name: str, words: str, times: int = 1) -> None:
+        """Wait until a process has said something in its log, so many times."""
+        self.until(lambda: self.log(name).count(words) >= times, f"{name} to say {words!r}")
+
+    def owner(self, name: str, *words: str | Path) -> Any:
+        """Return what a command of an agent's owner, `tideline site`, prints as JSON."""
+        return self.command("site", *words, "--home", self.home / f"home-{name}", "--json")
+
+    def command(self, *words: str | Path) -> Any:
+        """Run a `tideline` command that must succeed; return its JSON."""
+        ended = subprocess.run(
+            [sys.executable, "-m", "tideline", *map(str, words)], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        return json.loads(ended.stdout)
 
     def until(self, true: Callable[[], bool], what: str) -> None:
         """Wait for a process to get somewhere; the logs tell why it did not."""

@@ -74,8 +74,7 @@ def test_a_run_over_the_lane(tmp_path: Path, expected: str, tls: bool) -> None:
         if tls:
             federation._clients["coordinator"] = Client.of(Endpoint(home=federation.folder, ca=tmp_path / "tls" / "ca.pem"))
         joined(federation, tmp_path)
-        result = federation.ended(federation.run(experiment()))
-        assert (result["status"], result["state_digest"]) == ("completed", expected), result["cause"]
+        federation.completed(federation.run(experiment()), expected)
         assert calls(federation)["Ticket"] >= 12 and "Push" not in calls(federation) and "Fetch" not in calls(federation)
 
 
@@ -86,8 +85,7 @@ def test_an_agent_without_the_lane_uses_grpc(tmp_path: Path, expected: str) -> N
         joined(federation, tmp_path, "--bulk", "on")
         federation.leave("ann")
         federation.agent("ann", tmp_path / "data", "source", "--bulk", "off")
-        result = federation.ended(federation.run(experiment()))
-        assert (result["status"], result["state_digest"]) == ("completed", expected), result["cause"]
+        federation.completed(federation.run(experiment()), expected)
         assert "bulk_lane_away" in federation.log("bob") and "bulk_lane_away" not in federation.log("ann")
 
 
@@ -127,8 +125,7 @@ def test_a_kill_in_the_middle_of_a_transfer(tmp_path: Path, undisturbed: str, wh
         federation.again(who)
         if who == "coordinator":
             federation.ready()
-        result = federation.ended(run)
-        assert (result["status"], result["state_digest"]) == ("completed", undisturbed), result["cause"]
+        federation.completed(run, undisturbed)
 
 
 def coming(folder: Path) -> list[Path]:

@@ -54,8 +54,7 @@ def test_no_coordinate_and_no_feature_passes_the_line(tmp_path: Path, data: dict
             for name, role in SITES.items():
                 federation.agent(name, data[name], role)
             given = {"method": "feddadil", "preset": "tiny", "config": CONFIG, "world": WORLD, "roster": SITES, "seed": 5}
-            result = federation.ended(run := federation.run(given))
-            assert result["status"] == "completed", result["cause"]
+            result = federation.completed(run := federation.run(given))
             wire = tap.all()
     finally:
         federation.stop()

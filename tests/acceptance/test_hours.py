@@ -60,7 +60,7 @@ def test_from_a_step_to_a_refusal(federation: Net) -> None:
         federation.until(lambda: 'tideline_project_gpu_hours_quota{project="default"} 1.0' in numbers(federation), "the gauge")
     federation.client().delete(f"/runs/{run}")
     assert hours(federation)["cpu_hours"] == pytest.approx(after["cpu_hours"])
-    assert federation.ended(federation.run(BRISK | {"roster": SITES}))["status"] == "completed"
+    federation.completed(federation.run(BRISK | {"roster": SITES}))
 
 
 def numbers(there: Net) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.conftest import SITES, WORLD
+from tests.acceptance.conftest import SITES, WORLD, start_all
 from tests.acceptance.harness import Net, net
 from tests.acceptance.test_survival import at_the_gate, begun, experiment, undisturbed
 from tests.services import Postgres, program, why_no_postgres
@@ -65,9 +65,7 @@ def database(postgres: Postgres) -> Iterator[str]:
 def federation(tmp_path: Path, data: dict[str, Path], database: str, request: pytest.FixtureRequest) -> Iterator[Net]:
     """A coordinator on the database and three agents, with the registry that the test names."""
     with net(tmp_path, getattr(request, "param", REGISTRY), database, str(tmp_path / "parts")) as made:
-        made.coordinator(*LEASE)
-        for name, role in SITES.items():
-            made.agent(name, data[name], role)
+        start_all(made, data, *LEASE)
         yield made
 
 
@@ -173,7 +171,7 @@ def test_a_backup_from_rounds_ago(federation: Net, postgres: Postgres, data: dic
     run = at_the_gate(federation, tmp_path)
     back_up(federation, postgres)
     (tmp_path / "go").touch()
-    assert federation.ended(run)["status"] == "completed"
+    federation.completed(run)
     restore(federation, postgres)
     result = end(federation, run)
     assert result["status"] == "stalled"
@@ -196,7 +194,7 @@ def test_a_method_without_memory_does_not_mind(federation: Net, postgres: Postgr
     run = federation.run(FEDAVG)
     federation.until(lambda: federation.result(run)["cursor"] >= 0, "the first round to open")
     back_up(federation, postgres)
-    assert federation.ended(run)["status"] == "completed"
+    federation.completed(run)
     restore(federation, postgres)
     result = end(federation, run)
     sites = {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in SITES}

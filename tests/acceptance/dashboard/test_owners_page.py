@@ -72,7 +72,7 @@ def test_an_owner_decides_and_watches(asking: Net, owner: Looking) -> None:
     expect(page.get_by_text("Nothing waits for your word.")).to_be_visible(timeout=PATIENCE)
     total = page.locator("#total")
     expect(total).to_have_text(re.compile(r"^[1-9]\d* repl"), timeout=PATIENCE)
-    assert asking.ended(run)["status"] == "completed"
+    asking.completed(run)
     expect(page.get_by_role("region", name="Replies that left")).to_contain_text("WEIGHTS", timeout=PATIENCE)
     page.get_by_role("button", name="Pause now").click()
     expect(page.locator(".paused")).to_contain_text("Paused since")

@@ -13,7 +13,7 @@ import grpc
 import psutil
 import pytest
 
-from tests.acceptance.conftest import SITES
+from tests.acceptance.conftest import SITES, start_all
 from tests.acceptance.harness import Net, net
 from tests.acceptance.hostile.calls import CALLS
 from tests.acceptance.hostile.files import FILES
@@ -156,9 +156,7 @@ def meanwhile(work: Callable[[], Any], until: Callable[[], bool]) -> int:
 def sites(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> Iterator[Net]:
     """A coordinator that lets in any number of calls, and honest agents."""
     with net(tmp_path_factory.mktemp("beside")) as federation:
-        federation.coordinator("--rate", "0", "--rate-enrol", "0")
-        for name, role in SITES.items():
-            federation.agent(name, data[name], role)
+        start_all(federation, data, "--rate", "0", "--rate-enrol", "0")
         yield federation
 
 

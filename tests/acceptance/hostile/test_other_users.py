@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.conftest import SITES, WORLD
+from tests.acceptance.conftest import SITES, WORLD, start_all
 from tests.acceptance.harness import Net, net
 
 pytestmark = pytest.mark.processes
@@ -26,11 +26,8 @@ def played(tmp_path_factory: pytest.TempPathFactory, data: dict[str, Path]) -> N
             home.mkdir()
             home.chmod(0o755)
         (federation.folder / "coordinator.db").touch(0o644)
-        federation.coordinator()
-        for name, role in SITES.items():
-            federation.agent(name, data[name], role)
-        result = federation.ended(federation.run(GIVEN))
-        assert result["status"] == "completed", result["cause"]
+        start_all(federation, data)
+        federation.completed(federation.run(GIVEN))
     return federation
 
 

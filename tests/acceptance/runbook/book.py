@@ -204,6 +204,11 @@ class Book:
         self.net.until(over, f"run {run} to end")
         return found
 
+    def completed(self, client: Client, run: str, digest: str) -> None:
+        """Wait until a run has completed, in the bytes of this digest."""
+        result = self.ended(client, run)
+        assert (result["status"], result["state_digest"]) == ("completed", digest), result["cause"]
+
     def logs(self) -> str:
         """What the processes said last."""
         return "\n".join(f"--- {log.stem}\n{log.read_text(errors='replace')[-1500:]}" for log in self.folder.glob("*.log"))
