@@ -27,7 +27,6 @@ def write_blobs(folder: Path, seed: int) -> Path:
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A data folder for each site."""
     home = tmp_path_factory.mktemp("data")
     return {name: write_blobs(home / name, seed) for seed, name in enumerate(SITES)}
 

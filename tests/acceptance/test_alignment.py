@@ -87,7 +87,6 @@ def features(digits: dict[str, Path], start: State) -> dict[str, Tensor]:
 
 
 def rows_of(digits: dict[str, Path], name: str) -> Tensor:
-    """A site's training rows (n, 64)."""
     return read_folder(digits[name], READ, Role(SITES[name])).train.x.all()
 
 

@@ -68,7 +68,6 @@ def test_an_approval_covers_the_runs_that_belong_to_it(tmp_path: Path) -> None:
 
 
 def test_one_word_for_a_rehearsal(tmp_path: Path) -> None:
-    """All its runs wait together, and one approval covers them."""
     with net(tmp_path) as made:
         made.coordinator()
         names = ("anna", "bert", "carl")

@@ -48,7 +48,6 @@ def federation(tmp_path: Path, data: dict[str, Path]) -> Iterator[Net]:
 
 
 def stalled(federation: Net, run: str) -> str:
-    """Why a run got stuck."""
     federation.until(lambda: federation.result(run)["status"] == "stalled", "the run to stall")
     return str(federation.result(run)["cause"])
 

@@ -31,7 +31,6 @@ def experiment(mb: float = 8.0) -> dict[str, Any]:
 
 
 def joined(federation: Net, tmp_path: Path, *more: str) -> None:
-    """Both agents."""
     data = tmp_path / "data"
     data.mkdir(exist_ok=True)
     np.savez(data / "a.npz", x=np.zeros((40, 2), np.float32), y=np.arange(40) % 2)
@@ -105,9 +104,7 @@ long = pytest.mark.nightly(job="journeys")
 @pytest.mark.parametrize(
     ("who", "where"),
     [
-        ("coordinator", "up"),
-        ("ann", "down"),
-        pytest.param("coordinator", "down", marks=long),
+        *(("coordinator", "up"), ("ann", "down"), pytest.param("coordinator", "down", marks=long)),
         pytest.param("ann", "up", marks=long),
     ],
 )
@@ -129,5 +126,4 @@ def test_a_kill_in_the_middle_of_a_transfer(tmp_path: Path, undisturbed: str, wh
 
 
 def coming(folder: Path) -> list[Path]:
-    """Uploads that are under way."""
     return [path for path in folder.glob("tmp/b3-*") if path.exists() and path.stat().st_size]

@@ -39,7 +39,6 @@ class Tapped(Net):
 
 
 def raw(tensor: Any) -> bytes:
-    """A tensor's bytes."""
     return bytes(tensor.contiguous().numpy().tobytes())
 
 

@@ -71,7 +71,6 @@ def csv_site(folder: Path, seed: int) -> Path:
 
 
 def parquet_site(folder: Path, seed: int) -> Path:
-    """A .parquet file."""
     folder.mkdir(parents=True)
     pq.write_table(pa.table(columns(seed)), folder / "ward.parquet")
     (folder / "transforms.toml").write_text('[ward]\nlabel = "diagnosis"\n')
@@ -79,7 +78,6 @@ def parquet_site(folder: Path, seed: int) -> Path:
 
 
 def experiment(world: Mapping[str, Any], sites: Mapping[str, Path]) -> dict[str, Any]:
-    """A short training of all sites."""
     config = {"rounds": 12, "rate": 0.05, "epochs": 2}
     return {"method": "fedavg", "config": config, "world": dict(world), "roster": dict.fromkeys(sites, "source"), "seed": 3}
 

@@ -43,14 +43,12 @@ OK, WARNING, FAILED, NOT_TRIED = State.OK, State.WARNING, State.FAILED, State.NO
 
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, int]]:
-    """A coordinator in this process."""
     with grpc_port_of() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def blobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site's data."""
     return write_blobs(tmp_path_factory.mktemp("doctor") / "data", 1)
 
 
@@ -75,7 +73,6 @@ def enrolled(settings: AgentSettings) -> AgentSettings:
 
 
 def look(settings: AgentSettings, now: Callable[[], float] = time.time) -> dict[str, Finding]:
-    """Every check by its name."""
     found = list(checkup(settings, now))
     assert [f.check for f in found] == NAMES
     assert all(f.todo for f in found if f.state in (WARNING, FAILED))
@@ -131,7 +128,6 @@ def test_a_token_that_was_cut(site: AgentSettings) -> None:
 
 
 def with_token(site: AgentSettings, secret: str) -> AgentSettings:
-    """The same with another secret."""
     told = read_token(site.token)
     return replace(site, token=replace(told, secret=secret).text)
 
@@ -346,7 +342,6 @@ def test_a_certificate_that_has_expired(blobs: Path, tmp_path: Path, monkeypatch
 
 
 def test_tls_where_there_is_none(opened: tuple[Federation, int], site: AgentSettings, tmp_path: Path) -> None:
-    """The token pins an authority, and the door speaks in the clear."""
     issued(tmp_path / "tls")
     there = secured(site.data, tmp_path / "home", *opened, pin(tmp_path / "tls"))
     told = broken(look(there), "tls", *BEHIND_TLS)

@@ -132,13 +132,7 @@ def test_a_kill_changes_neither_the_key_nor_a_byte(tmp_path: Path, data: dict[st
 def test_a_coordinator_does_not_start_with_what_is_no_key(tmp_path: Path) -> None:
     (tmp_path / "k").write_text("hello")
     command = [
-        sys.executable,
-        "-m",
-        "tideline",
-        "coordinator",
-        "--home",
-        str(tmp_path / "home"),
-        "--signing-key",
+        *(sys.executable, "-m", "tideline", "coordinator", "--home", str(tmp_path / "home"), "--signing-key"),
         str(tmp_path / "k"),
     ]
     ended = subprocess.run(

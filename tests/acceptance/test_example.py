@@ -73,12 +73,10 @@ def started(block: str, folder: Path, env: dict[str, str]) -> subprocess.Popen[b
 
 
 def logs(folder: Path) -> str:
-    """What the processes said last."""
     return "\n".join(log.read_text(errors="replace")[-1500:] for log in folder.glob("*.log"))
 
 
 def ran(*words: str, folder: Path) -> str:
-    """What `python -m WORDS` prints."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     given = {"env": {**os.environ, "PYTHONPATH": path}, "timeout": LIMIT, "capture_output": True, "text": True}
     return str(subprocess.run([sys.executable, "-m", *words], cwd=folder, check=True, **given).stdout)

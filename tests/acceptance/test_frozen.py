@@ -28,7 +28,6 @@ NAMES = ("anna", "bert")
 
 
 def simulated(folder: Path, given: dict[str, Any], base: bytes) -> dict[str, Any]:
-    """The same run in this process."""
     federation = Federation(METHODS, {n: SimSite(lambda w, r, n=n: read_folder(folder / n, w, r)) for n in NAMES})
     assert federation.bring([base]) == given["weights"]
     return federation.run(federation.start(given))

@@ -56,7 +56,6 @@ def fill(folder: Path, leave: int = 0) -> Path:
 
 
 def events(federation: Net, run: str) -> list[dict[str, Any]]:
-    """What people are told of a run."""
     return list(federation.client().events(run))
 
 

@@ -31,7 +31,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tideline(*args: str) -> tuple[int, str]:
-    """Run a command to its end."""
     done = tide_process(*args)
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
@@ -44,14 +43,12 @@ def secured(federation: Net, made: Path, *more: str) -> None:
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory, made: Path) -> Iterator[Net]:
-    """A coordinator with TLS."""
     with net(tmp_path_factory.mktemp("tls-net")) as started:
         secured(started, made)
         yield started
 
 
 def invited(federation: Net, name: str, **more: object) -> str:
-    """A token."""
     return str(federation.client().post("/invites", {"name": name, "ttl_seconds": 600, **more})["token"])
 
 

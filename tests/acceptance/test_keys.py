@@ -49,7 +49,6 @@ def die() -> None:
 
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, int]]:
-    """A federation behind its door."""
     with grpc_port_of() as made:
         yield made
 
@@ -66,7 +65,6 @@ class Site:
         return AgentSettings(f"127.0.0.1:{self.port}", self.home, (Role.SOURCE,), self.name, **told)  # type: ignore[arg-type]
 
     def started(self) -> GrpcLink:
-        """The process begins: it enrols."""
         keys = identity.keys(self.home)
         link = GrpcLink(find(self.settings()).endpoints, self.name, keys, threading.Event())
         assert admission(link, self.settings(), keys)
@@ -79,13 +77,11 @@ class Site:
 
     @property
     def kept(self) -> str:
-        """The key that the home has."""
         return identity.keys(self.home).public[0].hex()
 
 
 @pytest.fixture
 def site(opened: tuple[Federation, int], tmp_path: Path) -> Site:
-    """A site of the test's own."""
     return Site(*opened, tmp_path, f"site-{tmp_path.name}"[:64])
 
 
@@ -207,7 +203,6 @@ def test_a_former_pair_of_an_older_version(tmp_path: Path) -> None:
 
 
 def test_a_rotation_that_was_cut_keeps_a_key_once(tmp_path: Path) -> None:
-    """It was put aside, and the new keys were not in place yet."""
     identity.keys(tmp_path)
     identity.next_keys(tmp_path)
     aside = identity.own(tmp_path).receive[0]
@@ -218,7 +213,6 @@ def test_a_rotation_that_was_cut_keeps_a_key_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"garbage", Keys.made().pem[:-10]], ids=["empty", "garbage", "cut"])
 def test_former_keys_that_are_none(tmp_path: Path, content: bytes) -> None:
-    """Refused, as all that is damaged; and what others can read too."""
     identity.write(tmp_path / "keys.former.pem", content)
     with pytest.raises(IdentityRefused, match="does not hold an agent's keys"):
         identity.own(tmp_path)

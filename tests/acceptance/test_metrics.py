@@ -27,19 +27,7 @@ pytestmark = pytest.mark.processes
 SITES = {"a": "source", "c": "target"}
 DEPLOYED = ROOT / "deploy" / "metrics"
 FUNCTIONS = {
-    "sum",
-    "rate",
-    "increase",
-    "max",
-    "min",
-    "by",
-    "le",
-    "histogram_quantile",
-    "time",
-    "absent",
-    "and",
-    "or",
-    "on",
+    *("sum", "rate", "increase", "max", "min", "by", "le", "histogram_quantile", "time", "absent", "and", "or", "on"),
     "unless",
 }
 Numbers = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -60,11 +48,9 @@ class Watched(Net):
             return {(s.name, tuple(sorted(s.labels.items()))): s.value for family in families for s in family.samples}
 
     def here(self) -> Numbers:
-        """The coordinator's."""
         return self.look(f"http://127.0.0.1:{self.http}", (self.folder / "admin.key").read_text())
 
     def at(self, name: str) -> Numbers:
-        """An agent's."""
         return self.look(f"http://127.0.0.1:{self.agents[name]}")
 
 
@@ -129,7 +115,6 @@ def test_calls_are_counted_by_what_they_came_to(watched: Watched) -> None:
 
 
 def test_an_agents_numbers_are_those_of_the_run(watched: Watched) -> None:
-    """Steps, bytes and replies; when the coordinator last answered."""
     clients = {client["name"]: client for client in watched.told["clients"]}
     replies = sum(total(watched.at(name), "tideline_agent_replies_total", verdict="accepted") for name in SITES)
     assert replies == total(watched.here(), "tideline_replies_total", verdict="accepted")

@@ -53,17 +53,8 @@ class Answer:
 @pytest.mark.parametrize(
     "trailer",
     [
-        b"",
-        b"\xff\xfe",
-        b"{",
-        b"[]",
-        b"7",
-        b"null",
-        b"{}",
-        b'{"kind": "Refused"}',
-        b'{"kind": {}, "what": 1}',
-        b'{"kind": "Refused", "what": "x", "context": [1]}',
-        b'{"kind": "Refused", "what": "x", "context": {"what": 1}}',
+        *(b"", b"\xff\xfe", b"{", b"[]", b"7", b"null", b"{}", b'{"kind": "Refused"}', b'{"kind": {}, "what": 1}'),
+        *(b'{"kind": "Refused", "what": "x", "context": [1]}', b'{"kind": "Refused", "what": "x", "context": {"what": 1}}'),
         b"[" * 100_000,
     ],
     ids=lambda trailer: repr(trailer[:40]),
@@ -74,7 +65,6 @@ def test_an_error_that_cannot_be_read_is_none(trailer: bytes) -> None:
 
 
 def test_an_error_that_can_be_read() -> None:
-    """Is what it was; one of a newer version is told by its words."""
     full = json.dumps({"kind": "StorageFull", "what": "no room", "todo": ""}).encode()
     assert isinstance(ours(Answer(full), "a:1"), FullThere)
     newer = ours(Answer(json.dumps({"kind": "Newer", "what": "odd", "todo": "do"}).encode()), "a:1")
@@ -114,7 +104,6 @@ def test_a_chunk_of_endless_length_is_refused(coordinator: FalseCoordinator) -> 
 
 
 def test_the_largest_order_is_heard(coordinator: FalseCoordinator) -> None:
-    """One that names as many parts as a message has tensors at most."""
     large = order("large")
     large.files.extend([pb.File(digest=DIGEST, size=1 << 40)] * 200_000)
     coordinator.orders.put(large)

@@ -46,7 +46,6 @@ def gates(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def started(home: Path, database: str | None) -> Iterator[Net]:
-    """It answers."""
     with net(home, database=database) as made:
         made.modules["coordinator"] = "tests.acceptance.stopping"
         made.coordinator()
@@ -54,7 +53,6 @@ def started(home: Path, database: str | None) -> Iterator[Net]:
 
 
 def ids(journal: Journal) -> set[RunId]:
-    """Every run that is there."""
     return set(journal.run_ids())
 
 
@@ -87,7 +85,6 @@ class Call:
         self.at.ready()
 
     def lose(self, lost: list[Exception]) -> None:
-        """Send it in vain."""
         try:
             self.send()
         except httpx.TransportError as error:

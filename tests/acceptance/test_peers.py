@@ -23,12 +23,10 @@ pytestmark = pytest.mark.processes
 
 
 def experiment(rounds: int = 3) -> dict[str, Any]:
-    """Three sites that pass values on."""
     return {"method": "passing", "config": {"rounds": rounds}, "world": WORLD, "roster": SITES, "seed": 5}
 
 
 def undisturbed(data: dict[str, Path], rounds: int = 3) -> dict[str, Any]:
-    """The same in this process."""
     sites = {n: SimSite(lambda w, r, n=n: read_folder(data[n], w, r)) for n in SITES}
     return simulate(passing.METHODS, experiment(rounds), sites)
 
@@ -41,7 +39,6 @@ def completed(federation: Net, run: str, data: dict[str, Path], rounds: int = 3)
 
 
 def site(federation: Net, name: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command of a site's owner."""
     home = federation.home / f"home-{name}" / name
     home = home if home.exists() else home.parent
     command = [sys.executable, "-m", "tideline", "site", words[0], "--home", str(home), *words[1:]]

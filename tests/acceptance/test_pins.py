@@ -40,7 +40,6 @@ for i in range(25):
 
 
 def ring_in(home: Path, now: float = 0.0) -> PeerKeys:
-    """A site's ring over its home."""
     own = fresh()
     return PeerKeys(lambda: own, FolderPins(home, now=lambda: now), lambda: now)
 
@@ -113,7 +112,6 @@ def test_a_file_of_an_older_version_is_read(tmp_path: Path) -> None:
 
 
 def test_a_short_fingerprint_has_to_be_trusted_again(tmp_path: Path) -> None:
-    """It was all that the owner had said: nothing follows from it."""
     new = fresh()
     older(tmp_path, fingerprint=shown(new.public)[:19])
     with pytest.raises(PeerRefused, match="by 16 digits"):

@@ -56,7 +56,6 @@ class Prometheus:
             return None
 
     def value(self, expression: str) -> list[Any]:
-        """An expression now."""
         found = self.ask("query", query=expression)
         assert found is not None, expression
         return [each for each in found["result"] if each["value"][1] != "NaN"]
@@ -120,7 +119,6 @@ def test_every_panel_is_drawn(sight: tuple[Net, Prometheus]) -> None:
 
 
 def test_the_panels_of_what_went_wrong(sight: tuple[Net, Prometheus]) -> None:
-    """A stranger at the gRPC port shows where failures are drawn."""
     net, prometheus = sight
     with grpc.insecure_channel(net.address) as channel:
         assert refused(Raw(channel, "stranger").beat)[0] == "IdentityRefused"
@@ -138,5 +136,4 @@ def test_the_rules_are_loaded_and_rest(sight: tuple[Net, Prometheus]) -> None:
 
 
 def rules_of(prometheus: Prometheus) -> list[Any]:
-    """The rules as it has them."""
     return [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]

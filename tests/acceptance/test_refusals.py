@@ -24,7 +24,6 @@ REFUSED, UNREACHABLE = 2, 3
 
 
 def tideline(*args: str) -> tuple[int, str]:
-    """Run a command to its end."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tideline", *args],
         capture_output=True,
@@ -117,7 +116,6 @@ def test_a_stranger_opens_nothing(federation: Net) -> None:
 
 
 def test_a_port_in_use(federation: Net, tmp_path: Path) -> None:
-    """A coordinator whose port is taken says which, and what to do."""
     code, said = tideline("coordinator", "--home", str(tmp_path), "--grpc-port", str(federation.grpc), "--http-port", "0")
     assert code == REFUSED and str(federation.grpc) in said and "--grpc-port" in said
 
@@ -128,7 +126,6 @@ def test_a_home_in_use(federation: Net) -> None:
 
 
 def test_beyond_this_machine_only_with_tls(tmp_path: Path) -> None:
-    """Listening on every address without TLS needs an explicit word."""
     code, said = here("coordinator", "--home", str(tmp_path), "--host", "0.0.0.0")
     assert code == REFUSED and "--tls-cert" in said and "--insecure" in said
 

@@ -44,7 +44,6 @@ def needed() -> None:
 
 @pytest.fixture(scope="module")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    """A Postgres of these tests' own."""
     needed()
     made = Postgres(tmp_path_factory.mktemp("restore"))
     yield made
@@ -70,7 +69,6 @@ def federation(tmp_path: Path, data: dict[str, Path], database: str, request: py
 
 
 def at(postgres: Postgres) -> tuple[str, ...]:
-    """How Postgres's programs find it."""
     return "--host=127.0.0.1", f"--port={postgres.port}", "--username=postgres"
 
 

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.processes
 
 @contextlib.contextmanager
 def closing_net(net: Net) -> Iterator[None]:
-    """Its processes end with the test."""
     try:
         yield
     finally:

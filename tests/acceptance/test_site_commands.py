@@ -22,21 +22,18 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture(scope="module")
 def ended(federation: Net) -> str:
-    """A run whose target has adapted."""
     run = federation.run({"method": "feddadil", "preset": "tiny", "world": WORLD, "roster": SITES, "seed": 5})
     federation.completed(run)
     return run
 
 
 def said(*args: str | Path, code: int = 0) -> Any:
-    """What a command answers in JSON."""
     result = CliRunner().invoke(app, ["site", *map(str, args), "--json"])
     assert result.exit_code == code, result.output
     return json.loads(result.stdout)
 
 
 def home(federation: Net, name: str) -> Path:
-    """An agent's home."""
     return federation.home / f"home-{name}"
 
 
@@ -105,7 +102,6 @@ def test_a_source_has_nothing_to_draw(federation: Net, ended: str, tmp_path: Pat
 
 
 def words(*args: str | Path) -> str:
-    """What a command answers in words."""
     result = CliRunner().invoke(app, ["site", *map(str, args)])
     assert result.exit_code == 0, result.output
     return result.stdout

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.processes
 
 
 def experiment(gate: Path | None = None, **config: Any) -> dict[str, Any]:
-    """A run that waits at a gate."""
     settings = {**({"gate": str(gate)} if gate else {}), **config}
     return {"method": "gated", "config": settings, "world": WORLD, "roster": SITES, "seed": 9}
 

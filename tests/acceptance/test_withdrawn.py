@@ -37,12 +37,10 @@ PATIENCE = 90.0
 
 
 def calling(*ports: int, away: Away = lambda error: None) -> GrpcLink:
-    """An agent's line."""
     return GrpcLink(Endpoints(tuple(f"127.0.0.1:{port}" for port in ports)), "ann", Keys.made(), threading.Event(), away)
 
 
 def begun(call: Callable[[], None]) -> Future[None]:
-    """A call on a thread of its own."""
     threads = ThreadPoolExecutor(1)
     try:
         return threads.submit(call)

@@ -45,7 +45,6 @@ def test_threads_do_not_disturb_each_other() -> None:
 
 
 def test_flips() -> None:
-    """About half of the images, along each axis by itself."""
     x = torch.rand(400, 1, 3, 3, generator=Generator().manual_seed(4))
     made = changed(Augment(flip=Flip.HORIZONTAL), 0, x)
     turned = [bool(torch.equal(a, b.flip(2))) for a, b in zip(made, x, strict=True)]
@@ -57,7 +56,6 @@ def test_flips() -> None:
 
 
 def test_a_crop_of_the_whole_is_nearly_the_whole() -> None:
-    """Its ratio may differ; a share of a half leaves a part."""
     ramp = torch.linspace(0, 1, 16).expand(1, 1, 16, 16)
     spans = [float((each := changed(Augment(crop=(0.2, 0.2)), seed, ramp)).max() - each.min()) for seed in range(20)]
     assert 0.2 < sum(spans) / 20 < 0.6

@@ -41,7 +41,6 @@ def test_a_published_backbone_is_taken(published: dict[str, Tensor]) -> None:
 
 
 def test_the_global_generator_stays_as_it_was(published: dict[str, Tensor]) -> None:
-    """With a seed; without one the drawn part is torch's next."""
     torch.manual_seed(0)
     state = torch.get_rng_state()
     seeded = start(PHOTOS, published, seed=0).weights
@@ -146,7 +145,6 @@ def test_auxiliary_outputs_are_left_out() -> None:
 
 
 def test_a_frozen_encoder_takes_a_file_with_another_head() -> None:
-    """Not one that would leave a bottleneck as it was drawn."""
     given = file_of("mobilenet_v3_small")
     base = base_of(replace(world(MOBILE), trains=HEAD), given)
     assert torch.equal(base["features.classifier.0.weight"], given["classifier.0.weight"])

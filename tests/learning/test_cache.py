@@ -73,7 +73,6 @@ def dtypes(site: Path) -> dict[str, str]:
 
 
 def of_ward(site: Path) -> Path:
-    """The cache of the images."""
     return next(path for path in files(site) if (head := head_at(path)) is not None and head.domain.endswith("ward"))
 
 
@@ -154,7 +153,6 @@ def test_files_that_vanish_meanwhile(site: Path) -> None:
 
 
 def turn(path: Path, at: int) -> None:
-    """Turn one bit of a file."""
     with path.open("r+b") as file:
         file.seek(at)
         byte = file.read(1)[0]
@@ -224,7 +222,6 @@ def test_unreadable_images(site: Path, caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_values_that_do_not_fit(tmp_path: Path) -> None:
-    """The first such row refuses, however many threads read."""
     site = tmp_path / "data"
     for i in range(40):
         x = np.full((8, 8), 0.5 if i not in (23, 37) else 9.0, np.float32)
@@ -338,7 +335,6 @@ def test_two_write_the_same(site: Path, caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_batches_of_any_order(site: Path) -> None:
-    """Repeated, none, views of views, and numbers that are none."""
     holdings = opened(site, cache(site))
     rows: Rows = holdings.held_out.x
     x: Tensor = rows.all()
@@ -358,7 +354,6 @@ def test_sizes() -> None:
 
 
 def test_a_head_that_is_none(tmp_path: Path) -> None:
-    """Whatever a file holds, it is a whole cache or none."""
     for i, content in enumerate((b"", b"x" * 10, bytes(FOOT), b"{}" + bytes(FOOT), json.dumps({"version": 1}).encode() * 9)):
         (tmp_path / f"{i}.rows").write_bytes(content)
         assert head_at(tmp_path / f"{i}.rows") is None

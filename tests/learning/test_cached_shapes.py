@@ -35,7 +35,6 @@ CHOSEN = pytest.mark.parametrize(("world", "x", "settings", "dtype"), CASES.valu
 
 
 def saved(tmp_path: Path, suffix: str, x: NDArray[np.generic], settings: str) -> Path:
-    """A site of one domain."""
     site = tmp_path / "data"
     site.mkdir()
     (site / "transforms.toml").write_text(f"[ward]\n{settings}\n")
@@ -68,7 +67,6 @@ def test_rows_of_any_shape(
 
 
 def tone(path: Path, pitch: float) -> None:
-    """A second of a tone."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with wave.open(str(path), "wb") as file:
         file.setparams((1, 2, 8000, 0, "NONE", ""))

@@ -57,7 +57,6 @@ def test_the_b_largest_domains_are_cut_once_more(case: tuple[dict[str, int], int
 
 
 def test_of_equal_domains_the_first_names_are_the_larger_ones() -> None:
-    """By hand: N = 2, d = 2, three domains: a = 1, b = 1."""
     assert cuts({"c": 5, "b": 9, "a": 9}, 2, 2) == {"a": 2, "b": 1, "c": 1}
     assert cuts({"c": 5, "b": 9, "a": 8}, 2, 2) == {"a": 1, "b": 2, "c": 1}
 
@@ -87,13 +86,11 @@ def test_the_deal_never_changes() -> None:
 
 
 def rows_of(sites: Mapping[str, Hands]) -> list[tuple[str, str, list[int], list[int]]]:
-    """A deal as plain data."""
     return [(site, name, h.train.tolist(), h.held.tolist()) for site, hands in sites.items() for name, h in hands.items()]
 
 
 @given(seeds)
 def test_equal_seeds_deal_equally(seed: int) -> None:
-    """And the order in which domains are named means nothing."""
     backwards = dict(reversed(SIZES.items()))
     rule = replace(RULE, seed=seed, shots=2)
     assert rows_of(deal(SIZES, rule)) == rows_of(deal(backwards, rule))
@@ -157,7 +154,6 @@ def test_shares_and_shots(case: tuple[dict[str, int], int, int], n: int, share: 
 
 
 def test_fewer_shots_are_a_part_of_more() -> None:
-    """So that a curve over the number of shots is over growing sets."""
     few, many = (deal(SIZES, replace(RULE, shots=shots)) for shots in (2, 5))
     for name in ("client-1", "client-2", "client-3"):
         assert set(few[name]["target"].train) < set(many[name]["target"].train)

@@ -47,7 +47,6 @@ def test_random_parts_cover_all_rows_once(n_rows: int, n_parts: int, seed: int) 
 
 
 def test_a_seed_fixes_the_deal() -> None:
-    """Equal seeds deal equal parts, other seeds other ones."""
     first, again, other = at_random(50, 2, 7), at_random(50, 2, 7), at_random(50, 2, 8)
     assert np.array_equal(first[0], again[0])
     assert not np.array_equal(first[0], other[0])
@@ -55,7 +54,6 @@ def test_a_seed_fixes_the_deal() -> None:
 
 @pytest.mark.parametrize(("n_rows", "n_parts"), [(5, 0), (-1, 2)])
 def test_impossible_deals_are_refused(n_rows: int, n_parts: int) -> None:
-    """Rows cannot be dealt to nobody, nor can fewer than none."""
     with pytest.raises(ConfigRefused):
         at_random(n_rows, n_parts, 0)
 

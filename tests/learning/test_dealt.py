@@ -99,7 +99,6 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def folders(path: Path, out: Path, sites: Mapping[str, Hands]) -> dict[str, Path]:
-    """Every site's folder, written."""
     write_sites(path, {out / site: hands for site, hands in sites.items()})
     return {site: out / site for site in sites}
 
@@ -180,7 +179,6 @@ def labels_found(folder: Path) -> list[list[str]]:
 
 
 def test_names_of_images_without_labels_tell_nothing(tmp_path: Path) -> None:
-    """Neither the folder nor the file says which class it was."""
     all_images(tmp_path / "all")
     for folder in sorted((tmp_path / "all" / "a").iterdir()):
         for file in sorted(folder.iterdir()):
@@ -264,7 +262,6 @@ def test_arrays_keep_their_bytes(tmp_path: Path) -> None:
 
 
 def stored(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file."""
     with np.load(path, allow_pickle=False) as arrays:
         return dict(arrays)
 
@@ -298,7 +295,6 @@ def test_cells_of_tables_stay_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_new_column_has_a_new_name(tmp_path: Path) -> None:
-    """Where a column is called held_out and means something else."""
     for name in "abc":
         write_table(tmp_path / "all", "parquet", {**table(20), "held_out": list(range(20))}, name)
     world = World(inputs=(3,), classes=3)

@@ -46,7 +46,6 @@ def test_scale_is_told_where_white_is_not_255() -> None:
 
 
 def test_no_handwritten_digit_is_in_two_domains() -> None:
-    """mnist has even rows of the source, coloured odd ones."""
     with (
         np.load(DATA / "mnist.npz", allow_pickle=False) as even,
         np.load(DATA / "mnist_for_coloured.npz", allow_pickle=False) as odd,
@@ -68,7 +67,6 @@ def test_coloured_digits_can_be_undone() -> None:
 
 
 def test_the_files_stay_small() -> None:
-    """What ships is at most 3 MB and has its provenance beside it."""
     assert sum(f.stat().st_size for f in DATA.iterdir()) < 3_000_000
     assert {f.name for f in DATA.iterdir()} == {"README.md", "mnist.npz", "mnist_for_coloured.npz", "usps.npz"}
 

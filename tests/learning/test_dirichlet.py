@@ -31,7 +31,6 @@ LABELS = set_of({"a": 6000, "b": 5000, "c": 4000})
 
 @st.composite
 def rules(draw: st.DrawFn) -> Dirichlet:
-    """A rule of any case."""
     case = draw(st.sampled_from(CASES))
     clients = draw(st.integers(2, 12))
     return Dirichlet(
@@ -102,7 +101,6 @@ def test_classes_of_a_device(rule: Dirichlet) -> None:
 
 
 def seen(labels: Labels, hands: Hands) -> set[str]:
-    """The classes of a device's rows."""
     return {c for name, h in hands.items() for side in (h.train, h.bare, h.held) for c in labels[name][side].tolist()}
 
 
@@ -115,7 +113,6 @@ def test_equal_seeds_deal_equally(rule: Dirichlet) -> None:
 
 
 def as_plain(sites: Mapping[str, Hands]) -> list[object]:
-    """A deal as plain data."""
     return [(s, n, h.train.tolist(), h.bare.tolist(), h.held.tolist()) for s, hands in sites.items() for n, h in hands.items()]
 
 
@@ -159,7 +156,6 @@ def test_mixes_are_those_of_the_paper() -> None:
 
 
 def test_the_scale_changes_no_draw() -> None:
-    """Half of it: half of the rows, of the same classes and domains."""
     whole, half = (list(drawn({"a": LABELS["a"]}, replace(RULE, scale=scale))) for scale in (0.1, 0.05))
     for one, other in zip(whole, half, strict=True):
         assert abs(one.labelled - 2 * other.labelled) <= 2 and list(one.counts) == list(other.counts)
@@ -167,7 +163,6 @@ def test_the_scale_changes_no_draw() -> None:
 
 @given(st.lists(st.floats(0.01, 1), min_size=1, max_size=12), st.integers(0, 500))
 def test_rows_are_apportioned(weights: list[float], n: int) -> None:
-    """All of them, each class within one row of its share."""
     p = np.array(weights) / sum(weights)
     counts = apportioned(p, n)
     assert sum(counts) == n and all(abs(count - share * n) < 1 + 1e-9 for count, share in zip(counts, p, strict=True))

@@ -182,6 +182,5 @@ def test_odd_patience(odd: Any) -> None:
 
 @pytest.mark.parametrize("method", ["fedsr", "fdan", "kd3a", "fada", "fedavg_shot", "stlf", "feddadil", "hfedf", "local"])
 def test_methods_of_all_kinds_take_it(method: str) -> None:
-    """Also those whose loss draws, or trains more than the network."""
     config = {"encoder": {"patience": 1}} if method == "feddadil" else {"patience": 1}
     played(config, {"anna": "source", "bert": "source", "carl": "target"}, method=method)

@@ -179,7 +179,6 @@ def test_a_site_without_labels_sends_zeros() -> None:
 
 
 def test_classes_have_their_names() -> None:
-    """Unless they are longer than a table's names may be."""
     for names, first in ((("mug", "bike", "x"), "is mug"), (("mug", "bike", "x" * 300), "is 0")):
         world = World(inputs=(1,), classes=3, class_names=names)
         assert table(torch.zeros(3, 3), world).rows[0] == first
@@ -237,7 +236,6 @@ def test_of_a_class_with_few_rows_no_count_is_told() -> None:
 
 
 def shift_tables(**counts: list[int]) -> Any:
-    """What people see of such replies."""
     phase = label_shift(offer, shifted, keeps=Nothing)
     replies = {ClientId(name): lambda c=c: Classes(torch.tensor(c)) for name, c in counts.items()}  # type: ignore[misc]
     roster = tuple(Member(ClientId(name), role, True) for name, role in ROLES.items())

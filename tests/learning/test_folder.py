@@ -38,12 +38,10 @@ def images(n: int = 10, side: int = 8) -> np.ndarray:
 
 
 def labels(n: int = 10) -> np.ndarray:
-    """Labels 0, 1, 2, 0, 1, ..."""
     return np.arange(n) % 3
 
 
 def write(folder: Path, name: str = "a", **arrays: Any) -> Path:
-    """One domain file."""
     path = folder / f"{name}.npz"
     np.savez_compressed(path, **arrays)
     return path
@@ -108,7 +106,6 @@ def test_a_domain_may_lie_on_one_side(tmp_path: Path, role: Role) -> None:
 
 @pytest.mark.parametrize(("held", "said"), [([], "holds out 0 of 20"), (range(10), "holds out 20 of 20")])
 def test_a_site_has_rows_on_both_sides(tmp_path: Path, held: Any, said: str) -> None:
-    """Over all its domains; `tideline data check` says the same."""
     for name in "ab":
         write(tmp_path, name, x=images(), y=labels(), test_idx=np.array(held, int))
     refused(tmp_path, said)
@@ -117,7 +114,6 @@ def test_a_site_has_rows_on_both_sides(tmp_path: Path, held: Any, said: str) -> 
 
 @pytest.mark.parametrize("role", list(Role))
 def test_the_role_does_not_move_rows(tmp_path: Path, role: Role) -> None:
-    """Whatever the role and the labels, the same rows are held out."""
     x = images()
     write(tmp_path, x=x, y=labels())
     assert torch.equal(read_folder(tmp_path, WORLD, role).held_out.x.all(), prepare(x[split_rows(10)[1]], WORLD.inputs))
@@ -164,7 +160,6 @@ def test_labels_are_optional_but_for_a_source(tmp_path: Path, role: Role) -> Non
 
 
 def test_a_target_may_have_one_class(tmp_path: Path) -> None:
-    """One class alone is a matter for those who train on labels."""
     write(tmp_path, x=images(), y=np.zeros(10, int))
     assert read_folder(tmp_path, WORLD, Role.TARGET).held_out.labelled
 
@@ -339,7 +334,6 @@ def test_one_class_is_refused(tmp_path: Path, role: Role) -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_samples_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
-    """NaN and infinity are refused with the first row that has one."""
     x = np.ones((10, 4))
     x[6, 2] = value
     refused(tmp_path, "first in row 6", world=VECTORS, file=write(tmp_path, x=x, y=labels()))
@@ -377,12 +371,9 @@ def test_a_source_without_labels_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[b]\nscale = 16", "there is no domain b"),
-        ("[a]\ngamma = 2", "a.gamma is not a known setting"),
-        ("[a]\nscale = 0", "a.scale is 0.0; it should be at least"),
-        ("a = 16", "a is 16; it should be a mapping"),
-        ("[a\nscale = 16", "cannot be read as TOML"),
-        ("[a]\nmean = [0.5, 0.5]", ""),
+        *(("[b]\nscale = 16", "there is no domain b"), ("[a]\ngamma = 2", "a.gamma is not a known setting")),
+        *(("[a]\nscale = 0", "a.scale is 0.0; it should be at least"), ("a = 16", "a is 16; it should be a mapping")),
+        *(("[a\nscale = 16", "cannot be read as TOML"), ("[a]\nmean = [0.5, 0.5]", "")),
     ],
 )
 def test_bad_transforms_are_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -394,7 +385,6 @@ def test_bad_transforms_are_refused(tmp_path: Path, text: str, said: str) -> Non
 
 
 def test_the_manual_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The examples in docs/data.md run and print what the page says."""
     monkeypatch.chdir(tmp_path)
     page = DOCS.read_text(encoding="utf-8")
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):

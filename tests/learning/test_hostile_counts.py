@@ -44,15 +44,9 @@ def told(world: World, honest: Counts, lie: Counts) -> set[str]:
 @pytest.mark.parametrize(
     "counts",
     [
-        torch.ones(4, 5, dtype=torch.int64),
-        torch.ones(2, 4, dtype=torch.int64),
-        torch.ones(5, 5, dtype=torch.int64),
-        torch.ones(16, dtype=torch.int64),
-        torch.zeros(4, 4, dtype=torch.int64),
-        torch.full((4, 4), -1),
-        torch.full((4, 4), 2**62),
-        torch.full((4, 4), float("inf")),
-        torch.full((4, 4), float("nan")),
+        *(torch.ones(4, 5, dtype=torch.int64), torch.ones(2, 4, dtype=torch.int64), torch.ones(5, 5, dtype=torch.int64)),
+        *(torch.ones(16, dtype=torch.int64), torch.zeros(4, 4, dtype=torch.int64), torch.full((4, 4), -1)),
+        *(torch.full((4, 4), 2**62), torch.full((4, 4), float("inf")), torch.full((4, 4), float("nan"))),
         matrix() - 3 * torch.eye(4, dtype=torch.int64).flip(0),
     ],
 )

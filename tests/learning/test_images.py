@@ -112,7 +112,6 @@ def test_an_unknown_folder_is_refused_with_what_is_known(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("folder", ["3", "-2", "1.5", "1_0", "²"])
 def test_folders_that_are_no_numbers_of_classes(tmp_path: Path, folder: str) -> None:
-    """Only 0 to classes - 1, however many zeros stand before."""
     save_classes(tmp_path / "ward", {"00": 5, folder: 5})
     refused(tmp_path, "is none of the classes 0 to 2")
 
@@ -148,7 +147,6 @@ def test_a_target_judges_held_out_labels_alone(site: Path) -> None:
 
 
 def test_a_fifth_is_held_out_by_number_alone(site: Path) -> None:
-    """Labels and names do not move a row from one side to the other."""
     before = read_folder(site, WORLD, Role.TARGET).held_out.x.all()
     for i, file in enumerate(sorted((site / "ward").rglob("*.png"))):
         file.rename(site / "ward" / f"{i}.png")
@@ -198,7 +196,6 @@ def test_every_format_is_read(tmp_path: Path, suffix: str) -> None:
 
 
 def test_modes(tmp_path: Path) -> None:
-    """Black and white, grey, palettes, CMYK: all are grey or RGB."""
     grey = np.linspace(0, 255, 64).reshape(8, 8).astype(np.uint8)
     for mode, shape in (("1", (8, 8)), ("L", (8, 8)), ("P", (8, 8, 3)), ("RGB", (8, 8, 3)), ("CMYK", (8, 8, 3))):
         path = tmp_path / f"{mode}.tif"
@@ -421,7 +418,6 @@ def test_two_domains_of_one_name_are_refused(site: Path) -> None:
 
 
 def test_kinds_may_be_mixed(site: Path) -> None:
-    """Arrays and files of images are domains of one site."""
     np.savez(site / "scans.npz", x=np.zeros((10, 8, 8), np.uint8), y=np.arange(10) % 3)
     holdings = read_folder(site, WORLD, Role.SOURCE)
     assert holdings.train.domains == ("scans", "ward") and len(holdings.train) == 16

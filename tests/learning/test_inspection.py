@@ -58,7 +58,6 @@ def site(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("role", list(Role))
 def test_a_folder_that_can_be_used(site: Path, role: Role) -> None:
-    """Counts, shapes, types, ranges, and what is not read."""
     report = inspect(site, IMAGES, role)
     agrees(report, site, IMAGES, role)
     scans, ward = report.domains
@@ -115,7 +114,6 @@ def test_tables(tmp_path: Path, kind: str, role: Role) -> None:
 
 
 def test_every_domain_that_is_refused_is_told(site: Path) -> None:
-    """Not the first alone; the rest is told all the same."""
     (site / "ward" / "1" / "00.png").write_bytes(b"x")
     (site / "ward" / "2" / "01.png").write_bytes(b"x")
     np.savez(site / "b.npz", x=np.full((4, 8, 8), 300, np.float32), y=np.arange(4) % 3)
@@ -148,7 +146,6 @@ def test_where_nothing_is_known_no_world_is_told(tmp_path: Path) -> None:
 
 
 def save_labels(folder: Path, kind: str, y: np.ndarray) -> None:
-    """A domain with these labels."""
     if kind == "npz":
         np.savez(folder / "a.npz", x=np.ones((len(y), 2)), y=y)
     else:

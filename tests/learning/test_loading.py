@@ -32,7 +32,6 @@ def decoded(decode: Callable[[int], Tensor] = X.__getitem__) -> DecodedRows:
 
 
 def threads() -> list[str]:
-    """Those that read rows, by name."""
     return [each.name for each in threading.enumerate() if each.name.startswith("tideline-rows")]
 
 
@@ -144,8 +143,6 @@ def test_what_cannot_be_read_is_named(workers: int, decode: Callable[[int], Tens
 
 
 def test_a_pass_that_is_left_ends_its_threads() -> None:
-    """Also one outside of any step, by an error of the training."""
-
     def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         raise ValueError("a loss")
 
@@ -195,7 +192,6 @@ class Table:
 
 
 def test_an_object_that_is_bound_to_its_thread_is_read_there() -> None:
-    """What another thread cannot read, the step reads itself."""
     found, _ = passes(DatasetRows(Table(), SHAPE), 4)
     assert all(map(torch.equal, found, passes(MemoryRows(X), 0)[0]))
 

@@ -46,7 +46,6 @@ def test_sgd_has_momentum_and_weight_decay() -> None:
 
 
 def test_nesterov_looks_ahead() -> None:
-    """g + 0.5 b in place of b; without momentum it is plain SGD."""
     first = 2 + 0.01
     assert stepped(of(nesterov=True), [2.0]) == pytest.approx(1 - 0.1 * (first + 0.5 * first))
     assert stepped(of(nesterov=True, momentum=0.0), [2.0]) == 1 - 0.1 * first
@@ -90,7 +89,6 @@ def test_balanced_weights_are_scikit_learns(labels: list[int]) -> None:
 
 
 def test_the_criterion_is_smoothed_and_weighed() -> None:
-    """As torch has it; by default the plain cross-entropy itself."""
     y, logits = torch.tensor([0, 0, 0, 1]), torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     assert criterion(TrainingOptions(), y, 3) is functional.cross_entropy
     made = criterion(TrainingOptions(label_smoothing=0.2, class_weights="balanced"), y, 3)(logits, y)

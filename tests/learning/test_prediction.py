@@ -147,7 +147,6 @@ def test_held_out_rows_of_a_function_are_an_agents(tmp_path: Path, name: str) ->
 
 
 def test_a_function_that_gives_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is predicted as the folder is; it has no datasets."""
     (tmp_path / "ward").mkdir()
     (tmp_path / "ward" / "ward.csv").write_text("a,b,c,d,label\n" + "".join(f"{i},1,2,3,{'abc'[i % 3]}\n" for i in range(9)))
     monkeypatch.chdir(tmp_path)

@@ -95,7 +95,6 @@ def trains(net: nn.Module) -> dict[str, Tensor]:
 
 
 def one_by_one(net: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> dict[str, Tensor]:
-    """Each row's gradient by autograd."""
     asked = {name: p for name, p in net.named_parameters() if p.requires_grad}
     found = [torch.autograd.grad(loss(net, x[i : i + 1], y[i : i + 1]), list(asked.values())) for i in range(len(x))]
     return {name: torch.stack([each[k] for each in found]) for k, name in enumerate(asked)}

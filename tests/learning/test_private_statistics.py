@@ -41,7 +41,6 @@ def site(x: Tensor, privacy: Privacy = PRIVACY, key: bytes = b"k" * 32) -> tuple
 
 @for_all(60, st.integers(1, 30), st.integers(1, 6), st.floats(-12, 12), st.floats(1e-6, 1e6), st.integers(0, 9))
 def test_one_row_changes_a_sum_by_its_bound_at_most(d: int, n: int, power: float, most: float, seed: int) -> None:
-    """In whole numbers, so exactly, however long the row is."""
     rows = torch.randn(n, d, generator=Generator().manual_seed(seed)).double() * 10.0**power
     made = bounded(rows, Bound(most, d))
     assert torch.equal(made, made.round())

@@ -51,7 +51,6 @@ def total(net: nn.Module, data: Data, clip: float, size: int = 4) -> Tensor:
 
 
 def on_grid(parts: Tensor, clip: float) -> Tensor:
-    """The sum of rows (m, d)."""
     found = GridSum({"all": parts[0]}, clip, "cpu")
     found.add({"all": parts}, len(parts))
     return found.total

@@ -35,7 +35,6 @@ def of_patients(n: int, whose: Tensor, seed: int = 1) -> Data:
 
 
 def total(data: Data, clip: float, size: int = 4) -> Tensor:
-    """The sum over all units."""
     net = mlp().double()
     parameters = dict(net.named_parameters())
     found = GridSum(parameters, clip, "cpu")
@@ -55,7 +54,6 @@ def without(data: Data, unit: int) -> Data:
 
 @pytest.mark.parametrize("clip", [0.05, 100.0])
 def test_a_sum_is_that_of_a_plain_loop_over_units(clip: float) -> None:
-    """Each unit's mean gradient by autograd, clipped, summed."""
     data, net = of_patients(11, WHOSE), mlp()
     assert data.y is not None
     found = []
@@ -97,7 +95,6 @@ def test_where_each_unit_has_one_row_it_is_training_by_rows() -> None:
 
 
 def test_a_unit_counts_as_one_however_many_rows_it_has() -> None:
-    """The same row a hundred times is the same sum as once."""
     one = rows(1, 4)
     assert one.y is not None
     many = replace(one, x=MemoryRows(one.x.batch(torch.zeros(100, dtype=torch.int64))), y=one.y.repeat(100))
@@ -143,7 +140,6 @@ def test_a_unit_is_one_in_the_counts_of_a_scoring(whose: list[int], seed: int) -
 
 
 def test_data_that_do_not_say_whose_a_row_is_are_refused() -> None:
-    """With what to write where; other units are as bad as none."""
     for data, said in ((rows(3, 4), "do not say which rows"), (replace(of_patients(11, WHOSE), unit="visit"), "say it by visit")):
         with pytest.raises(DataRefused, match=said) as refused:
             units_in(data, PATIENTS)

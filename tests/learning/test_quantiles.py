@@ -61,7 +61,6 @@ def test_the_clip_ends_at_the_quantile_of_the_norms(share: float, clip: float) -
 
 
 def test_of_units_it_is_the_quantile_of_their_means() -> None:
-    """Of pairs of rows, whose means are shorter than they."""
     pairs = Units.of(torch.arange(200) // 2)
     median = float(norms(200).view(100, 2, 3).mean(1).norm(dim=1).median())
     assert settled_clip(HALF, 1.0, units=pairs) == pytest.approx(median, rel=0.2)

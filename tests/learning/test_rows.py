@@ -110,14 +110,12 @@ def test_all_rows_at_once_have_a_limit() -> None:
 
 
 def test_a_full_disk_is_refused() -> None:
-    """Before anything is written; the way out names the variable."""
     with pytest.raises(DataRefused, match="no room") as told:
         scratch.empty((1 << 50, 8))
     assert "TMPDIR" in told.value.todo
 
 
 def test_an_array_is_mapped(tmp_path: Path) -> None:
-    """And its file stays as it is; another dtype is refused."""
     x = np.random.default_rng(0).random((5, 4), np.float32)
     np.save(tmp_path / "x.npy", x)
     rows = MappedRows.of_array(tmp_path / "x.npy")

@@ -54,7 +54,6 @@ def read(folder: Path, world: World, role: Role = Role.SOURCE, held: int = 1 << 
 
 
 def by_name(folder: Path, world: World) -> dict[str, np.ndarray[Any, Any]]:
-    """Every sample by its file."""
     return {name: x for part in scan(folder, world) for name, x in zip(part.names, part.x.numpy(), strict=True)}
 
 

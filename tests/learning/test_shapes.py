@@ -53,7 +53,6 @@ def read(folder: Path, world: World, role: Role = Role.SOURCE, **more: Any) -> t
 @pytest.mark.parametrize("shape", [(6, 40), (2, 5, 6, 7), (2, 3, 4, 3, 4)], ids=["sequences", "volumes", "films"])
 @pytest.mark.parametrize("kind", ["npz", "npy"])
 def test_numbers_of_any_rank_stay_as_they_are(tmp_path: Path, shape: tuple[int, ...], kind: str) -> None:
-    """In memory, and where they are more than memory may have."""
     x = RNG.normal(size=(20, *shape)).astype(np.float32) * 100
     write(tmp_path, kind, x)
     world = World(inputs=shape, classes=2)
@@ -185,7 +184,6 @@ def test_npy_files_that_are_cut_off_or_pickled(tmp_path: Path) -> None:
 
 
 def test_what_lies_beside_an_npy_file(tmp_path: Path) -> None:
-    """Labels and splits; they are no domains, and not ignored."""
     np.save(tmp_path / "a.npy", RNG.normal(size=(20, 6, 40)))
     for key, value in (("y", Y), ("test_idx", np.arange(5)), ("validation_idx", np.arange(5, 8))):
         np.save(tmp_path / f"a.{key}.npy", value)
@@ -243,7 +241,6 @@ def test_worlds_that_cannot_be(changed: dict[str, Any], said: str) -> None:
 
 
 def test_a_model_of_token_ids_predicts(tmp_path: Path) -> None:
-    """Arrays and folders; anything else is refused by row."""
     world = tokens()
     model = Classifier(Model(world, weights_of(build(world))))
     found = model.predict(ids())
@@ -257,7 +254,6 @@ def test_a_model_of_token_ids_predicts(tmp_path: Path) -> None:
 
 
 def test_token_ids_of_a_program() -> None:
-    """`tideline.simulate` takes them as arrays and as a Dataset."""
     x = np.where(Y[:, None] == 1, 3, 7) * np.ones((20, 6), int)
     world = {"model": "tokens", "dtype": "int64", "vocabulary": 9}
     sites = {"a": Site(train=(x, Y)), "b": Site(train=list(zip(torch.from_numpy(x), Y.tolist(), strict=True)))}

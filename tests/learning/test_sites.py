@@ -41,13 +41,11 @@ class Pairs(Dataset[Any]):
 
 
 def with_row(values: Any, row: int, value: object) -> list[object]:
-    """The same with one changed."""
     return [value if i == row else each for i, each in enumerate(values)]
 
 
 @pytest.mark.parametrize("role", list(Role))
 def test_arrays_and_datasets_give_equal_rows(role: Role) -> None:
-    """The same rows, labels and split, whatever brings them."""
     first, *others = (holdings_of(Site(train=each), WORLD, role) for each in ((X, Y), [X, Y], (X.numpy(), Y.tolist()), Pairs()))
     assert (len(first.train), len(first.held_out)) == (24, 6)
     for other in others:
@@ -68,7 +66,6 @@ def test_a_target_has_no_training_label_and_nothing_that_leads_to_one() -> None:
 
 
 def test_named_rows_are_for_what_they_are_given() -> None:
-    """Test and validation datasets are taken as they are."""
     held = holdings_of(Site(train=(X, Y), validation=(X[:5], Y[:5]), test=Pairs(X[5:9], Y[5:9])), WORLD, Role.SOURCE)
     assert torch.equal(held.held_out.x.all(), X[5:9])
     assert torch.equal(held.view(View.VALIDATION, Role.SOURCE).x.all(), X[:5])
@@ -154,7 +151,6 @@ def test_half_of_a_place_is_refused(text: str) -> None:
 
 
 def test_a_place() -> None:
-    """A folder is none; a module's file says whether it has changed."""
     assert place_in("clinic") is None and place_in("/data/python:a:b") is None
     assert place_in(Path("python:clinic.rows:site")) == "clinic.rows:site"
     assert [Path(file).name for file, *_ in files_of_module(f"{PLACE}:good")] == ["python_sites.py"]
@@ -166,7 +162,6 @@ FORMS = ["good", "as_dict", "as_three", "alone", "arrays"]
 
 @pytest.mark.parametrize("name", FORMS)
 def test_what_a_function_may_give(name: str) -> None:
-    """A Site, a dict, a tuple of three, a dataset alone, arrays."""
     from tideline.learning.sites.module import read_python
 
     held = read_python(f"{PLACE}:{name}", WORLD, Role.SOURCE)
@@ -200,7 +195,6 @@ def test_what_is_wrong_with_a_function(place: str, words: str, said: str) -> Non
 
 
 def test_a_module_that_has_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its file tells the trainer, which then opens the data anew."""
     import sys
 
     from tideline.learning.sites.module import read_python

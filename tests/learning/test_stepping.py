@@ -124,7 +124,6 @@ def test_training_by_halves_is_training(half: int, seed: int) -> None:
 
 
 def test_without_a_section_a_step_is_as_it_was() -> None:
-    """The bytes of a loop that is written out, in float32."""
     (x, y), one, other = rows(30), network().float(), network().float()
     data = data_of(x.float(), y)
     mean = fit(

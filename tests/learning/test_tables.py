@@ -31,12 +31,10 @@ Table = dict[str, list[Any]]
 
 
 def table(n: int = 10) -> Table:
-    """Columns a, b and y."""
     return {"a": [i / 4 for i in range(n)], "b": list(range(n)), "y": [i % 3 for i in range(n)]}
 
 
 def write(folder: Path, kind: str, columns: Table, name: str = "ward") -> Path:
-    """One table."""
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.{kind}"
     if kind == "parquet":
@@ -122,7 +120,6 @@ def test_names_are_labels(tmp_path: Path, kind: str) -> None:
 
 @KINDS
 def test_settings_of_columns(tmp_path: Path, kind: str) -> None:
-    """label, drop, columns and held_out say what a column is."""
     n = 10
     columns = {"id": [f"p{i}" for i in range(n)], **table(), "split": ["train", "test"] * 5}
     columns["diagnosis"] = columns.pop("y")
@@ -224,7 +221,6 @@ def test_a_target_judges_held_out_labels_alone(tmp_path: Path, kind: str) -> Non
 @KINDS
 @pytest.mark.parametrize("label", [3, -2, 1.5, "x", float("inf")])
 def test_labels_that_are_no_class_are_refused(tmp_path: Path, kind: str, label: Any) -> None:
-    """With the row and the column, and without the label itself."""
     y: list[Any] = [i % 3 for i in range(10)]
     y[4] = label
     y = [str(v) for v in y] if isinstance(label, str) else y
@@ -254,10 +250,7 @@ def test_a_word_among_numbers_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        ["x", "y"] * 5,
-        [{"a": 1}] * 10,
-        [[1, 2]] * 10,
-        pa.array([1] * 10, pa.timestamp("s")),
+        *(["x", "y"] * 5, [{"a": 1}] * 10, [[1, 2]] * 10, pa.array([1] * 10, pa.timestamp("s"))),
         pa.array(["a"] * 10).dictionary_encode(),
     ],
 )
@@ -356,7 +349,6 @@ def test_other_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_huge_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before it is in memory; a cell that never ends is too."""
     monkeypatch.setattr(csv_files, "LONGEST", 1000)
     (tmp_path / "ward.csv").write_text(HEAD + "1,2,0\n" + "1," * 600)
     refused(tmp_path, "a line is longer than 1000 characters")

@@ -149,6 +149,5 @@ def test_refusals(x: np.ndarray, inputs: tuple[int, ...], transform: Transform, 
 
 @pytest.mark.parametrize("table", [{"scale": 0}, {"scale": -1}, {"std": [0.0]}, {"invert": 1}, {"mean": 0.5}, {"gamma": 2}])
 def test_bad_settings_are_refused(table: dict[str, Any]) -> None:
-    """Settings that cannot be meant do not get as far as the data."""
     with pytest.raises(ConfigRefused):
         parse(Transform, table)

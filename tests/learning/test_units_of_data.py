@@ -91,7 +91,6 @@ def test_a_csv_is_read_alike_by_both_readers(tmp_path: Path, monkeypatch: pytest
 
 @KINDS
 def test_rows_that_are_named_to_be_held_out_stay_there(tmp_path: Path, kind: str) -> None:
-    """A unit may then have rows on both sides, of one number."""
     words = ["test" if i < 8 else "train" for i in range(40)]
     settings = 'unit = "patient"\nheld_out = "side"'
     found = read_folder(ward(tmp_path / "d", kind, settings, patient=list(PATIENTS), side=list(words)), WORLD, Role.SOURCE)

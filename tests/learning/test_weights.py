@@ -27,13 +27,11 @@ SUFFIXES = pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
 
 
 def weights(world: World = WORLD) -> dict[str, Tensor]:
-    """A network's weights."""
     torch.manual_seed(0)
     return nets.weights_of(nets.build(world))
 
 
 def write(path: Path, held: Any) -> Path:
-    """A file of its name's kind."""
     if path.suffix == ".safetensors":
         save_file(held, path)
     else:
@@ -59,7 +57,6 @@ def refused(path: Path, said: str) -> DataRefused:
 
 @SUFFIXES
 def test_a_file_gives_what_was_saved(tmp_path: Path, suffix: str) -> None:
-    """Every tensor, buffers too, in its dtype; a path may be a text."""
     path = write(tmp_path / f"net{suffix}", weights())
     read = read_weights(str(path))
     assert same(fitted(WORLD, read), weights()) and read.keys() == weights().keys()
@@ -88,7 +85,6 @@ def test_parameters_are_tensors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["state_dict", "model", "net"])
 def test_a_state_dict_inside_is_found(tmp_path: Path, name: str) -> None:
-    """Whatever it is called, beside what a training keeps."""
     optimiser = torch.optim.SGD(nets.build(WORLD).parameters(), lr=0.1, momentum=0.9).state_dict()
     held = {"epoch": 3, name: weights(), "optimizer": optimiser, "notes": {}, "best": None}
     assert same(read_weights(write(tmp_path / "net.tar", held)), weights())
@@ -123,7 +119,6 @@ def test_numbers_of_a_safetensors_file_are_finite_too(tmp_path: Path) -> None:
 
 @SUFFIXES
 def test_what_is_no_file(tmp_path: Path, suffix: str) -> None:
-    """Nothing there, a folder, a name that no file can have."""
     refused(tmp_path / f"none{suffix}", "no such file")
     (tmp_path / f"folder{suffix}").mkdir()
     refused(tmp_path / f"folder{suffix}", "not a file")
@@ -183,7 +178,6 @@ def test_no_code_of_a_file_is_run(tmp_path: Path) -> None:
 
 
 def without(name: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
-    """All but one tensor."""
     return lambda w: {n: t for n, t in w.items() if n != name}
 
 
@@ -206,7 +200,6 @@ def test_differences_stand_in_the_networks_order() -> None:
 
 
 def test_fitted_names_three_and_counts_the_rest() -> None:
-    """The first differences, how many more there are, and the place."""
     with pytest.raises(ConfigRefused) as refusal:
         fitted(WORLD, {"extra": torch.ones(2)})
     what, count = refusal.value.what, len(weights()) + 1
@@ -248,7 +241,6 @@ def test_fitted_is_a_copy(tmp_path: Path) -> None:
 
 
 def test_numbers_that_the_network_cannot_hold() -> None:
-    """Finite in double precision, infinite in the network's."""
     w = weights()
     w["classifier.bias"] = torch.tensor([0.0, 1e300, 0.0], dtype=torch.float64)
     with pytest.raises(ConfigRefused, match=r"classifier.bias holds a number that torch.float32 cannot"):

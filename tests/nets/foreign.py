@@ -28,13 +28,11 @@ class Convolutions(nn.Module):
         self.fc = nn.Linear(width, world.classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (n, c, h, w) -> (n, classes)."""
         h: Tensor = functional.relu(self.norm(self.more(self.conv(x))))
         return self.fc(self.drop(h.mean((2, 3))))
 
 
 def convolutions(world: World, width: int = 4, drop: float = 0.0, deep: bool = False) -> nn.Module:
-    """The same, by a function."""
     return Convolutions(world, width, drop, deep)
 
 
@@ -58,7 +56,6 @@ class Named(nn.Module):
         self.ends = nn.ModuleDict({"first": nn.Sequential(nn.Tanh(), nn.Linear(n, n)), "last": nn.Linear(n, n)})
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (n, ...) -> (n, classes)."""
         return self.ends["first"](self.body(x.flatten(1)))
 
 
@@ -73,7 +70,6 @@ class Unsaved(nn.Module):
         self.fc = nn.Linear(5, world.classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (n, ...) -> (n, classes)."""
         return self.fc(self.scale * (x.flatten(1) @ self.mix))
 
 
@@ -86,7 +82,6 @@ class Shaped(nn.Module):
         self.fc = nn.Linear(5, world.classes)
 
     def forward(self, x: Tensor) -> Any:
-        """x (n, ...) -> (n, classes)."""
         return self.fc(self.body(x.flatten(1)))
 
 
@@ -112,12 +107,10 @@ def having(change: Callable[[Shaped, World], None]) -> type[Shaped]:
 
 
 def raise_in_forward(net: nn.Module, logits: Tensor, x: Tensor) -> Any:
-    """Cannot compute."""
     raise KeyError("a word of its own")
 
 
 def share_a_weight(net: Shaped, world: World) -> None:
-    """Give one weight two names."""
     net.twin = nn.Linear(math.prod(world.inputs), 5)
     net.twin.weight = net.body.weight
 
@@ -130,7 +123,6 @@ class Headless(nn.Module):
         self.weight = nn.Parameter(torch.ones(math.prod(world.inputs), world.classes))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (n, ...) -> (n, classes)."""
         return x.flatten(1) @ self.weight
 
 
@@ -144,7 +136,6 @@ class Flattening(nn.Module):
         self.fc = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(world.inputs), world.classes))
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (n, c, h, w) -> (n, classes)."""
         return self.fc(x)
 
 
@@ -152,7 +143,6 @@ DRAWN: list[int] = []
 
 
 def changing(world: World) -> nn.Module:
-    """Another network each time."""
     DRAWN.append(1)
     return nn.Sequential(
         nn.Flatten(), nn.Linear(math.prod(world.inputs), 4 + len(DRAWN)), nn.Linear(4 + len(DRAWN), world.classes)
@@ -160,12 +150,10 @@ def changing(world: World) -> nn.Module:
 
 
 def breaking(world: World, width: int = 3) -> nn.Module:
-    """A builder that raises."""
     raise ValueError("a word of its own")
 
 
 def no_module(world: World) -> Any:
-    """A builder that gives none."""
     return 3
 
 
@@ -190,12 +178,10 @@ def odd_hint(world: World, act: Callable[[Tensor], Tensor] = torch.relu) -> nn.M
 
 
 def anything(world: World, **options: Any) -> nn.Module:
-    """A builder that takes any option."""
     return Shaped(world)
 
 
 def nothing() -> nn.Module:
-    """A builder that takes no world."""
     return nn.Linear(1, 1)
 
 
@@ -236,7 +222,6 @@ class Caching(nn.Module):
         self.seen: dict[str, Tensor] = {}
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (n, *inputs) -> (n, classes)."""
         if self.training:
             self.seen = {}
         scale = self.scale.exp() if self.training else self.seen.setdefault("scale", self.scale.exp())
@@ -244,5 +229,4 @@ class Caching(nn.Module):
 
 
 def caching(world: World) -> nn.Module:
-    """The same, by a function."""
     return Caching(world)

@@ -22,13 +22,11 @@ NORM = "features.bottleneck.norm"
 
 
 def drawn(world: World, seed: int) -> dict[str, Tensor]:
-    """The weights that a seed gives."""
     torch.manual_seed(seed)
     return nets.weights_of(nets.build(world))
 
 
 def rows(world: World, n: int) -> Tensor:
-    """Samples of a world."""
     return torch.randn(n, *world.inputs, generator=torch.Generator().manual_seed(n))
 
 
@@ -73,7 +71,6 @@ def test_it_takes_images(model: str) -> None:
 
 
 def test_a_seed_gives_the_weights() -> None:
-    """Equal seeds, equal bits; another seed, other numbers."""
     first, again, other = drawn(DIGITS, 1), drawn(DIGITS, 1), drawn(DIGITS, 2)
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["features.backbone.0.weight"], other["features.backbone.0.weight"])
@@ -102,7 +99,6 @@ def test_dropout_is_for_training_alone() -> None:
 
 
 def test_g_after_f() -> None:
-    """h(x) = W f(x) + b, with the class vectors as the rows of W."""
     net = nets.build(DIGITS).eval()
     x, bias = rows(DIGITS, 5), net.get_submodule("classifier").bias
     assert isinstance(bias, Tensor)
@@ -136,7 +132,6 @@ def test_class_vectors_of_a_normed_classifier(resnet: nn.Module) -> None:
 
 
 def test_class_vectors_are_a_copy() -> None:
-    """Whoever changes them does not change the network."""
     net = nets.build(DIGITS)
     class_vectors(net).zero_()
     assert bool(class_vectors(net).any())

@@ -82,7 +82,6 @@ def test_layers_inside_are_not_cast_back() -> None:
 
 
 def test_outside_of_a_step_nothing_is_arranged() -> None:
-    """Also not with the section's defaults."""
     net = nets.build(IMAGES)
     with computing_at(Computing(), "cpu"):
         other = nets.build(IMAGES)
@@ -114,7 +113,6 @@ def test_prototypes_of_networks_stay_as_they_are() -> None:
 
 
 def test_class_vectors_of_a_normed_classifier() -> None:
-    """What reads weights directly reads float32."""
     world = World(inputs=(3, 32, 32), classes=3, model="resnet18_wn")
     with computing_at(HALF, "cpu"):
         net = nets.build(world)
@@ -123,7 +121,6 @@ def test_class_vectors_of_a_normed_classifier() -> None:
 
 @pytest.mark.nightly(job="numbers")
 def test_a_compiled_network_has_its_names_and_its_outputs() -> None:
-    """No name begins with what torch.compile puts before them."""
     weights = start()
     arranging.UNCOMPILED.clear()
     with computing_at(Computing(compile=True), "cpu") as now:
@@ -134,7 +131,6 @@ def test_a_compiled_network_has_its_names_and_its_outputs() -> None:
 
 
 def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a note, and without another try in the process."""
     tries: list[object] = []
 
     def broken(run: object) -> object:
@@ -153,8 +149,6 @@ def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_network_of_the_owners_own() -> None:
-    """Which need not be made of features and classifier."""
-
     def flat(world: World) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, world.classes))
 
@@ -193,7 +187,6 @@ def test_images_lie_with_their_channels_last_where_that_is_faster() -> None:
 
 
 def test_deterministic_kernels_within_the_block_alone() -> None:
-    """And the one variable that a GPU's matrices need."""
     with computing_at(Computing(deterministic=Deterministic.YES), "cpu") as now:
         assert torch.are_deterministic_algorithms_enabled() and now.computed.deterministic
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"]
@@ -202,7 +195,6 @@ def test_deterministic_kernels_within_the_block_alone() -> None:
 
 @pytest.mark.parametrize(("value", "same"), [("auto", True), ("yes", True), ("no", False), (True, True), (False, False)])
 def test_what_a_place_says_of_itself(value: object, same: bool) -> None:
-    """Its kind of device, and whether equal steps give equal bytes."""
     with computing_at(parse(Computing, {"deterministic": value}), "cpu") as now:
         assert now.computed.deterministic is same and now.computed.device == "cpu"
     if value == "auto":
@@ -220,13 +212,11 @@ def test_what_a_place_says_of_itself(value: object, same: bool) -> None:
     ],
 )
 def test_mistakes_name_their_place(given: dict[str, object], words: str) -> None:
-    """And what there is."""
     with pytest.raises(ConfigRefused, match=words):
         parse(Computing, given, "computing")
 
 
 def test_the_best_device_that_there_is() -> None:
-    """A name stays what it is; one that is not there is refused."""
     assert devices.chosen("cpu") == "cpu"
     assert devices.chosen("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
     assert devices.computes_rightly("cpu") and not devices.computes_rightly("meta")
@@ -235,7 +225,6 @@ def test_the_best_device_that_there_is() -> None:
 
 
 def test_shares_of_memory() -> None:
-    """Above 0 and at most 1."""
     assert devices.share_in("0.25") == 0.25 and devices.share_in(None) == devices.share_in("") == 1.0
     for text in ("0", "1.5", "half", "-1", "nan"):
         with pytest.raises(ConfigRefused, match="gpu-memory"):

@@ -18,7 +18,6 @@ SMALL = World(inputs=(3, 28, 28), classes=10, model="fada_small")
 
 
 def counted(module: nn.Module) -> int:
-    """Parameters of a module."""
     return sum(p.numel() for p in module.parameters())
 
 
@@ -40,7 +39,6 @@ def test_parameters_of_the_whole_networks() -> None:
 
 
 def test_parameters_of_the_small_networks() -> None:
-    """0.80 million of G; 521 of DI, which had 532 with two logits."""
     assert sizes(SMALL) == (3920, 50)
     assert of_features(SMALL) == 800_590
     made = beside(SMALL)
@@ -51,7 +49,6 @@ def test_parameters_of_the_small_networks() -> None:
 @pytest.mark.parametrize(("model", "d"), [("fada_digits", 2048), ("fada_small", 50)])
 @pytest.mark.parametrize("inputs", [(1, 16, 16), (3, 28, 33)])
 def test_they_take_images_of_other_sizes(model: str, d: int, inputs: tuple[int, int, int]) -> None:
-    """Body and head make the features, whose size stays."""
     world = World(inputs=inputs, classes=7, model=model)
     assert sizes(world)[1] == d == nets.width(world)
     if model == "fada_small":
@@ -63,7 +60,6 @@ def test_they_take_images_of_other_sizes(model: str, d: int, inputs: tuple[int, 
 @pytest.mark.parametrize("model", ["fada_digits", "fada_small"])
 @pytest.mark.parametrize("inputs", [(1, 15, 28), (64,)])
 def test_what_is_too_small_or_no_image_is_refused(model: str, inputs: tuple[int, ...]) -> None:
-    """With the least size, and what to use instead."""
     with pytest.raises(ConfigRefused, match=r"of 16 pixels or more|takes images \(channels, height, width\)") as refusal:
         nets.check(World(inputs=inputs, classes=10, model=model))
     assert refusal.value.context["path"] == "world.inputs" and "mlp" in refusal.value.todo
@@ -100,7 +96,6 @@ def test_it_has_as_many_numbers_as_published(channels: int, outputs: int, number
 
 @pytest.mark.parametrize("size", [(16, 16), (28, 28), (32, 41)])
 def test_it_takes_images_of_other_sizes(size: tuple[int, int]) -> None:
-    """Logits of each class, from 50 features."""
     world = World(inputs=(3, *size), classes=7, model="convnet")
     assert nets.width(world) == 50
     assert nets.build(world)(torch.zeros(4, *world.inputs)).shape == (4, 7)
@@ -108,7 +103,6 @@ def test_it_takes_images_of_other_sizes(size: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("inputs", [(1, 15, 28), (1, 28, 15)])
 def test_what_is_too_small_is_refused(inputs: tuple[int, ...]) -> None:
-    """With the least size, and what to use instead."""
     with pytest.raises(ConfigRefused, match="of 16 pixels or more") as refusal:
         nets.check(World(inputs=inputs, classes=10, model="convnet"))
     assert refusal.value.context["path"] == "world.inputs" and "lenet" in refusal.value.todo
@@ -148,6 +142,5 @@ def test_it_takes_images_of_any_size(inputs: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("inputs", [(8,), (1, 7, 8)])
 def test_other_inputs_are_refused(inputs: tuple[int, ...]) -> None:
-    """With what to write."""
     with pytest.raises(ConfigRefused, match="inputs"):
         nets.check(World(inputs=inputs, classes=4, model="inception"))

@@ -98,7 +98,6 @@ def test_the_packages_weights_know_a_flower() -> None:
 
 @installed
 def test_the_encoder_is_taken_for_other_classes() -> None:
-    """Its head of 1000 is left out."""
     base = base_in(SMALL, file_in_package(NAME))
     assert len(base) == 294 and not any(name.startswith("classifier.") for name in base)
 

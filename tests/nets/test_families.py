@@ -18,7 +18,6 @@ LARGE = {"efficientnet_b0": 1280, "convnext_tiny": 768, "vit_b_16": 768, "swin_t
 
 
 def world(name: str, side: int = 32, channels: int = 3, **options: Any) -> World:
-    """A world of small images."""
     given = {"inputs": [channels, side, side], "classes": 3, "model": {"name": name, "options": options}}
     return world_in(given)
 

@@ -29,7 +29,6 @@ def added_networks() -> Iterator[None]:
 
 
 def world(model: str, inputs: tuple[int, ...] = IMAGE, **options: Any) -> World:
-    """A world of three classes."""
     return world_in({"inputs": list(inputs), "classes": 3, "model": {"name": model, "options": options} if options else model})
 
 
@@ -94,7 +93,6 @@ def test_buffers_that_no_state_dict_has_are_in_every_copy(made: Any) -> None:
 
 
 def test_options_reach_the_builder_and_the_caches() -> None:
-    """One network with two options is two networks."""
     wide, narrow = world("convolutions", width=9), world("convolutions", width=2, deep=True)
     assert (nets.width(wide), nets.width(narrow)) == (9, 2)
     assert nets.template(wide).keys() < nets.template(narrow).keys()
@@ -193,7 +191,6 @@ PLACES = {
 
 
 def test_a_place_without_networks_is_refused(subtests: pytest.Subtests) -> None:
-    """And what was there before stays."""
     for place, reason in PLACES.items():
         with subtests.test(place):
             with pytest.raises(ConfigRefused, match=reason) as refusal:
@@ -215,7 +212,6 @@ def test_an_unknown_network_says_how_one_is_added() -> None:
 
 
 def test_a_module_in_the_current_folder_is_found(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever command started the process."""
     import sys
 
     (tmp_path / "their_net.py").write_text("from torch import nn\n\ndef small(world):\n    return nn.Linear(4, world.classes)\n")
@@ -226,7 +222,6 @@ def test_a_module_in_the_current_folder_is_found(tmp_path: Any, monkeypatch: pyt
 
 
 def test_a_builder_of_another_process_is_not_remembered(tmp_path: Any) -> None:
-    """Networks of one name that were added after each other are two."""
     registry.use([f"{PLACE}:convolutions"])
     assert nets.width(world("convolutions")) == 4
     registry.HERE[:] = [registry.Added(("x:y",), (("convolutions", lambda its: nn.Sequential(nn.Flatten(), nn.Linear(64, 3))),))]
@@ -235,7 +230,6 @@ def test_a_builder_of_another_process_is_not_remembered(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("width", [10**9, 10**12])
 def test_a_network_that_no_site_could_hold_is_refused_before_it_is_built(width: int) -> None:
-    """A coordinator chooses its options, and sites make room for it."""
     rooms = list[torch.device]()
 
     def build(world: World, width: int = 4) -> nn.Module:
@@ -250,8 +244,6 @@ def test_a_network_that_no_site_could_hold_is_refused_before_it_is_built(width: 
 
 
 def test_a_builder_that_needs_numbers_works_all_the_same() -> None:
-    """Its size is not looked at."""
-
     def build(world: World) -> nn.Module:
         hidden = int(torch.ones(4).sum())
         return nn.Sequential(nn.Flatten(), nn.Linear(64, hidden), nn.Linear(hidden, world.classes))

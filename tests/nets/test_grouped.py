@@ -76,7 +76,6 @@ def test_every_built_in_network_can_do_without_batch_norm(name: str) -> None:
 
 
 def test_of_few_channels_groups_have_several() -> None:
-    """One number alone would be 0 after the norm."""
     assert [groups_of(c) for c in (1, 2, 4, 6, 7, 16, 32, 50, 64, 256, 2048, 3072)] == [1, 1, 1, 1, 1, 4, 8, 10, 16, 32, 32, 32]
     assert all(c // groups_of(c) >= min(c, CHANNELS) and groups_of(c) <= GROUPS for c in range(1, 300))
     norm = with_group_norm(nn.BatchNorm1d(16))
@@ -157,7 +156,6 @@ class WithAct(nn.BatchNorm2d):
 
 
 def test_a_batch_norm_of_another_kind_is_refused_by_its_layer() -> None:
-    """Nobody knows what else it does; that of timm is known."""
     with pytest.raises(ConfigRefused, match=r"layer 1\.0 is a Strange") as refused:
         grouped(nn.Sequential(nn.Linear(2, 2), nn.Sequential(Strange(2))))
     assert refused.value.todo

@@ -46,7 +46,6 @@ def modules(name: str) -> Iterator[tuple[str, nn.Module]]:
 
 
 def test_f_and_g_are_the_whole() -> None:
-    """Each tensor is in one of them, the same one."""
     whole = weights()
     f, g = backbone_of(whole), classifier_of(whole)
     assert list(g) == ["classifier.weight", "classifier.bias"]
@@ -65,7 +64,6 @@ def test_first_and_last(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(nets.NETS))
 def test_norms(name: str) -> None:
-    """The layers of batch norm, as torch calls them."""
     world = world_of(name)
     with torch.device("meta"):
         net = nets.build(world)
@@ -75,7 +73,6 @@ def test_norms(name: str) -> None:
 
 
 def test_numbers_in_names_count_as_numbers() -> None:
-    """The tenth layer does not come before the second."""
     many = {f"features.{i}.weight": torch.zeros(2, 2) for i in (10, 2, 9)}
     assert (first_layer(many), last_layer(many)) == ("features.2", "features.10")
     assert known_layers(many) == ["features.2", "features.9", "features.10"]
@@ -90,7 +87,6 @@ def test_without_f() -> None:
 
 
 def test_a_layer_is_its_parameters() -> None:
-    """Flattened, in the order of their names, in float64."""
     w = weights()
     got = layer(w, "features.backbone.0")
     assert got.dtype is torch.float64

@@ -30,7 +30,6 @@ WORLDS = {
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_network_is_features_and_a_classifier(name: str) -> None:
-    """(n, q), then (n, classes); gradients reach every parameter."""
     world = WORLDS[name]
     net, x = nets.build(world), drawn(world, 5, 1)
     assert net.get_submodule("features")(x).shape == (5, nets.width(world)) == (5, 64)

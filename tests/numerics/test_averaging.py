@@ -91,7 +91,6 @@ def test_one_full_batch_epoch_everywhere_is_one_central_step(sizes: list[int], s
 
 @for_all(40, st.integers(1, 6), st.integers(0, 2**20))
 def test_it_is_the_mean_deviation(n: int, seed: int) -> None:
-    """As torch has it for all models at once, far from zero too."""
     rng = torch.Generator().manual_seed(seed)
     models = [{"a": 1e3 + torch.randn(3, 2, generator=rng), "b": torch.randn(4, generator=rng)} for _ in range(n)]
     found = spread(iter(models))

@@ -57,7 +57,6 @@ def test_the_published_table() -> None:
 
 
 def test_the_bound_as_it_is_meant() -> None:
-    """Natural logarithms: B = 12.420 from 1800 to 1000 samples."""
     assert sampling_part(rademacher(COUNTS), confidence(COUNTS))[0, 1] == pytest.approx(12.420, abs=5e-4)
 
 
@@ -84,7 +83,6 @@ def test_confidence_falls_with_samples(count: int, delta: float) -> None:
 
 
 def test_symmetric_is_the_mean() -> None:
-    """The diagonal does not count, and rounding is no difference."""
     mean, uneven = symmetric(np.array([[9.0, 1.0], [0.5, 7.0]]))
     assert (mean.tolist(), uneven) == ([[0.0, 0.75], [0.75, 0.0]], True)
     assert not symmetric(np.array([[0.0, 0.3], [0.1 + 0.2, 1.0]]))[1]
@@ -149,12 +147,9 @@ def test_draws_are_in_the_published_range() -> None:
 def test_powers_rates_and_sizes_that_are_none_are_refused() -> None:
     fine = np.full((2, 2), 7e7)
     for work in (
-        lambda: transfer_energy([0.0, 0.2], fine),
-        lambda: transfer_energy([math.inf, 0.2], fine),
-        lambda: transfer_energy([0.2, 0.2], -fine),
-        lambda: transfer_energy([0.2, 0.2], fine * math.nan),
-        lambda: transfer_energy([0.2, 0.2, 0.2], fine),
-        lambda: transfer_energy([0.2, 0.2], fine, bits=0),
+        *(lambda: transfer_energy([0.0, 0.2], fine), lambda: transfer_energy([math.inf, 0.2], fine)),
+        *(lambda: transfer_energy([0.2, 0.2], -fine), lambda: transfer_energy([0.2, 0.2], fine * math.nan)),
+        *(lambda: transfer_energy([0.2, 0.2, 0.2], fine), lambda: transfer_energy([0.2, 0.2], fine, bits=0)),
     ):
         with pytest.raises(Unfit):
             work()

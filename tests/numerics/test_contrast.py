@@ -44,7 +44,6 @@ def test_the_loss_is_its_definition(S: int, M: int, seed: int) -> None:
 
 
 def test_its_gradient_is_that_of_differences() -> None:
-    """Classes that a set lacks bring no infinite number into it."""
     sets = some(3, 4, 3, 5)
     assert not bool(sets.present.all())
     z, y = normal(6, 3, seed=1).requires_grad_(), torch.arange(6) % 4
@@ -60,7 +59,6 @@ def test_without_any_prototype_there_is_nothing_to_learn() -> None:
 
 
 def test_equal_prototypes_give_the_logarithm_of_their_number() -> None:
-    """A softmax over m equal numbers is 1 / m; both terms have it."""
     sets = Sets(torch.ones(2, 4, 3).double(), torch.tensor([[True] * 4] * 2))
     z, y = normal(5, 3, seed=0), torch.tensor([0, 1, 2, 3, 0])
     assert float(contrast(z, y, mean_prototypes(sets), sets, 70.0)) == pytest.approx(2 * math.log(4))

@@ -45,13 +45,11 @@ def drawn(kind: str, n: int, e: int, seed: int) -> tuple[Theta, Tensor, list[dic
 
 
 def made(kind: str) -> Callable[[Theta, Tensor], dict[str, Tensor]]:
-    """phi_i of theta and a row of nu."""
     by = generate if kind == "linear" else generate_chunked
     return lambda theta, row: by(theta, trunk(theta, row), SHAPES)
 
 
 def pulled(kind: str, theta: Theta, nu: Tensor, deltas: list[dict[str, Tensor]]) -> Pulled:
-    """What the module makes of deltas."""
     f = trunk(theta, nu)
     heads = LinearPull.of(theta, f, deltas, SHAPES) if kind == "linear" else ChunkedPull.of(theta, f, deltas, SHAPES)
     return pull(theta, nu, heads)

@@ -33,7 +33,6 @@ def test_the_order_does_not_matter() -> None:
 
 
 def test_it_has_the_largest_silhouette() -> None:
-    """No other number of clusters of the true tree has a larger one."""
     points, _ = groups([4, 4, 4], apart=6.0)
     found = silhouette_clusters(points, 20, 0)
     best = silhouette_score(points.numpy(), found.numpy())

@@ -64,7 +64,6 @@ def test_a_vote_by_hand() -> None:
 
 @for_all(50, sources, seeds, gates)
 def test_a_vote_is_its_definition(S: int, seed: int, gate: float) -> None:
-    """Class, certainty, supporters and their mean, of any tables."""
     p = drawn(S, seed)
     agreed = vote(p, gate)
     for x, (label, sure, V) in enumerate(one_by_one(p, gate)):
@@ -74,7 +73,6 @@ def test_a_vote_is_its_definition(S: int, seed: int, gate: float) -> None:
 
 @for_all(50, sources, seeds, gates)
 def test_quality_is_the_printed_one(S: int, seed: int, gate: float) -> None:
-    """The winner's votes are n_V max pbar: of every set of sources."""
     p = drawn(S, seed)
     top, label = strongest(p)
     for T in [(), (0,), tuple(range(S)), tuple(range(1, S))]:

@@ -25,7 +25,6 @@ def model(seed: int, dtype: torch.dtype = torch.float32) -> Model:
 
 
 def shares(n: int, seed: int) -> list[float]:
-    """n coefficients that sum to one."""
     drawn = np.random.default_rng(seed).integers(1, 50, n)
     return [float(x / drawn.sum()) for x in drawn]
 

@@ -35,7 +35,6 @@ def weights_of(count: int, size: int, seed: int) -> list[Tensor]:
 
 
 def random_mix(C: int, seed: int) -> Mix:
-    """Two clients in each cluster."""
     return mean_weights(weights_of(2 * C, C, seed), weights_of(2 * C, 2, seed + 50), [*range(C), *range(C)], C)
 
 
@@ -136,7 +135,6 @@ def test_confidence_is_the_nearest_classs_cosine(n: int, classes: int, seed: int
 
 @for_all(30, st.lists(st.floats(-30, 30), min_size=1, max_size=6), st.sampled_from([1.0, 0.05, 1e-3, 1e-6]))
 def test_softmax_weights_are_scipys(scores: list[float], temperature: float) -> None:
-    """On the simplex, for temperatures at which exp overflows too."""
     got = softmax_weights(torch.tensor(scores, dtype=torch.float64), temperature)
     np.testing.assert_allclose(got.numpy(), softmax(np.array(scores) / temperature), atol=1e-9)
     assert float(got.sum()) == pytest.approx(1, abs=1e-12)

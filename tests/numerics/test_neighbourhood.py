@@ -21,7 +21,6 @@ from tideline.numerics.labels.confidence import collapsed, soft_density
 
 
 def outputs(n: int, c: int, seed: int, sure: float = 3.0) -> Tensor:
-    """Softmax outputs of a classifier."""
     return (sure * normal(n, c, seed=seed)).softmax(1)
 
 

@@ -37,7 +37,6 @@ def stream(*place: str | int) -> Stream:
 
 
 def fallen(square: Fraction) -> Decimal:
-    """exp(-square / 2)."""
     return (-(Decimal(square.numerator) / Decimal(square.denominator)) / 2).exp()
 
 

@@ -159,7 +159,6 @@ def test_its_gradient() -> None:
 
 
 def test_bad_input_is_refused() -> None:
-    """Sizes that do not fit, no sample, numbers that are not finite."""
     z, p = torch.ones(3, 2), torch.ones(3, 4)
     for features, scores in ((z[:2], p), (z[:0], p[:0]), (z[0], p), (z, p[:, :0])):
         with pytest.raises(ValueError, match="rows for the same samples"):

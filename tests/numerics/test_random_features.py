@@ -28,7 +28,6 @@ def mmd2(a: Tensor, b: Tensor, s2: float) -> float:
 
 
 def estimate(a: Tensor, b: Tensor, s2: float, D: int, seed: int) -> float:
-    """The same by D random features."""
     by = waves(D, a.shape[1], s2, torch.Generator().manual_seed(seed))
     return float((moment(by, a.float()) - moment(by, b.float())).double().square().sum())
 

@@ -33,7 +33,6 @@ def model(rng: np.random.Generator, scale: float = 1.0, dtype: torch.dtype = tor
 
 
 def team(n: int, seed: int = 0, **more: Any) -> dict[str, Model]:
-    """n updates by name."""
     rng = np.random.default_rng(seed)
     return {f"site-{i:02d}": model(rng, **more) for i in range(n)}
 
@@ -67,7 +66,6 @@ def test_the_median_is_numpy_s(n: int) -> None:
 
 @pytest.mark.parametrize(("n", "f"), [(3, 1), (7, 2), (8, 0), (9, 4)])
 def test_the_trimmed_mean_is_the_mean_of_what_is_left(n: int, f: int) -> None:
-    """Sorted by coordinate, without the f least and the f largest."""
     updates = team(n)
     told = robust.trimmed_mean(updates, f)
     for name in ("w", "b", "s"):
@@ -219,7 +217,6 @@ def test_updates_that_differ_in_their_fields_are_refused() -> None:
 
 
 def test_arguments_stay_as_they_are() -> None:
-    """No fold writes into an update, which may be a mapped file."""
     updates, before = team(7), team(7)
     for rule in FOLDS:
         told = FOLDS[rule](updates, 2)

@@ -18,13 +18,11 @@ SIZES = {"a": (7, 3), "b": (5,)}
 
 
 def gradients(seed: int) -> dict[str, Tensor]:
-    """A gradient of everything."""
     rng = torch.Generator().manual_seed(seed)
     return {name: torch.randn(size, generator=rng, dtype=torch.float64) for name, size in SIZES.items()}
 
 
 def sliced(whole: dict[str, Tensor], size: int) -> Iterator[tuple[str, slice, Tensor]]:
-    """In slices of rows."""
     for name, g in whole.items():
         for at in range(0, len(g), size):
             yield name, slice(at, at + size), g[at : at + size]
@@ -33,7 +31,6 @@ def sliced(whole: dict[str, Tensor], size: int) -> Iterator[tuple[str, slice, Te
 @pytest.mark.parametrize("optimiser", ["adam", "sgd"])
 @pytest.mark.parametrize("size", [2, 100])
 def test_steps_are_torchs(optimiser: str, size: int) -> None:
-    """Five steps, in slices, give torch's values to the last digits."""
     theta = gradients(0)
     parameters = {name: nn.Parameter(each.clone()) for name, each in theta.items()}
     given = parameters.values()
@@ -118,7 +115,6 @@ def test_what_is_refused(products: torch.Tensor) -> None:
 
 
 def test_clipping_is_to_the_norm_of_the_sum() -> None:
-    """Of sum_i w_i g_i; what is short enough, or nothing, is left."""
     g, products = gram(3, 4, 1)
     w = torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
     norm = float((w @ g).norm())

@@ -15,7 +15,6 @@ from tideline.numerics.labels.softmax import fit, probabilities
 
 
 def scaled(z: Tensor) -> Tensor:
-    """Centred, of unit mean square."""
     z = z - z.mean(0)
     return z / z.square().mean().sqrt()
 

@@ -23,7 +23,6 @@ seeds = st.integers(0, 10_000)
 
 
 def distance(cost: Tensor, entropy: float = 0.0) -> float:
-    """The cost of the cheapest plan."""
     return float(transport_cost(cost, plan(cost, entropy)))
 
 
@@ -64,7 +63,6 @@ def test_the_labelled_cost() -> None:
 
 
 def test_beta_is_a_constant_for_the_gradient() -> None:
-    """Differentiating the cost leaves the weight of the labels out."""
     z_p, z_q = normal(3, 2, seed=0).requires_grad_(), normal(3, 2, seed=1)
     y_p, y_q = torch.eye(3, dtype=torch.float64), torch.eye(3, dtype=torch.float64).roll(1, 0)
     (free,) = torch.autograd.grad(ground_cost(z_p, z_q, y_p, y_q).sum(), z_p)

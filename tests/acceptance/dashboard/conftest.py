@@ -35,7 +35,6 @@ def playwright_running() -> Iterator[Playwright]:
 
 @pytest.fixture(scope="module")
 def chromium(playwright_running: Playwright) -> Iterator[Browser]:
-    """This machine's browser."""
     found = next((path for name in NAMES if (path := shutil.which(name))), None)
     if found is None:
         pytest.skip("NOT TESTED: there is no browser on this machine (Debian: apt-get install chromium)")

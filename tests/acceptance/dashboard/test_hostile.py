@@ -14,13 +14,8 @@ from tests.acceptance.harness import Net
 
 pytestmark = pytest.mark.processes
 NAMES = [
-    "<img src=x onerror=window.hurt=1>",
-    "</script><script>window.hurt=1</script>",
-    "javascript:window.hurt=1",
-    "\u202egpj.exe\u202c",
-    "${window.hurt=1} {{window.hurt=1}}",
-    "\x1b[31mred\x1b]0;title\x07",
-    "'; touch hurt; echo '",
+    *("<img src=x onerror=window.hurt=1>", "</script><script>window.hurt=1</script>", "javascript:window.hurt=1"),
+    *("\u202egpj.exe\u202c", "${window.hurt=1} {{window.hurt=1}}", "\x1b[31mred\x1b]0;title\x07", "'; touch hurt; echo '"),
     "a" * 200,
 ]
 

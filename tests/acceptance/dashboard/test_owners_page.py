@@ -44,7 +44,6 @@ def link(made: Net) -> str:
 
 @pytest.fixture
 def owner(chromium: Browser, asking: Net, request: pytest.FixtureRequest) -> Iterator[Looking]:
-    """A browser that came by the link."""
     context = chromium.new_context(viewport={"width": 1200, "height": 1000}, accept_downloads=True)
     opened = link(asking)
     made = Looking(context.new_page(), opened.partition("/#")[0])

@@ -70,7 +70,6 @@ def refused(asking: Net, run: str) -> str:
 
 
 def test_once_is_for_one_run(asking: Net, owner: Looking) -> None:
-    """It works; the next one that asks for the same waits again."""
     first = asking.run(fedavg("once", 2))
     press(owner, asked(owner, first), "Approve once")
     asking.completed(first)

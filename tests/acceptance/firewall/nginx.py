@@ -67,5 +67,4 @@ def nginx(folder: Path, to: int, more: str = "", change: tuple[str, str] = ("", 
 
 
 def alerts(folder: Path) -> list[str]:
-    """What nginx found wrong."""
     return re.findall(r".*\[(?:error|alert|crit|emerg|warn)\].*", (folder / "nginx" / "error.log").read_text())

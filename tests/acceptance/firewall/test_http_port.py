@@ -95,7 +95,6 @@ class Mute(http.server.BaseHTTPRequestHandler):
     over: threading.Event
 
     def do_POST(self) -> None:
-        """Hello, Fetch and Push."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         call = self.path.rpartition("/")[2]
         if call == "Hello":

@@ -33,7 +33,6 @@ ANALYZE = shutil.which("systemd-analyze")
 
 @pytest.fixture(scope="module")
 def opened() -> Iterator[tuple[Federation, int]]:
-    """A coordinator in this process."""
     with http_port_of() as made:
         yield made
 
@@ -49,7 +48,6 @@ def site(opened: tuple[Federation, int], tmp_path: Path) -> AgentSettings:
 
 
 def joined(site: AgentSettings, *more: str) -> list[str]:
-    """The command."""
     where = ("--home", str(site.home), "--name", site.name, "--data", str(site.data), "--role", "source", "--device", "cpu")
     return ["join", *where, *more, "--", site.coordinator, site.token]  # a secret without its prefix may begin with a dash
 
@@ -95,11 +93,7 @@ def test_what_a_unit_cannot_hold(site: AgentSettings) -> None:
     assert said.exit_code == 2 and "any user of this machine" in said.output and "secret" not in said.output
     assert not site.folder.exists()
     assert [quoted(each) for each in ("plain", "two words", "50%", "$HOME", 'a"b')] == [
-        "plain",
-        '"two words"',
-        "50%%",
-        "$$HOME",
-        '"a\\"b"',
+        *("plain", '"two words"', "50%%", "$$HOME", '"a\\"b"'),
     ]
     assert "PrivateDevices" in unit_of(site) and "PrivateDevices" not in unit_of(replace(site, device="cuda"))
 
@@ -147,7 +141,6 @@ def test_joining_starts_the_agent(tmp_path: Path) -> None:
 
 
 def findings(settings: AgentSettings) -> dict[str, Finding]:
-    """Every check by its name."""
     return {each.check: each for each in checkup(settings)}
 
 

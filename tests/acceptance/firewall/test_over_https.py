@@ -29,7 +29,6 @@ class Web(Net):
 
     @property
     def address(self) -> str:
-        """What agents call."""
         return self.url or f"http://127.0.0.1:{self.http}"
 
     def agent(self, name: str, data: Path, role: str = "source", *more: str) -> None:
@@ -58,7 +57,6 @@ def fenced(home: Path) -> Iterator[tuple[Web, Connecting]]:
 
 
 def test_a_run_over_http_alone(tmp_path: Path, expected: str) -> None:
-    """Straight to the coordinator's port, without anything between."""
     with web(tmp_path) as federation:
         joined(federation, tmp_path)
         federation.completed(federation.run(experiment()), expected)

@@ -25,24 +25,10 @@ from tests.server.agents_http.port import Channel
 pytestmark = pytest.mark.processes
 LIES = CALLS | FILES
 QUICK = (
-    "endless role",
-    "one role again and again",
-    "version with a NUL",
-    "digest of other bytes",
-    "announced too large",
-    "part at a join",
-    "parts beyond the contract",
-    "order of another client",
-    "thousands of metrics",
-    "half a million files",
-    "half a million roles",
-    "deep facts",
-    "overlapping tensors",
-    "gzip bomb as a part",
-    "weights that are no numbers",
-    "one part very often",
-    "features of another width",
-    "atoms of another shape",
+    *("endless role", "one role again and again", "version with a NUL", "digest of other bytes", "announced too large"),
+    *("part at a join", "parts beyond the contract", "order of another client", "thousands of metrics"),
+    *("half a million files", "half a million roles", "deep facts", "overlapping tensors", "gzip bomb as a part"),
+    *("weights that are no numbers", "one part very often", "features of another width", "atoms of another shape"),
     "no samples",
 )
 FLAT_BYTES = 96 << 20  # that memory may have grown by after a table of lies, and how much more it may be meanwhile
@@ -78,7 +64,6 @@ def liar(coordinator: Net, request: pytest.FixtureRequest) -> Iterator[Liar]:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_some_lies(liar: Liar, name: str) -> None:
-    """Each is refused by its name, and the coordinator goes on."""
     told(liar, name)
 
 
@@ -102,7 +87,6 @@ class Watch(threading.Thread):
         self.over, self.peak, self._process = threading.Event(), 0, psutil.Process(pid)
 
     def bytes(self) -> int:
-        """Resident memory of both."""
         found = [self._process, *self._process.children()]
         return sum(each.memory_info().rss for each in found)
 
@@ -136,7 +120,6 @@ def honest(federation: Net, seeds: range) -> tuple[dict[int, str], float]:
 
 
 def all_lies(liar: Liar) -> None:
-    """Both tables, once."""
     for name in LIES:
         told(liar, name)
     for name in REQUESTS:

@@ -81,7 +81,6 @@ def rotate(book: Book, postgres: Postgres, undisturbed: str) -> None:
 
 
 def test_a_shared_admin_key_is_replaced_at_once(book: Book) -> None:
-    """The file of all replicas, too; what is no key changes nothing."""
     shared = Path(book.spelt("/srv/admin.shared"))
     shared.write_text("the-first-key-of-all-replicas")
     book.coordinator("--admin-key-file", str(shared))

@@ -28,7 +28,6 @@ KINDS = pytest.mark.parametrize("kind", ["csv", "slow", "parquet"])
 
 @pytest.fixture(autouse=True)
 def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`slow`: a .csv without pyarrow."""
     if getattr(request.node, "callspec", None) and request.node.callspec.params.get("kind") == "slow":
         monkeypatch.setattr(fast_csv, "check_head", unsure)
 
@@ -46,7 +45,6 @@ def laid(folder: Path, kind: str, columns: dict[str, Any]) -> Path:
 
 
 def read(folder: Path, world: World) -> list[list[float]]:
-    """All rows in their order."""
     return torch.cat([part.x for part in scan(folder, world)]).tolist()
 
 
@@ -144,7 +142,6 @@ def test_settings_that_do_not_fit(tmp_path: Path, kind: str, text: str, said: st
 
 @KINDS
 def test_truth_and_whole_numbers_are_categories_too(tmp_path: Path, kind: str) -> None:
-    """As pandas writes them: True, and 1.0 in a column with gaps."""
     laid(tmp_path, kind, {"ill": [True, False, True, False], "ward": [1.0, 2.0, 1.0, 2.0]})
     for ill in (["false", "true"], ["0", "1"]):
         assert read(tmp_path, of({"ill": {"categories": ill, "as": "codes"}, "ward": ["1", "2"]}))[0] == [1, 1, 0]
@@ -168,7 +165,6 @@ NUMBERS = [
 
 @pytest.mark.parametrize("values", NUMBERS, ids=lambda values: str(values.type))
 def test_types_of_numbers(tmp_path: Path, values: Any) -> None:
-    """Nullable whole numbers, decimals, texts, categories of pandas."""
     write(tmp_path, "parquet", {"a": values})
     assert read(tmp_path, of({"a": {"missing": "indicator"}})) == [[1, 0], [2, 0], [0, 1], [4, 0]]
     refused(tmp_path, "row 2, column 1: the value is missing", Role.TARGET, of(["a"]))

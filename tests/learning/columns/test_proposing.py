@@ -60,7 +60,6 @@ def test_plain_numbers_need_no_columns(tmp_path: Path, kind: str, monkeypatch: p
 
 
 def test_texts_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns of more different words than a world should list."""
     n = FEW + 2
     report = look(
         tmp_path, "csv", {"note": [f"n{i}" for i in range(n)], "a": list(range(n)), "y": [0, 1] * (n // 2)}, monkeypatch
