@@ -156,6 +156,7 @@ class Strange(nn.Module):
         return torch.special.bessel_j0(x.flatten(1)[:, :3])
 
 
+@pytest.mark.nightly(job="numbers")
 def test_what_cannot_be_onnx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator without a counterpart is refused in a sentence, and no file is left."""
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")

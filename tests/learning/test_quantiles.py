@@ -54,7 +54,7 @@ def settled_clip(quantile: Quantile, clip: float, *, units: Units | None = None,
     return fit_privately(net, data, slope, by, clip=clip, rows=n if units is None else len(units), units=units, **given)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("share", "clip"), [(0.2, 2000.0), (0.5, 0.5), (0.9, 0.5)])
+@pytest.mark.parametrize(("share", "clip"), [(0.2, 2000.0), (0.9, 0.5)])
 def test_the_clip_ends_at_the_quantile_of_the_norms(share: float, clip: float) -> None:
     """From below and from above: of norms 1 to 200 at about 200 times the share."""
     assert settled_clip(Quantile(share), clip) == pytest.approx(200 * share, rel=0.25)

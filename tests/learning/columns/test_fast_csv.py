@@ -75,7 +75,7 @@ def refuse(*given: object) -> None:
 
 
 @pytest.mark.parametrize("world", [PLAIN, MIXED], ids=["plain", "mixed"])
-@for_all(150, tables())
+@for_all(100, tables())
 @example(b'a,b,y,note\n1,2,0,"x\n2,3,1,y"\n3,4,2,z\n')
 @example(b'a,b,y,note\n1,2,0,"x"y\n2,3,1,z\n')
 @example(b"a,b,y,note\r\n1,2,0,x\r\n\r\n2,-nan,1,z\r\n")
