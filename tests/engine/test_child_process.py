@@ -49,7 +49,7 @@ def handle(name, payload, tick):
 
 serve(handle, {"beside": {"look"}})
 """
-PATIENCE = 30.0  # nothing here takes so long; what does has failed
+PATIENCE = 120.0  # nothing here takes so long; what does has failed
 
 
 @pytest.fixture

@@ -259,6 +259,7 @@ def test_requests_cross_to_the_worker() -> None:
         assert type(again.spec.sampling.sites) is type(spec.sampling.sites)  # type: ignore[union-attr]
 
 
+AT_NIGHT = pytest.mark.nightly(job="services")
 WEIGHTS = dict.fromkeys(NAMES, 1.0)
 REFUSED: list[tuple[Any, str, str]] = [
     (0, "sample", "sample is 0; one site at least is asked"),
@@ -302,7 +303,14 @@ def robust(rule: str, **more: Any) -> dict[str, Any]:
     return experiment("fedavg", CROWD, config={"robust": rule, "byzantine": 1}, **more)
 
 
-@pytest.mark.parametrize(("rule", "least"), [("median", 3), ("trimmed_mean", 3), ("krum", 5), ("multi_krum", 5)])
+@pytest.mark.parametrize(
+    ("rule", "least"),
+    [
+        ("median", 3),
+        ("krum", 5),
+        *(pytest.param(*rule, marks=pytest.mark.nightly(job="services")) for rule in (("trimmed_mean", 3), ("multi_krum", 5))),
+    ],
+)
 def test_a_robust_fold_counts_the_cohort(rule: str, least: int) -> None:
     """A round has no more replies than its cohort: a smaller number is refused, a share gives as many as are needed."""
     on = stage()

@@ -147,8 +147,7 @@ def test_a_changed_reply_is_asked_for_again(tmp_path: Path, undisturbed: dict[st
     assert any("damaged" in note for note in result["notes"])
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize(("method", "every"), [("toy", 1), ("toy", 2), ("fedavg", 1)])
 def test_a_damaged_state_is_computed_again(tmp_path: Path, undisturbed: dict[str, Any], method: str, every: int) -> None:
     """The message of the next round is made of it: its sites, and the next fold, get what was there."""
     there, run = begun(tmp_path, method, checkpoint_every=every)
@@ -216,11 +215,11 @@ def test_where_nobody_has_it_the_run_waits_and_goes_on(tmp_path: Path, undisturb
 
 def test_a_later_run_of_the_same_seed_is_not_in_its_way(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
     """That a part was there already keeps no damaged bytes."""
-    there, run = begun(tmp_path, "fedavg")
-    same(there.play(run), undisturbed["fedavg"])
+    there, run = begun(tmp_path, "toy")
+    same(there.play(run), undisturbed["toy"])
     spoil(there, [path.name for path in (there.folder / "coordinator").rglob("b3-*")])
-    again = there.federation.start(asked("fedavg"))
-    same(there.play(again), undisturbed["fedavg"])
+    again = there.federation.start(asked("toy"))
+    same(there.play(again), undisturbed["toy"])
 
 
 def test_damaged_memory_is_said_to_be(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
@@ -250,10 +249,10 @@ def test_any_bit_of_a_vaults_record(tmp_path: Path, undisturbed: dict[str, Any])
         vault, path = there.federation.agents["bert"].vault, there.folder / "site-bert" / "runs" / run / "head.json"  # type: ignore[index]
         head, content = vault.head(run), path.read_bytes()
         for at in range(8 * len(content)):
-            flipped = bytearray(content)
-            flipped[at // 8] ^= 1 << at % 8
-            path.write_bytes(flipped)
             if at % 101 == 0 or content[at // 8] in b"\n":
+                flipped = bytearray(content)
+                flipped[at // 8] ^= 1 << at % 8
+                path.write_bytes(flipped)
                 assert vault.head(run) == head, at
 
     result = there.play(run, once(change, answered(there, run, 1, 0)))

@@ -20,7 +20,8 @@ from tideline.engine.model.totals import SiteTotals, with_orders
 from tideline.engine.simulation.federation import simulate
 
 FOUR = {"anna": "source", "bert": "peer", "carl": "target", "dora": "target"}
-ADAPTING = ("feddadil", "shot", "fedavg_shot", "fedprox_pl", "ifca_pl", "ladd", "fedwca", "adabn")
+AT_NIGHT = pytest.mark.nightly(job="services")
+ADAPTING = ("shot", "fedavg_shot", "fedprox_pl", "ifca_pl", "ladd", "fedwca", "adabn")
 
 
 def test_a_run_that_generalizes() -> None:
@@ -43,7 +44,7 @@ def test_a_run_that_generalizes() -> None:
         assert (told is not None) == both
 
 
-@pytest.mark.parametrize("method", [*ADAPTING, "source_model", "local"])
+@pytest.mark.parametrize("method", [pytest.param("feddadil", marks=AT_NIGHT), *ADAPTING, "source_model", "local"])
 def test_a_method_that_adapts_does_not(method: str) -> None:
     """Its targets train without labels, or nobody else is scored: the words would be wrong."""
     world = IMAGES | {"model": "lenet_bn"} if method not in ("feddadil", "local") else None

@@ -157,7 +157,10 @@ def test_it_reaches_the_site() -> None:
         ({"rows": 20, "epsilon": 0.01, "delta": 1e-3}, "privacy.epsilon", "scorings alone cost"),
         ({"rows": 20, "noise": 5000.0}, "privacy.noise", "noise of 5000 clips, and 4096"),
         ({"rows": 20, "noise": 1000.0, "quantile": 0.5, "quantile_noise": 1.01}, "privacy.noise", "clips, and 4096"),
-        ({"rows": 20, "epsilon": 3e-4, "delta": 1e-9, "score_noise": 1e6}, "privacy.epsilon", "clips, and 4096"),
+        pytest.param(
+            *({"rows": 20, "epsilon": 3e-4, "delta": 1e-9, "score_noise": 1e6}, "privacy.epsilon", "clips, and 4096"),
+            marks=pytest.mark.nightly(job="services"),
+        ),
     ],
 )
 def test_numbers_that_protect_nothing(privacy: Mapping[str, Any], path: str, said: str) -> None:

@@ -189,6 +189,7 @@ def doubled(n: int) -> int:
     return 2 * n
 
 
+@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 def test_a_worker_that_cannot_run_a_task_is_a_refusal() -> None:
     """It says what to install; the same task elsewhere would raise it again."""

@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         Spill(tmp_path / "nowhere", 0).store(b"content")
 
 
-@pytest.mark.parametrize("method", ["fedavg", "feddadil"])
+@pytest.mark.parametrize("method", ["fedavg", pytest.param("feddadil", marks=pytest.mark.nightly(job="services"))])
 def test_a_simulation_without_room_ends_in_the_same_bytes(tmp_path: Path, method: str) -> None:
     results = []
     for spill in (Spill(), Spill(tmp_path, 0, 1)):

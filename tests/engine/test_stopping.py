@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-PATIENCE = 60.0  # nothing here takes so long; what does has failed
+PATIENCE = 120.0  # nothing here takes so long; what does has failed
 
 AT_A_LOCK = """
 import os, signal, threading

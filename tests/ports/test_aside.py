@@ -145,7 +145,7 @@ def test_several_objects_are_moved_at_once(s3: Server, stored: BucketParts) -> N
 
     def meet(asked: str) -> None:
         if asked.startswith(("PUT", "DELETE")):
-            meeting.wait(30.0)
+            meeting.wait(120.0)
 
     s3.instead = meet
     batch = stored.aside()

@@ -120,7 +120,7 @@ def certified(tmp_path: Path) -> Iterator[tuple[Server, Path]]:
     """A server over TLS, and the certificate of the authority that vouches for it."""
     if shutil.which("openssl") is None:
         pytest.skip("NOT TESTED: there is no openssl to make a certificate with")
-    made = ("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
+    made = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
     leaf = ("-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE", "-CA", "ca.pem", "-CAkey", "ca.key")
     for files, more in ((("ca.key", "ca.pem"), ("-subj", "/CN=ca")), (("a.key", "a.pem"), ("-subj", "/CN=a", *leaf))):
         subprocess.run(

@@ -33,7 +33,7 @@ BYTES = b"what both runs send"
 FROZEN = "frozen"  # the name of the connections of a coordinator that stops in the middle
 IDLE = f"application_name = '{FROZEN}' AND state = 'idle in transaction'"
 END = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {IDLE}"
-PATIENCE = 60.0
+PATIENCE = 120.0
 COLLECTOR = Path(__file__).parent / "collector.py"
 
 

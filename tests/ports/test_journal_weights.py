@@ -180,7 +180,7 @@ def test_starting_beside_a_collection(journal: Journal) -> None:
             return False
         return True
 
-    for turn in range(8):
+    for turn in range(4):
         upload(journal, turn)
         run = RunId(f"run-{turn}")
         began, dropped = together(lambda run=run, turn=turn: start(run, turn), lambda: journal.collect(LATER))  # type: ignore[misc]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from journal_values import ANN, BOB, OTHER, RUN, began, first, joins, run_row, together
 
-from tests.postgres import own_schema
 from tideline.core.errors import Refused
 from tideline.engine.audit.log import About, Entry
 from tideline.engine.model.access.projects import EVERY, Project
@@ -32,18 +31,11 @@ from tideline_server.store import SqlJournal
 NOW = 1_000_000.0
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqlJournal]:
+@pytest.fixture
+def journal(migrated_where: str) -> Iterator[SqlJournal]:
     """A journal in a database, empty."""
-    if request.param == "sqlite":
-        made = SqlJournal(tmp_path / "journal.db")
-        yield made
-        made.close()
-        return
-    with own_schema() as url:
-        made = SqlJournal(url)
-        yield made
-        made.close()
+    with closing(SqlJournal(migrated_where)) as journal:
+        yield journal
 
 
 def target(name: str = "chat", **changes: object) -> Target:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from journal_values import OTHER, RUN, run_row, together
 
-from tests.postgres import own_schema
 from tests.receivers import Receiver, receiving
 from tideline.engine.audit.log import About
 from tideline.engine.coordinator.notices.courier import CLAIM_SECONDS, Courier, Reports
@@ -87,27 +86,14 @@ class Standing:
         return self._send(target, outgoing, now)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+@pytest.fixture
+def scene(migrated_where: str) -> Iterator[Scene]:
     """A scene on each database."""
     with receiving() as receiver:
-        if request.param == "sqlite":
-            made = Scene(tmp_path / "journal.db", receiver)
-            yield made
-            closed(made)
-            return
-        with own_schema() as url:
-            made = Scene(url, receiver)
-            yield made
-            closed(made)
-
-
-def closed(made: Scene) -> None:
-    """All that was opened."""
-    for courier in made.couriers:
-        courier.close()
-    for journal in made.journals:
-        journal.close()
+        scene = Scene(migrated_where, receiver)
+        yield scene
+        for opened in (*scene.couriers, *scene.journals):
+            opened.close()
 
 
 def test_a_run_that_fails_is_heard_of(scene: Scene) -> None:

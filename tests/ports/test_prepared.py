@@ -45,13 +45,14 @@ def connection(tmp_path: Path) -> Iterator[Connection]:
     journal.close()
 
 
-@pytest.mark.parametrize(("statement", "values"), ASKED)
-def test_a_row_is_read_as_sqlalchemy_reads_it(connection: Connection, statement: Executable, values: Mapping[str, Any]) -> None:
+def test_a_row_is_read_as_sqlalchemy_reads_it(connection: Connection, subtests: pytest.Subtests) -> None:
     """Every column with its type: plain data, truth values, and what is none."""
-    assert id(statement) in STATEMENTS
-    straight, plain = Straight(connection).execute(statement, values).all(), connection.execute(statement, values).all()
-    assert straight == plain
-    assert [row._mapping for row in straight] == [row._mapping for row in plain]
+    for at, (statement, values) in enumerate(ASKED):
+        with subtests.test(at):
+            assert id(statement) in STATEMENTS
+            straight, plain = Straight(connection).execute(statement, values).all(), connection.execute(statement, values).all()
+            assert straight == plain
+            assert [row._mapping for row in straight] == [row._mapping for row in plain]
 
 
 def test_a_row_is_written_as_sqlalchemy_writes_it(connection: Connection) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,24 +19,12 @@ from tideline_server.store.database.revisions import OLDEST, newest
 from tideline_server.store.database.standing import downgrade, standing
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture
+def where(migrated_where: str) -> str:
     """The URL of a database with a run in it."""
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path / 'journal.db'}"
-        write(url)
-        yield url
-        return
-    with own_schema() as url:
-        write(url)
-        yield url
-
-
-def write(url: str) -> None:
-    """Begin a run."""
-    journal = SqlJournal(url)
-    began(journal)
-    journal.close()
+    with closing(SqlJournal(migrated_where)) as journal:
+        began(journal)
+    return migrated_where
 
 
 def process(migrations: Path, where: str, *target: str) -> int:
@@ -56,11 +44,8 @@ def shape(where: str) -> dict[str, list[str]]:
 
 def has_its_run(where: str) -> bool:
     """Whether this version opens it and finds what it wrote."""
-    journal = SqlJournal(where)
-    try:
+    with closing(SqlJournal(where)) as journal:
         return journal.run(RUN) is not None
-    finally:
-        journal.close()
 
 
 def test_a_newer_one_says_who_wrote_it_and_how_to_go_back(where: str, tmp_path: Path) -> None:
@@ -77,6 +62,7 @@ def test_a_newer_one_says_who_wrote_it_and_how_to_go_back(where: str, tmp_path: 
     assert [each.revision for each in standing(where).upgrades] == [newest()]
 
 
+@pytest.mark.nightly(job="services")
 def test_a_migration_that_is_killed_leaves_nothing(where: str, tmp_path: Path) -> None:
     """Of its first half neither, on either database: the old version goes on, and the new one begins anew."""
     before = shape(where)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.secure.runs.played import KEYS, SURVIVORS, VALUES, asked, ended, missing, stage
+from tests.secure.runs.played import KEYS, PATIENT, SURVIVORS, VALUES, asked, ended, missing, stage
 from tests.secure.runs.test_lies import ANNA, answer, before, begun
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
@@ -19,8 +19,6 @@ from tideline.engine.site.rules import FREE, Least
 from tideline.engine.site.summing import root_key
 from tideline.secure.rounds.notebook import OVER
 from tideline.secure.rounds.terms import Place
-
-PATIENT = {"min_replies": 4, "deadline": 10.0}
 
 
 @pytest.mark.parametrize("place", [("score", "score"), ("train", "score"), ("elsewhere", "train")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -10,8 +12,10 @@ from tests.laws.stage import Cuts, WatchedVault
 from tests.secure.runs.played import (
     CONFIG,
     KEYS,
+    PATIENT,
     PHASES,
     SHARES,
+    SURVIVORS,
     UNMASK,
     VALUES,
     asked,
@@ -37,28 +41,32 @@ from tideline.secure.rounds.notebook import MemoryNotebook
 
 GONE = "carl"
 SUMMED = Drafts(MemoryParts(), METHODS).summed_methods()
-PATIENT = {"min_replies": 4, "deadline": 10.0}
+AT_NIGHT = pytest.mark.nightly(job="numbers")
 
 
-@pytest.mark.parametrize("method", SUMMED)
+def quick(values: Sequence[str], *kept: str) -> list[Any]:
+    """Return the values as parameters of tests: these are played in the quick tier, the others at night."""
+    return [value if value in kept else pytest.param(value, marks=AT_NIGHT) for value in values]
+
+
+@pytest.mark.parametrize("method", quick(SUMMED, "fedavg", "fedwca"))
 def test_masks_change_no_byte(method: str) -> None:
     assert ended(*played_tiny(method, True)) == ended(*played_tiny(method, False))
 
 
-@pytest.mark.parametrize("method", SUMMED)
+@pytest.mark.parametrize("method", quick(SUMMED, "fedavg"))
 def test_a_method_learns_from_sums_what_it_learns_from_replies(method: str) -> None:
     """Accuracies differ as with other mini-batches: a sum's exchanges have other places in the plan."""
     means = []
     for sums in (True, False):
-        found, run = played_tiny(method, True, secure_sums=sums)
+        found, run = played_tiny(method, True, sums)
         ended(found, run)
         last = found.result(run)["curve"][-6:]
         means.append(sum(each["accuracy"] for each in last) / len(last))
     assert means[0] == pytest.approx(means[1], abs=0.12)
 
 
-@pytest.mark.parametrize("bits", [32, 64])
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize(("weighting", "bits"), [("samples", 32), ("uniform", 64)])
 def test_sums_learn_what_means_learn(weighting: str, bits: int) -> None:
     """The model is that of single replies but for the grid's steps."""
     config = {**CONFIG, "weighting": weighting}
@@ -71,20 +79,25 @@ def test_sums_learn_what_means_learn(weighting: str, bits: int) -> None:
     assert ended(exact, one) != ended(summed, two)
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@cache
+def end_without_values(rounds: tuple[int, ...]) -> str:
+    """Return the digest of a run without masks in which one site sends no values in these rounds."""
+    alone = stage(masks=False)
+    run = alone.start(asked(waiting=PATIENT))
+    alone.play(run, missing(alone, GONE, VALUES, rounds))
+    return ended(alone, run)
+
+
+@pytest.mark.parametrize("phase", quick(PHASES, KEYS, VALUES, UNMASK))
 def test_a_site_drops_out(phase: str) -> None:
     """Before its values it is not in the sum; behind them it is. Without keys it is in no sum that they are for."""
     whole = stage()
     run = whole.start(asked(waiting=PATIENT))
     whole.play(run, missing(whole, GONE, phase))
-    alone = stage(masks=False)
-    other = alone.start(asked(waiting=PATIENT))
-    rounds = {KEYS: (1, 2), SHARES: (1, 2), VALUES: (1,)}.get(phase, ())
-    alone.play(other, missing(alone, GONE, VALUES, rounds))
-    assert ended(whole, run) == ended(alone, other)
+    assert ended(whole, run) == end_without_values({KEYS: (1, 2), SHARES: (1, 2), VALUES: (1,)}.get(phase, ()))
 
 
-@pytest.mark.nightly(job="numbers")
+@AT_NIGHT
 @pytest.mark.parametrize("ahead", [1, 2, 3])
 def test_keys_are_made_for_several_rounds_at_once(ahead: int) -> None:
     """In as few exchanges as they take; and who missed some is back with the next."""
@@ -109,7 +122,7 @@ def test_a_run_that_selects_its_best_round_ends_alike() -> None:
     assert ended(masked, run) == ended(bare, other)
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("phase", quick(PHASES, SHARES, SURVIVORS))
 def test_with_too_few_the_run_stalls_and_goes_on(phase: str) -> None:
     """Two of five are missing. Nothing is made known; once they are back, the run ends as if nothing had been."""
     short = stage()
@@ -125,8 +138,8 @@ def test_with_too_few_the_run_stalls_and_goes_on(phase: str) -> None:
 
 def test_a_site_that_lost_its_home_between_shares_and_values() -> None:
     """A run that waits for all of its sites stalls, and goes on with fewer: as if the site had answered none of those rounds."""
-    short, alone = stage(), stage()
-    run, gone = short.start(asked()), ClientId(GONE)
+    short, gone = stage(), ClientId(GONE)
+    run = short.start(asked())
     emptied = list[bool]()
 
     def empty(orders: list[Order]) -> list[Order]:
@@ -140,12 +153,10 @@ def test_a_site_that_lost_its_home_between_shares_and_values() -> None:
     assert row.status is Status.STALLED and "carl: " in row.cause and emptied
     short.run_service.resume(run, quorum=4)
     short.play(run)
-    other = alone.start(asked(waiting=PATIENT))
-    alone.play(other, missing(alone, GONE, VALUES, (1, 2)))
-    assert ended(short, run) == ended(alone, other)
+    assert ended(short, run) == end_without_values((1, 2))
 
 
-@pytest.mark.nightly(job="numbers")
+@AT_NIGHT
 @pytest.mark.parametrize("every", [1, 2])
 def test_restarts_at_any_moment_change_nothing(every: int) -> None:
     """Every process ends at every place once: between any two messages, in the middle of parts, around each commit."""
@@ -234,7 +245,7 @@ def test_an_answer_in_anothers_name_is_refused_where_it_comes() -> None:
     assert failed[0].failure is not None and "anna" in failed[0].failure.what
 
 
-@pytest.mark.nightly(job="numbers")
+@AT_NIGHT
 def test_a_run_of_more_sites_than_one_message_has_parcels_of() -> None:
     """Beyond 64 sites, all parcels of a round are more than a list of a message may have."""
     names = tuple(f"site{i:02d}" for i in range(65))
