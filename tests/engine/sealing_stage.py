@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.engine import passing
 from tests.engine.passing import ALL
+from tests.engine.present import present
 from tests.laws.stage import Cuts, Stage
 from tests.synthetic import FEATURES, sites
 from tideline.core.run import ClientId, OrderId, RunId
@@ -38,8 +39,7 @@ def played(on: Stage, **config: Any) -> RunId:
 
 def owner(on: Stage, order: OrderId) -> ClientId:
     """Whose order it is."""
-    row = on.journal.order(order)
-    assert row is not None
+    row = present(on.journal.order(order))
     return row.client
 
 
@@ -68,8 +68,7 @@ def failure_of(on: Stage, order: Order) -> Failure:
     me = owner(on, order.id)
     on.agents[me].link.fetch = lying(on, on.agents[me].link.fetch)  # type: ignore[method-assign]
     on.agents[me].handle(order)
-    row = on.journal.order(order.id)
-    assert row is not None
+    row = present(on.journal.order(order.id))
     assert row.failure is not None, "it was believed"
     return row.failure
 

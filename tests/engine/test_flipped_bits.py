@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tests.engine import toys
 from tests.engine.flipping import Flipping
+from tests.engine.present import present
 from tests.synthetic import NAMES, experiment, sites
 from tideline.core.errors import PartLost
 from tideline.core.run import ClientId, RunId
@@ -32,6 +33,7 @@ drifted = replace(
 SMALL_PARTS = 64  # bytes from which a tensor is a part of its own here: roots, and parts that are mapped
 METHODS = ("toy", "fedavg")  # with a memory at sites, and without
 Disturb = Callable[[], object]
+AT_NIGHT = pytest.mark.nightly(job="services")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -81,7 +83,7 @@ def comparable(value: Any) -> Any:
     return [comparable(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
-@pytest.mark.nightly(job="services")
+@AT_NIGHT
 @settings(max_examples=examples(200), deadline=None)
 @given(st.sampled_from(METHODS), st.sampled_from([1, 3]), st.integers(0, 2**32), st.integers(1, 4))
 def test_any_bit_at_any_time(
@@ -105,8 +107,7 @@ def answered(there: Flipping, run: RunId, cursor: int, how_many: int) -> Callabl
     """Whether so many have answered an exchange that is open."""
 
     def is_so() -> bool:
-        row = there.federation.journal.run(run)
-        assert row is not None
+        row = present(there.federation.journal.run(run))
         standing = there.federation.journal.standing(run, row.cursor)
         return row.cursor == cursor and standing.answered == how_many
 
@@ -131,7 +132,7 @@ def mended(there: Flipping, run: RunId) -> list[str]:
     return [str(e.details["how"]) for e in there.federation.journal.audit() if e.kind == "part_mended" and e.run == run]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["toy", pytest.param("fedavg", marks=AT_NIGHT)])
 def test_a_changed_reply_is_asked_for_again(tmp_path: Path, undisturbed: dict[str, Any], method: str) -> None:
     """It was accepted; before it is folded it changes. Its site sends the same bytes from its vault."""
     there, run = begun(tmp_path, method)
@@ -147,7 +148,7 @@ def test_a_changed_reply_is_asked_for_again(tmp_path: Path, undisturbed: dict[st
     assert any("damaged" in note for note in result["notes"])
 
 
-@pytest.mark.parametrize(("method", "every"), [("toy", 1), ("toy", 2), ("fedavg", 1)])
+@pytest.mark.parametrize(("method", "every"), [("toy", 1), ("toy", 2), pytest.param("fedavg", 1, marks=AT_NIGHT)])
 def test_a_damaged_state_is_computed_again(tmp_path: Path, undisturbed: dict[str, Any], method: str, every: int) -> None:
     """The message of the next round is made of it: its sites, and the next fold, get what was there."""
     there, run = begun(tmp_path, method, checkpoint_every=every)
@@ -228,8 +229,7 @@ def test_damaged_memory_is_said_to_be(tmp_path: Path, undisturbed: dict[str, Any
 
     def change() -> None:
         vault = there.federation.agents["bert"].vault  # type: ignore[index]
-        head = vault.head(run)
-        assert head is not None
+        head = present(vault.head(run))
         path = vault.parts(run).path(head.memory[0][0])  # type: ignore[attr-defined]
         path.write_bytes(path.read_bytes()[:-1] + b"x")
 

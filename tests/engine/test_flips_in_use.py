@@ -10,6 +10,7 @@ import torch
 
 from tests.engine import toys
 from tests.engine.flipping import Flipping
+from tests.engine.present import present
 from tests.synthetic import NAMES, experiment, sites
 from tideline.archive.errors import PartDamaged
 from tideline.archive.folder import FolderParts
@@ -148,8 +149,7 @@ def files(there: Flipping, run: RunId, whose: str) -> set[Digest]:
     if row is None or row.cursor != 1:
         return set()
     orders = on.journal.orders(run, 1)
-    head = on.agents[ClientId("bert")].vault.head(run)
-    assert head is not None
+    head = present(on.agents[ClientId("bert")].vault.head(run))
     lists = {
         "state": [on.journal.recent_rounds(run)[-1].state] if all(o.reply for o in orders) else [],
         "reply": [o.reply for o in orders],

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.toys import Stage, stage, start
+from tests.engine.toys import Stage, start
 from tideline.core.run import ClientId, Waiting
 from tideline.engine.coordinator.scheduler import Progress, waits_for
 from tideline.engine.model.orders import Hold
 from tideline.engine.model.runs import Status
 
 ANNA, BERT, CARL = map(ClientId, ("anna", "bert", "carl"))
-
-
-@pytest.fixture
-def on() -> Stage:
-    return stage()
 
 
 def opened(on: Stage, why: Hold, who: ClientId = BERT, **waiting: float) -> str:

@@ -61,8 +61,7 @@ def test_processes_give_the_bytes_of_this_one(method: str) -> None:
     """Of methods whose sites remember, and of one without memories. Some parts go through pipes, and some through files."""
     given = experiment(method, ROSTER)
     inline = ended(METHODS, given, sites(), InlinePool)
-    assert inline[0] == "completed"
-    assert ended(METHODS, given, sites(), partial(processes, large=3000)) == inline
+    assert inline[0] == "completed" and ended(METHODS, given, sites(), partial(processes, large=3000)) == inline
 
 
 @pytest.mark.nightly(job="services")
@@ -171,8 +170,7 @@ def test_a_round_that_closes_early_begins_no_more_than_it_needs() -> None:
         begin = on.pool.begin
         on.pool.begin = lambda order, job, parts: (begun.append(job.client), begin(order, job, parts))[1]  # type: ignore[method-assign,func-returns-value]
         result = on.run(on.start(given), lambda event: None)
-    assert result["status"] == "completed"
-    assert len(begun) == sum(phase["replies"] for phase in result["phases"])
+    assert result["status"] == "completed" and len(begun) == sum(phase["replies"] for phase in result["phases"])
 
 
 @pytest.mark.nightly(job="services")

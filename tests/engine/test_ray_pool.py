@@ -31,7 +31,7 @@ from tideline.engine.simulation.federation import SimSite
 from tideline.engine.simulation.pools import AHEAD, InlinePool
 from tideline.engine.simulation.ray_pool import RayPool
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.nightly(job="ray")]  # a Ray starts for them, which takes seconds
 LARGE = 3000  # some parts of these methods are mapped then, and some go with the task
 
 
@@ -41,7 +41,6 @@ def ray() -> Iterator[ModuleType]:
         yield started
 
 
-@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 def test_ray_gives_the_bytes_of_this_process() -> None:
     """Of sites that remember. Some parts are mapped, and some go with the task; none is left in the cluster."""
@@ -58,12 +57,10 @@ def same_bytes(method: str, there: dict[str, SimSite], large: int, **more: Any) 
         pools.append(RayPool(*given, large=large))
         return pools[-1]
 
-    assert inline[0] == "completed"
-    assert ended(METHODS, given, there, opened) == inline
+    assert inline[0] == "completed" and ended(METHODS, given, there, opened) == inline
     assert not pools[0]._shared and not pools[0]._lent
 
 
-@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("method", ["fedavg", "fedwca", "feddadil"])
 @pytest.mark.parametrize("large", [1, 1 << 30])
@@ -72,7 +69,6 @@ def test_it_does_so_whatever_is_mapped(method: str, large: int) -> None:
     same_bytes(method, sites(), large)
 
 
-@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("large", [1, 1 << 30])
 def test_it_does_so_where_weights_are_packed(large: int) -> None:
@@ -80,7 +76,6 @@ def test_it_does_so_where_weights_are_packed(large: int) -> None:
     same_bytes("fedavg", sites(), large, wire=WIRES["topk"])
 
 
-@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("method", ["feddadil", "fedwca"])
 def test_a_killed_workers_steps_run_again(tmp_path: Path, method: str) -> None:
@@ -112,7 +107,6 @@ def test_a_message_is_laid_down_once_for_all_its_readers(monkeypatch: pytest.Mon
     assert sum(map(len, turns)) > 3 and all(len(turn) == len(set(turn)) for turn in turns)
 
 
-@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 def test_values_for_peers() -> None:
     """A step that fetches what its peers sealed reads it on Ray, too."""
@@ -123,7 +117,6 @@ def test_values_for_peers() -> None:
     assert results[0] == results[1] and results[0][0] == "completed"
 
 
-@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 def test_a_step_that_kills_its_worker_again_and_again_fails(tmp_path: Path) -> None:
     """The site's order fails with a reason; nothing waits for ever."""
@@ -189,7 +182,6 @@ def doubled(n: int) -> int:
     return 2 * n
 
 
-@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 def test_a_worker_that_cannot_run_a_task_is_a_refusal() -> None:
     """It says what to install; the same task elsewhere would raise it again."""
@@ -207,7 +199,6 @@ def dying(folder: str) -> int:
     return 0
 
 
-@pytest.mark.nightly(job="ray")
 @pytest.mark.usefixtures("ray")
 def test_tries_are_bounded(tmp_path: Path) -> None:
     tasks = RayTasks(dying, Cluster())

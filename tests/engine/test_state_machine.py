@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.budgets import examples
 from tests.engine.endings import ending, undisturbed
 from tests.engine.fates import CALM, Fate, Life, Task
+from tests.engine.present import present
 from tests.engine.toys import ROSTER, Diary
 from tests.engine.witness import Shown, root
 from tests.engine.world import Coordinator, World, worked
@@ -309,9 +310,7 @@ class Machine(RuleBasedStateMachine):
 
     def row(self, run: RunId) -> RunRow:
         """A run as it is."""
-        found = self.world.witness.truth.run(run)
-        assert found is not None
-        return found
+        return present(self.world.witness.truth.run(run))
 
     def up(self) -> list[Coordinator]:
         """The coordinators that serve."""
@@ -384,8 +383,7 @@ class Machine(RuleBasedStateMachine):
         """Rounds close by their rules; a reply that is not folded is told to be late; who fails has a reason of his own."""
         self.told("R8")
         for run in self.shown():
-            assert run.left_out() == []
-            assert run.late()[0] == run.late()[1]
+            assert run.left_out() == [] and run.late()[0] == run.late()[1]
             assert {o.failure.kind for o in run.orders if o.failure and o.status is OrderStatus.FAILED} <= {"StepFailed"}
 
     @invariant()

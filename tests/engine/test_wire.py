@@ -95,8 +95,7 @@ def test_the_brief_says_it_where_there_is_something_to_say() -> None:
     """Absent it is not there, so that agents of older days read what they always read."""
     assert "wire" not in order().brief and "wire" not in order(asked={"wire": "float32"}).brief
     told = order(asked={"wire": plain(INT8)})
-    assert brief_in(told).wire == INT8
-    assert any(clause.wire for clause in brief_in(told).contract)
+    assert brief_in(told).wire == INT8 and any(clause.wire for clause in brief_in(told).contract)
     assert not any("wire" in clause for clause in order().brief["contract"])  # type: ignore[union-attr]
 
 
@@ -200,8 +199,7 @@ def test_what_is_not_sent_is_read_again() -> None:
     """Fields that this message has not stay as they were; a file that is gone is no error; without feedback nothing is kept."""
     parts, packing = MemoryParts(), Packing(INT8, up=True)
     first = sending(packing, job(), "train", parts, feedback=True)
-    assert first is not None and first.left == {} and not first.before
-    assert unsent_after(first, parts) == ()
+    assert first is not None and first.left == {} and not first.before and unsent_after(first, parts) == ()
     first.left["train/model/w"] = torch.ones(2, 3)
     files = unsent_after(first, parts)
     second = sending(packing, job(files[0][0]), "train", parts, feedback=True)
@@ -213,8 +211,7 @@ def test_what_is_not_sent_is_read_again() -> None:
     alone = sending(packing, job(files[0][0]), "train", parts, feedback=False)
     assert alone is not None and alone.left is None and not alone.before and unsent_after(alone, parts) == ()
     gone = sending(packing, job(files[0][0]), "train", MemoryParts(), feedback=True)
-    assert gone is not None and not gone.before
-    assert sending(None, job(), "train", parts, feedback=True) is None
+    assert gone is not None and not gone.before and sending(None, job(), "train", parts, feedback=True) is None
 
 
 def test_a_vault_on_disk_keeps_it(tmp_path: Path) -> None:

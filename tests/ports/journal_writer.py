@@ -8,6 +8,7 @@ from pathlib import Path
 
 from journal_values import ANN, RUN, advance, answer, began, files, push
 
+from tests.engine.present import present
 from tideline.core.run import OrderId
 from tideline_server.store import SqlJournal
 
@@ -18,8 +19,7 @@ def main(where: Path | str) -> None:
     journal = SqlJournal(where)
     if journal.run(RUN) is None:
         began(journal)
-    run = journal.run(RUN)
-    assert run is not None
+    run = present(journal.run(RUN))
     for cursor in range(run.cursor, 10**6):
         push(journal, files(("r", cursor)))
         answer(journal, OrderId(f"{RUN}/{cursor}/{ANN}/1"), files(("r", cursor)))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from journal_values import ANN, OTHER, RUN, TEAM, advance, client, files, invite, joins, order_row, reply, run_row, visible
 
 from tests.budgets import examples
+from tests.engine.present import present
 from tideline.core.errors import Overtaken
 from tideline.core.run import Member, OrderId, Role
 from tideline.engine.model.orders import Failure, OrderStatus
@@ -72,8 +73,7 @@ class Life:
 
     def advance(self, a: int, b: int, sent: Any) -> Any:
         """Close a round, sometimes one that is not the open one."""
-        run = self.journal.run(pick(RUNS, a))
-        assert run is not None
+        run = present(self.journal.run(pick(RUNS, a)))
         cursor = run.cursor + pick((0, 0, 0, -1), b)
         state = files(a % 6, b % 6) if b % 2 else ()
         orders = [order_row(cursor + 1, who, sent, run.id, created=self.now) for who in TEAM[b % 3 :]]
@@ -84,8 +84,7 @@ class Life:
 
     def end(self, a: int, b: int, sent: Any) -> Any:
         """Close the last round."""
-        run = self.journal.run(pick(RUNS, a))
-        assert run is not None
+        run = present(self.journal.run(pick(RUNS, a)))
         final = {
             "status": Status.COMPLETED,
             "state_digest": "s",
@@ -102,8 +101,7 @@ class Life:
 
     def reopen(self, a: int, b: int, sent: Any) -> Any:
         """Go on with a run, stalled or not, with orders known or new."""
-        run = self.journal.run(pick(RUNS, a))
-        assert run is not None
+        run = present(self.journal.run(pick(RUNS, a)))
         again = order_row(run.cursor, pick(TEAM, b), sent, run.id, attempt=1 + a % 3, created=self.now)
         return self.journal.reopen(run.id, Status.RUNNING, f"cause {b}", self.now, 77.0 + b, [again])
 
@@ -123,8 +121,7 @@ class Life:
 
     def reissue(self, a: int, b: int, sent: Any) -> Any:
         """Offer an order again, known or new."""
-        run = self.journal.run(pick(RUNS, a))
-        assert run is not None
+        run = present(self.journal.run(pick(RUNS, a)))
         again = order_row(run.cursor, pick(TEAM, b), sent, run.id, attempt=1 + b % 3, created=self.now)
         return self.journal.reissue([again])
 
@@ -225,6 +222,5 @@ def test_the_lives_reach_the_corners() -> None:
         ("collect", 0, 0, ()),
     ]
     told = [life.play(move) for move in script]
-    assert told[1:6] == [OrderStatus.ANSWERED, None, True, OrderStatus.EXPIRED, True]
-    assert len(told[-1]) == 4
+    assert told[1:6] == [OrderStatus.ANSWERED, None, True, OrderStatus.EXPIRED, True] and len(told[-1]) == 4
     assert [r.cursor for r in life.journal.rounds(RUN)] == [JOIN, 0]

@@ -37,11 +37,9 @@ def test_orders_are_sorted(journal: Journal) -> None:
     journal.advance(advance(JOIN))
     journal.reissue([order_row(0, BOB, attempt=2, created=3.0), order_row(0, ANN, attempt=2, created=90.0)])
     placed = [(o.cursor, o.client, o.attempt) for o in journal.orders(RUN)]
-    assert placed == sorted(placed)
-    assert len(placed) == 8
+    assert placed == sorted(placed) and len(placed) == 8
     assert [(o.cursor, o.attempt) for o in journal.open_orders(BOB)] == [(0, 2), (0, 1)]
-    assert [o.attempt for o in journal.open_orders(ANN)] == [1, 2]
-    assert journal.order(first(CYD)) is not None
+    assert [o.attempt for o in journal.open_orders(ANN)] == [1, 2] and journal.order(first(CYD)) is not None
     assert journal.order(OrderId("unknown")) is None
 
 
@@ -78,8 +76,7 @@ def test_the_first_answer_counts(journal: Journal) -> None:
     began(journal)
     assert answer(journal, first(), now=0.0) is OrderStatus.ANSWERED
     before = visible(journal)
-    assert answer(journal, first(), now=31.0) is OrderStatus.CANCELLED
-    assert visible(journal) == before
+    assert answer(journal, first(), now=31.0) is OrderStatus.CANCELLED and visible(journal) == before
 
 
 def test_an_answer_to_a_cancelled_order_is_stale(journal: Journal) -> None:
@@ -87,8 +84,7 @@ def test_an_answer_to_a_cancelled_order_is_stale(journal: Journal) -> None:
     began(journal)
     journal.set_status(RUN, OPEN, Status.CANCELLED, "", 5.0)
     before = visible(journal)
-    assert answer(journal, first()) is OrderStatus.CANCELLED
-    assert visible(journal) == before
+    assert answer(journal, first()) is OrderStatus.CANCELLED and visible(journal) == before
 
 
 def test_a_late_answer_is_recorded_and_not_kept(journal: Journal) -> None:
@@ -100,8 +96,7 @@ def test_a_late_answer_is_recorded_and_not_kept(journal: Journal) -> None:
     row = journal.order(first())
     assert row is not None and (row.status, row.reply, row.answered) == (OrderStatus.EXPIRED, files("late"), 30.0)
     assert journal.events(RUN)[-1].kind == "late"
-    assert answer(journal, first(), files("late")) is OrderStatus.CANCELLED
-    assert journal.collect(15.0) == ()
+    assert answer(journal, first(), files("late")) is OrderStatus.CANCELLED and journal.collect(15.0) == ()
     assert journal.collect(16.0) == (digest("late"),)
 
 
@@ -117,8 +112,7 @@ def test_an_answer_that_the_closed_round_does_not_fold_is_late(journal: Journal)
     assert row is not None and (row.reply, row.answered) == (files(CYD), 30.0)
     told = journal.events(RUN)[-2]
     assert (told.kind, dict(told.data)) == ("late", {"client": CYD, "cursor": JOIN, "metrics": {"loss": 0.25, "rows": 3}})
-    assert journal.last_answers(RUN, [CYD])[CYD] == JOIN
-    assert journal.collect(0.0) == (digest(CYD),)
+    assert journal.last_answers(RUN, [CYD])[CYD] == JOIN and journal.collect(0.0) == (digest(CYD),)
 
 
 def test_an_answer_whose_parts_are_gone_is_not_taken(journal: Journal) -> None:
@@ -126,8 +120,7 @@ def test_an_answer_whose_parts_are_gone_is_not_taken(journal: Journal) -> None:
     began(journal)
     push(journal, files("r"))
     before = visible(journal)
-    assert answer(journal, first(), files("r", "lost")) is None
-    assert visible(journal) == before
+    assert answer(journal, first(), files("r", "lost")) is None and visible(journal) == before
     push(journal, files("r", "lost"))
     assert answer(journal, first(), files("r", "lost")) is OrderStatus.ANSWERED
 
@@ -157,8 +150,7 @@ def test_the_last_answer_counts_late_ones_and_not_failures(journal: Journal) -> 
     assert journal.last_answers(RUN, [ANN])[ANN] == 0
     order = first(ANN, 1)
     journal.answer(order, reply(order, failure=Failure("StepFailed", "no")), OrderStatus.FAILED, 30.0, 0, 0)
-    assert journal.last_answers(RUN, [ANN])[ANN] == 0
-    assert journal.last_answers(OTHER, [ANN])[ANN] == JOIN - 1
+    assert journal.last_answers(RUN, [ANN])[ANN] == 0 and journal.last_answers(OTHER, [ANN])[ANN] == JOIN - 1
 
 
 def test_reissued_orders_are_offered_beside_the_old(journal: Journal) -> None:
@@ -219,5 +211,4 @@ def test_beats_of_many_clients_are_noted_together(journal: Journal) -> None:
     told = {ANN: {first(ANN): 0.25}, BOB: {first(BOB): 0.5, first(CYD): 0.75}, CYD: {}}
     assert journal.beat_all(told, 8.0) == {BOB: (first(BOB), first(CYD))}
     assert journal.order(first(ANN)) == replace(order_row(JOIN, ANN), progress=0.25, beat=8.0)
-    assert journal.order(first(CYD)) == order_row(JOIN, CYD)
-    assert journal.beat_all({}, 9.0) == {}
+    assert journal.order(first(CYD)) == order_row(JOIN, CYD) and journal.beat_all({}, 9.0) == {}

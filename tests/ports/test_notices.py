@@ -262,8 +262,7 @@ def test_a_removed_target_or_project_takes_what_waits_along(journal: SqlJournal)
     journal.create([run_row(RUN, project="cardio")], [])
     journal.set_status(RUN, OPEN, Status.FAILED, "", NOW)
     read(journal)
-    assert journal.notices.pending(NOW).waiting == 2
-    assert journal.end_project("cardio", NOW)
+    assert journal.notices.pending(NOW).waiting == 2 and journal.end_project("cardio", NOW)
     assert [each.name for each in journal.notices.targets()] == ["chat"] and journal.notices.pending(NOW).waiting == 1
     journal.notices.remove_target(target(), "", NOW)
     assert journal.notices.pending(NOW).waiting == 0

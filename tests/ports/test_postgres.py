@@ -41,6 +41,8 @@ from tideline.engine.simulation.journal import MemoryJournal
 from tideline_server.store import SqlJournal
 from tideline_server.store.database.transactions import open_store
 
+pytestmark = pytest.mark.nightly(job="postgres")
+
 
 @pytest.fixture
 def journal(address: str) -> Iterator[SqlJournal]:
@@ -150,8 +152,7 @@ def test_words_come_back(journal: SqlJournal) -> None:
     journal.event(RUN, kind, data, 1.0)
     journal.event(RUN, "nul\x00", {}, 1.0)
     told = journal.events(RUN)[-2:]
-    assert (told[0].kind, dict(told[0].data)) == (kind, data)
-    assert told[1].kind == "nul\ufffd"
+    assert (told[0].kind, dict(told[0].data)) == (kind, data) and told[1].kind == "nul\ufffd"
 
 
 # Several at once
@@ -160,12 +161,9 @@ def test_words_come_back(journal: SqlJournal) -> None:
 def test_two_journals_see_each_others_writes(journal: SqlJournal, address: str) -> None:
     """Whatever either has read and remembered before, what the other wrote since is there."""
     other = SqlJournal(address)
-    assert visible(other) == visible(journal)
-    assert other.advance(advance(1, files("m3"), files("s3")))
-    assert visible(other) == visible(journal)
-    assert journal.advance(advance(2, files("m4"), files("s4")))
-    assert not other.advance(advance(2))
-    assert visible(other) == visible(journal)
+    assert visible(other) == visible(journal) and other.advance(advance(1, files("m3"), files("s3")))
+    assert visible(other) == visible(journal) and journal.advance(advance(2, files("m4"), files("s4")))
+    assert not other.advance(advance(2)) and visible(other) == visible(journal)
     other.close()
 
 
@@ -254,8 +252,7 @@ def test_a_connection_cut_in_mid_transaction(journal: SqlJournal, address: str) 
         thread, raised = in_background(lambda: journal.advance(advance(1, files("m3"), files("s3"))))
         run(address, f"SELECT pg_terminate_backend({waiting(address)})")
         thread.join()
-    assert [type(error) for error in raised] == [Unreachable]
-    assert visible(journal) == before
+    assert [type(error) for error in raised] == [Unreachable] and visible(journal) == before
     assert journal.advance(advance(1, files("m3"), files("s3")))
 
 
@@ -281,8 +278,7 @@ def test_a_commit_whose_answer_is_lost(journal: SqlJournal, address: str) -> Non
                 again()
             relay.cutting = False
             written = visible(journal)
-            assert again() == told
-            assert visible(journal) == written
+            assert again() == told and visible(journal) == written
         far.close()
     assert [r.cursor for r in journal.rounds(RUN)] == [JOIN, 0, 1]
     assert notes(journal)[-3:] == ["closed", "answered", "stalled"]

@@ -48,6 +48,7 @@ def has_its_run(where: str) -> bool:
         return journal.run(RUN) is not None
 
 
+@pytest.mark.nightly(job="services")
 def test_a_newer_one_says_who_wrote_it_and_how_to_go_back(where: str, tmp_path: Path) -> None:
     """The older version names the newer one and its command; after that command it goes on, and nothing is lost that it wrote."""
     before = shape(where)
@@ -57,8 +58,7 @@ def test_a_newer_one_says_who_wrote_it_and_how_to_go_back(where: str, tmp_path: 
     assert f"with 99.0.0 run `tideline database downgrade {newest()}`" in refusal.value.todo
     with pytest.raises(StoreRefused, match=f"schema revision {LATER} of tideline 99.0.0"):
         downgrade(where, newest())
-    assert process(tmp_path / "later", where, newest()) == 0
-    assert shape(where) == before and has_its_run(where)
+    assert process(tmp_path / "later", where, newest()) == 0 and shape(where) == before and has_its_run(where)
     assert [each.revision for each in standing(where).upgrades] == [newest()]
 
 
@@ -101,6 +101,7 @@ def test_revisions_that_there_is_no_way_to(where: str, target: str, what: str) -
     assert standing(where).revision == newest()
 
 
+@pytest.mark.nightly(job="postgres")
 def test_not_beneath_a_coordinator() -> None:
     """On Postgres the others' connections are seen."""
     with own_schema() as url:
@@ -111,11 +112,15 @@ def test_not_beneath_a_coordinator() -> None:
         assert downgrade(url, OLDEST).revision == OLDEST
 
 
-def test_databases_that_are_none(tmp_path: Path) -> None:
-    """No file is made, and an empty database has no revision."""
+def test_a_database_that_is_none(tmp_path: Path) -> None:
+    """It is refused, and no file is made."""
     with pytest.raises(StoreRefused, match="There is no database"):
         standing(tmp_path / "nowhere.db")
     assert not (tmp_path / "nowhere.db").exists()
+
+
+@pytest.mark.nightly(job="postgres")
+def test_an_empty_database_has_no_revision() -> None:
     with own_schema() as url:
         assert standing(url).revision is None
         with pytest.raises(StoreRefused, match="is empty"):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from tests.engine.present import present
 from tests.laws.case import ALLOWED, NETWORKS, ON_IMAGES
 from tests.laws.stage import Cuts, HoardingParts, Stage
 from tests.synthetic import FEATURES, IMAGES, NAMES, experiment, sites
@@ -87,6 +88,5 @@ def missing(stage: Stage, name: str, phase: str, numbers: tuple[int, ...] = (1,)
 
 
 def client_of(stage: Stage, order: Order) -> str:
-    row = stage.journal.order(order.id)
-    assert row is not None
+    row = present(stage.journal.order(order.id))
     return row.client
