@@ -39,8 +39,7 @@ def played(on: Stage, **config: Any) -> RunId:
 
 def owner(on: Stage, order: OrderId) -> ClientId:
     """Whose order it is."""
-    row = present(on.journal.order(order))
-    return row.client
+    return present(on.journal.order(order)).client
 
 
 def orders_with_values(on: Stage, run: RunId, rounds: int = 2) -> list[Order]:
@@ -51,6 +50,13 @@ def orders_with_values(on: Stage, run: RunId, rounds: int = 2) -> list[Order]:
         if found:
             return found
     raise AssertionError("no order hands a value out")
+
+
+def first_order_with_values(**config: Any) -> tuple[Stage, RunId, Order]:
+    """Start a run, play it until values are handed out, and return the first order that brings some."""
+    on = stage()
+    run = on.start(given(**config))
+    return on, run, orders_with_values(on, run)[0]
 
 
 def lying(on: Stage, fetch: Callable[..., None]) -> Callable[..., None]:

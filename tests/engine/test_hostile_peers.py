@@ -10,7 +10,18 @@ import torch
 
 from tests.engine.passing import ALL, Given, Value
 from tests.engine.present import present
-from tests.engine.sealing_stage import ANNA, BERT, CARL, answered_to, given, lying, orders_with_values, owner, stage
+from tests.engine.sealing_stage import (
+    ANNA,
+    BERT,
+    CARL,
+    answered_to,
+    first_order_with_values,
+    given,
+    lying,
+    orders_with_values,
+    owner,
+    stage,
+)
 from tests.laws.stage import Stage, ready
 from tideline.archive import sealing
 from tideline.archive.reader import decode
@@ -132,9 +143,7 @@ LIES = {
 def test_a_lie_on_the_way_is_found_by_the_receiver(lie: str) -> None:
     """Its answer says what is wrong with whose value; the run stalls with these words, and goes on when the lie is over."""
     tell, words = LIES[lie]
-    on = stage()
-    run = on.start(given())
-    order = orders_with_values(on, run)[0]
+    on, run, order = first_order_with_values()
     me = owner(on, order.id)
     original = on.agents[me].link.fetch
     on.agents[me].link.fetch = lying(on, original)  # type: ignore[method-assign]
@@ -175,9 +184,7 @@ def renamed(on: Stage, order: Order, to: dict[str, tuple[str, int]]) -> Order:
 
 def test_a_value_that_the_relay_made_itself_is_found() -> None:
     """Also where it lies at the site already, as a file of the message: that something is here does not say whose it is."""
-    on = stage()
-    run = on.start(given())
-    order = orders_with_values(on, run)[0]
+    on, run, order = first_order_with_values()
     forged = encode(Value(torch.full((8,), 666.0)), on.parts).files[0]
     lie = renamed(on, order, dict.fromkeys(ALL, forged))
     assert "does not name" in answered_to(on, replace(lie, files=(*lie.files, forged)))
@@ -200,9 +207,7 @@ def test_a_value_of_before_under_a_new_handle_is_found() -> None:
 
 def test_an_order_for_a_round_that_is_not_there_is_refused() -> None:
     """What a site signs says in which exchange it was made; that is its own plan's word, not the coordinator's."""
-    on = stage()
-    run = on.start(given())
-    order = orders_with_values(on, run)[0]
+    on, _run, order = first_order_with_values()
     assert "place 1 and round 77, which the run's plan has not" in answered_to(on, replace(order, round=77))
 
 
@@ -212,9 +217,7 @@ NAMES = ("c'; touch x", "a/b", "", "..", "a" * 65, "a\nb")
 @pytest.mark.parametrize("name", NAMES)
 def test_peers_have_names_that_clients_can_have(name: str) -> None:
     """They are shown to people, in a command that these may paste."""
-    on = stage()
-    run = on.start(given())
-    order = orders_with_values(on, run)[0]
+    on, _, order = first_order_with_values()
     told = on.agents[owner(on, order.id)].peer_keys.own().public
     peers = {**order.brief["peers"], name: {"sign": told.sign, "receive": told.receive, "handovers": []}}
     words = answered_to(on, replace(order, brief={**order.brief, "peers": peers}))
@@ -223,9 +226,7 @@ def test_peers_have_names_that_clients_can_have(name: str) -> None:
 
 def test_keys_are_the_same_however_they_are_written() -> None:
     """Hexadecimal has two cases."""
-    on = stage()
-    run = on.start(given())
-    order = orders_with_values(on, run)[0]
+    on, _run, order = first_order_with_values()
     loud = {n: {**p, "sign": p["sign"].upper(), "receive": p["receive"].upper()} for n, p in order.brief["peers"].items()}
     receipt = present(on.agents[owner(on, order.id)].handle(replace(order, brief={**order.brief, "peers": loud})))
     assert receipt.verdict == "accepted"

@@ -34,9 +34,8 @@ CLIENT = {
 }  # fmt: skip
 
 
-def test_the_keys_are_the_same_at_every_moment() -> None:
+def test_the_keys_are_the_same_at_every_moment(on: Stage) -> None:
     """A result has one schema, before, during and after a run, and is plain JSON."""
-    on = stage()
     run = start(on)
     for action in on.actions(run):
         result = on.result(run)
@@ -45,9 +44,8 @@ def test_the_keys_are_the_same_at_every_moment() -> None:
         action()
 
 
-def test_a_finished_run_tells_what_it_did() -> None:
+def test_a_finished_run_tells_what_it_did(on: Stage) -> None:
     """Digest, rounds, accuracies in 0..1, a curve and traffic are there; nothing is waited for."""
-    on = stage()
     run = on.start(experiment("fedavg", {"anna": "source", "bert": "source", "carl": "target"}))
     on.clock.advance(5.0)
     on.play(run)
@@ -66,18 +64,16 @@ def test_a_finished_run_tells_what_it_did() -> None:
     assert result["curve"][-1]["accuracy"] == result["clients"][-1]["accuracy"]
 
 
-def test_an_open_run_says_for_whom_it_waits() -> None:
+def test_an_open_run_says_for_whom_it_waits(on: Stage) -> None:
     """While a round is open the result names who is awaited."""
-    on = stage()
     run = start(on, waiting={"deadline": 3600.0})
     until(on, run, 0)
     on.handle(on.agent_service.orders("anna")[0])  # type: ignore[arg-type]
     assert on.result(run)["waits_for"] == "waiting for 2 of 3 sites (bert, carl); gives up in 60 min"
 
 
-def test_a_failure_has_its_place_and_kind() -> None:
+def test_a_failure_has_its_place_and_kind(on: Stage) -> None:
     """Each failure names phase, round, attempt, kind and our own sentence."""
-    on = stage()
     run = start(on, fault="raises")
     on.play(run)
     (failure,) = on.result(run)["clients"][1]["failures"]
@@ -90,9 +86,8 @@ def test_a_failure_has_its_place_and_kind() -> None:
 
 
 @pytest.mark.parametrize("way", ["bytes_down", "bytes_up"])
-def test_the_rounds_have_the_traffic_of_their_orders(way: str) -> None:
+def test_the_rounds_have_the_traffic_of_their_orders(on: Stage, way: str) -> None:
     """What crossed in the rounds is what crossed at the sites; each round says how many were asked."""
-    on = stage()
     run = on.start(experiment("fedavg", {"anna": "source", "bert": "source", "carl": "target"}))
     on.play(run)
     result = on.result(run)
@@ -102,9 +97,8 @@ def test_the_rounds_have_the_traffic_of_their_orders(way: str) -> None:
     assert [p[way] for p in result["phases"]] == crossed
 
 
-def test_a_round_that_was_asked_twice_has_the_traffic_of_both() -> None:
+def test_a_round_that_was_asked_twice_has_the_traffic_of_both(on: Stage) -> None:
     """All attempts count as traffic; a site that is asked again is one site."""
-    on = stage()
     run = start(on)
     until(on, run, 1)
     broken = Reply(on.agent_service.orders("bert")[0].id, failure=Failure("StepFailed", "broken"))  # type: ignore[arg-type]
@@ -122,9 +116,8 @@ def history(on: Any, run: Any) -> Any:
     return result_of(on.journal, run, on.clock.now(), history=True)["history"]
 
 
-def test_a_history_tells_every_metric_of_every_reply() -> None:
+def test_a_history_tells_every_metric_of_every_reply(on: Stage) -> None:
     """It is there only when it is asked for: an entry per answered order with metrics, in the order of the plan."""
-    on = stage()
     run = on.start(experiment("fedavg", {"anna": "source", "bert": "source", "carl": "target"}))
     assert history(on, run) == []
     on.play(run)
@@ -149,9 +142,8 @@ def test_a_history_tells_every_metric_of_every_reply() -> None:
     assert all(c["metrics"].items() >= last[c["name"]].items() for c in on.result(run)["clients"])
 
 
-def test_a_history_leaves_out_who_failed() -> None:
+def test_a_history_leaves_out_who_failed(on: Stage) -> None:
     """An order without an answer has no entry."""
-    on = stage()
     run = start(on, fault="raises", waiting={"min_replies": 2})
     on.play(run)
     assert on.row(run).status == "completed"
@@ -218,9 +210,8 @@ def test_a_result_is_what_the_orders_say(begin: Callable[[Stage], RunId]) -> Non
     assert differences(on.journal, run) == [] and seen > 10
 
 
-def test_a_run_that_is_resumed() -> None:
+def test_a_run_that_is_resumed(on: Stage) -> None:
     """With failures, new attempts, and a person who ends it amid a round."""
-    on = stage()
     run = start(on, fault="raises")
     assert on.play(run).status == "stalled" and differences(on.journal, run) == []
     on.run_service.resume(run)

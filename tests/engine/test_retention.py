@@ -57,9 +57,8 @@ def keeper(on: Stage, days: float, gone: list[Tombstone] | None = None, thinning
     return Retention(Deleting(on.run_service), thinning or Thinning(), Rules(days, days), told)
 
 
-def test_a_deleted_run_is_told_of() -> None:
+def test_a_deleted_run_is_told_of(on: Stage) -> None:
     """Whoever asks for it hears when it was deleted and by whom; deleting it again changes nothing."""
-    on = stage()
     run = ended(on)
     made = Deleting(on.run_service).delete(run, "ann")
     with pytest.raises(Deleted, match=rf"Run {run} .* was deleted at .* UTC by ann") as caught:
@@ -71,18 +70,16 @@ def test_a_deleted_run_is_told_of() -> None:
         on.run_service.cancel(run)
 
 
-def test_its_parts_go_with_it() -> None:
+def test_its_parts_go_with_it(on: Stage) -> None:
     """Nothing lies in the store after the next collection."""
-    on = stage()
     run = ended(on)
     Deleting(on.run_service).delete(run)
     on.part_store.collect()
     assert list(on.parts.digests()) == []
 
 
-def test_an_open_run_stays() -> None:
+def test_an_open_run_stays(on: Stage) -> None:
     """With what to do instead."""
-    on = stage()
     run = start(on)
     with pytest.raises(Refused, match=f"{run} is waiting.*tideline run cancel {run}"):
         Deleting(on.run_service).delete(run)

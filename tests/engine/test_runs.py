@@ -264,9 +264,8 @@ def tampered(on: Stage, run: Any, cursor: int, client: ClientId) -> None:
     rounds[at] = replace(rounds[at], asked={**rounds[at].asked, client: Digest("b3-" + "0" * 64)})
 
 
-def test_a_round_that_replays_differently_ends_the_run_as_diverged() -> None:
+def test_a_round_that_replays_differently_ends_the_run_as_diverged(on: Stage) -> None:
     """A recomputed order that is not the recorded one ends the run, never silently."""
-    on = stage()
     run = start(on, rounds=6, checkpoint_every=5)
     until(on, run, 3)
     tampered(on, run, 2, CARL)
@@ -276,9 +275,8 @@ def test_a_round_that_replays_differently_ends_the_run_as_diverged() -> None:
     assert row.cause.startswith("Round 4 of move: diverged: Round 2 computed again differs from the recorded one")
 
 
-def test_a_live_state_of_another_history_is_not_used() -> None:
+def test_a_live_state_of_another_history_is_not_used(on: Stage) -> None:
     """A worker that closed a round with other replies than the journal recorded computes it again from the checkpoint."""
-    on = stage()
     run = start(on, rounds=4, checkpoint_every=9, waiting={"min_replies": 2, "target_replies": 2})
     until(on, run, 0)
     for name in (ANNA, BERT, CARL):
@@ -398,9 +396,8 @@ def test_simulate_lets_the_deadline_pass_when_nobody_answers() -> None:
     assert [f["kind"] for f in result["clients"][1]["failures"]] == ["Silent"] * 4
 
 
-def test_simulate_is_the_stage() -> None:
+def test_simulate_is_the_stage(on: Stage) -> None:
     """The shipped simulation ends in the digest of the same experiment on any other wiring, in memory and in folders."""
-    on = stage()
     run = start(on)
     on.play(run)
     given = experiment("toy", ROSTER, config={"rounds": 3})

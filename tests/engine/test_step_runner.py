@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from tests.engine.present import present
-from tests.engine.toys import stage, start, until
+from tests.engine.toys import start, until
+from tests.laws.stage import Stage
 from tests.synthetic import NAMES, TRAIN, blobs, experiment, rows, sites
 from tideline.algorithms import METHODS
 from tideline.algorithms.feddadil.messages import Mine
@@ -346,9 +347,8 @@ class Kept(NoLedger):
         self.entries.append((kind, facts))
 
 
-def test_an_entry_of_the_ledger_has_them() -> None:
+def test_an_entry_of_the_ledger_has_them(on: Stage) -> None:
     """Of every reply of a real step, each field of its contract that is no metric; a join brings nothing."""
-    on = stage()
     ledger = Kept()
     run = start(on)
     on.agents[BERT].owner = Owner(ledger=ledger)
