@@ -40,11 +40,7 @@ class Budgeted(Stage):
     """A stage whose sites have ledgers, and anna a budget."""
 
     def __init__(
-        self,
-        folder: Path,
-        rules: PrivacyRules = AMPLE,
-        cuts: Cuts | None = None,
-        data: Mapping[str, SimSite] | None = None,
+        self, folder: Path, rules: PrivacyRules = AMPLE, cuts: Cuts | None = None, data: Mapping[str, SimSite] | None = None
     ) -> None:
         self.folder, self.privacy = folder, rules
         super().__init__(METHODS, sites() if data is None else data, cuts)

@@ -135,10 +135,7 @@ def test_a_table_for_admins() -> None:
     whole, part = on.result(run), result_of(on.journal, run, on.clock.now(), history=True, admins=False)
     told = [p["tables"] for p in whole["phases"] if p["name"] == "count"]
     values = [[NUMBER + 1], [NUMBER]]
-    assert told[0] == {
-        WEIGHT: weight(1),
-        SECRET: {"rows": [DEPTH, WIDTH], "columns": ["at"], "values": values, "admins": True},
-    }
+    assert told[0] == {WEIGHT: weight(1), SECRET: {"rows": [DEPTH, WIDTH], "columns": ["at"], "values": values, "admins": True}}
     assert json.loads(json.dumps(whole)) == whole
     assert [p["tables"] for p in part["phases"] if p["name"] == "count"] == [{WEIGHT: weight(r)} for r in (1, 2, 3)]
     assert all(word in repr(whole) and word not in repr(part) for word in (SECRET, DEPTH, WIDTH, repr(NUMBER), "admins"))

@@ -87,13 +87,7 @@ class Ledger:
 
 
 @settings(max_examples=examples(50))
-@given(
-    st.lists(client, min_size=1, unique=True),
-    limit,
-    limit,
-    limit,
-    st.lists(event, max_size=12),
-)
+@given(st.lists(client, min_size=1, unique=True), limit, limit, limit, st.lists(event, max_size=12))
 def test_random_events_agree_with_a_reference(
     asked: list[ClientId], target: int | None, least: int | None, floor: int | None, events: list[ProgressEvent]
 ) -> None:

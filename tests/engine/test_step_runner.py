@@ -327,12 +327,7 @@ def test_tensors_parts_and_numbers() -> None:
     alone = Outer({"large": torch.zeros(MIB)}, Nested(torch.zeros(7), 12345), 0.5)
     message = encode(alone, parts)
     ((part, whole),) = message.files[1:]
-    assert sizes_of(message, parts) == {
-        "model": (whole, part),
-        "inner.mean": (28, ""),
-        "inner.count": (5, ""),
-        "loss": (3, ""),
-    }
+    assert sizes_of(message, parts) == {"model": (whole, part), "inner.mean": (28, ""), "inner.count": (5, ""), "loss": (3, "")}
     both = encode(Outer({"large": torch.zeros(MIB), "small": torch.zeros(10)}, Nested(torch.zeros(7), 1), 0.5), parts)
     assert sizes_of(both, parts)["model"] == (whole + 40, "")
 

@@ -265,14 +265,7 @@ class Witnessed:
         return done
 
     def set_status(
-        self,
-        run: RunId,
-        among: Iterable[Status],
-        status: Status,
-        cause: str,
-        now: float,
-        token: int | None = None,
-        by: str = "",
+        self, run: RunId, among: Iterable[Status], status: Status, cause: str, now: float, token: int | None = None, by: str = ""
     ) -> bool:
         task, before = current(), self._witness.truth.run(run)
         if task is None or task.kind != "turn":
@@ -293,14 +286,7 @@ class Witnessed:
         return done
 
     def answer(
-        self,
-        order: OrderId,
-        reply: Reply,
-        status: OrderStatus,
-        now: float,
-        down: int,
-        up: int,
-        here: Present = all_present,
+        self, order: OrderId, reply: Reply, status: OrderStatus, now: float, down: int, up: int, here: Present = all_present
     ) -> OrderStatus | None:
         before = present(self._journal.order(order))
         run = present(self._journal.run(before.run))

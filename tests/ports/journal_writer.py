@@ -6,7 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from journal_values import ANN, RUN, advance, answer, began, files, push
+from journal_names import ANN, RUN
+from journal_values import advance, answer, began, files, push
 
 from tests.engine.present import present
 from tideline.core.run import OrderId

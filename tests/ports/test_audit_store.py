@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from journal_values import ANN, TEAM, answer, began, client, first, invite, together
+from journal_names import ANN, TEAM
+from journal_values import answer, began, client, first, invite, together
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError
 

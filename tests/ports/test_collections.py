@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from bucket_values import opened
-from journal_values import ANN, JOIN, OTHER, RUN, advance, began, digest, files, first, push, reply, run_row
+from journal_names import ANN, OTHER, RUN
+from journal_values import JOIN, advance, began, digest, files, first, push, reply, run_row
 from stores import SHARED, laid, place, store
 
 from tests.postgres import needed, renamed, run

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from journal_values import RUN, began
+from journal_names import RUN
+from journal_values import began
 
 from tests.postgres import ADDRESS, own_schema, run, with_options
 from tideline_server.store import SqlJournal, StoreRefused

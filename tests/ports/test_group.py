@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import IntegrityError
 
-from tests.ports.journal_values import ANN, BOB, RUN, advance, began, files
+from tests.ports.journal_names import ANN, BOB, RUN
+from tests.ports.journal_values import advance, began, files
 from tideline.core.errors import NotFound, StorageFull, Unreachable
 from tideline.core.run import Member, Role
 from tideline.engine.model.runs import JOIN, Status

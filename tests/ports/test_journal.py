@@ -7,23 +7,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from journal_values import (
-    ANN,
-    BOB,
-    OTHER,
-    RUN,
-    advance,
-    answer,
-    began,
-    digest,
-    files,
-    first,
-    joins,
-    order_row,
-    run_row,
-    together,
-    visible,
-)
+from journal_names import ANN, BOB, OTHER, RUN
+from journal_values import advance, answer, began, digest, files, first, joins, order_row, run_row, together, visible
 
 from tests.engine.present import present
 from tideline.core.errors import ConfigRefused

@@ -7,12 +7,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from journal_names import ANN, BOB, CYD, RUN, TEAM
 from journal_values import (
-    ANN,
-    BOB,
-    CYD,
-    RUN,
-    TEAM,
     advance,
     answer,
     began,
@@ -208,12 +204,7 @@ def test_what_people_and_conductors_do_to_a_run(journal: Journal) -> None:
         RUN, Status.WAITING, "", 62.0, 1.0, []
     )
     told = [(e.kind, e.by, e.client) for e in since(journal)[1:]]
-    assert told == [
-        ("run_stalled", "", ""),
-        ("run_resumed", "alice", ""),
-        ("asked_again", "", BOB),
-        ("run_cancelled", "bob", ""),
-    ]
+    assert told == [("run_stalled", "", ""), ("run_resumed", "alice", ""), ("asked_again", "", BOB), ("run_cancelled", "bob", "")]
     assert only(journal, "run_stalled").details["cause"] == "too few"
     assert only(journal, "run_resumed").details["sent"] == [{"to": [ANN], "files": []}]
 

@@ -13,25 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from journal_values import (
-    ANN,
-    BOB,
-    CYD,
-    OTHER,
-    RUN,
-    TEAM,
-    advance,
-    answer,
-    began,
-    client,
-    files,
-    first,
-    invite,
-    joins,
-    order_row,
-    reply,
-    run_row,
-)
+from journal_names import ANN, BOB, CYD, OTHER, RUN, TEAM
+from journal_values import advance, answer, began, client, files, first, invite, joins, order_row, reply, run_row
 from test_costs import counted, plan, scans_large
 from test_journal_lives import SHELF, Life, Move, pick
 

@@ -14,24 +14,8 @@ from subprocess import run as run_process
 from typing import Any
 
 import pytest
-from journal_values import (
-    ANN,
-    BOB,
-    OTHER,
-    RUN,
-    TEAM,
-    advance,
-    answer,
-    began,
-    client,
-    digest,
-    files,
-    invite,
-    joins,
-    order_row,
-    push,
-    run_row,
-)
+from journal_names import ANN, BOB, OTHER, RUN, TEAM
+from journal_values import advance, answer, began, client, digest, files, invite, joins, order_row, push, run_row
 from sqlalchemy import create_engine, func, select
 from test_costs import counted
 

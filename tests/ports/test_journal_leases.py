@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 import pytest
-from journal_values import OTHER, RUN, advance, began, digest, files, first, push, reply, together, visible
+from journal_names import OTHER, RUN
+from journal_values import advance, began, digest, files, first, push, reply, together, visible
 
 from tideline.core.errors import Overtaken, Unreachable
 from tideline.core.run import Digest, RunId

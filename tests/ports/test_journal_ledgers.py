@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from journal_values import ANN, BOB, client, invite
+from journal_names import ANN, BOB
+from journal_values import client, invite
 
 from tests.engine.present import present
 from tideline.engine.audit.log import Tip

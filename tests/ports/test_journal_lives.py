@@ -9,7 +9,8 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from journal_values import ANN, OTHER, RUN, TEAM, advance, client, files, invite, joins, order_row, reply, run_row, visible
+from journal_names import ANN, OTHER, RUN, TEAM
+from journal_values import advance, client, files, invite, joins, order_row, reply, run_row, visible
 
 from tests.budgets import examples
 from tests.engine.present import present

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from journal_values import ANN, BOB, OTHER, RUN, advance, answer, began, digest, files, order_row, push, reply
+from journal_names import ANN, BOB, OTHER, RUN
+from journal_values import advance, answer, began, digest, files, order_row, push, reply
 
 from tideline.core.run import OrderId
 from tideline.engine.model.orders import OrderStatus

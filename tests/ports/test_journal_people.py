@@ -5,23 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from journal_values import (
-    ANN,
-    BOB,
-    CYD,
-    OTHER,
-    RUN,
-    answer,
-    began,
-    client,
-    first,
-    invite,
-    joins,
-    order_row,
-    run_row,
-    together,
-    two_rounds_old,
-)
+from journal_names import ANN, BOB, CYD, OTHER, RUN
+from journal_values import answer, began, client, first, invite, joins, order_row, run_row, together, two_rounds_old
 
 from tideline.core.run import ClientId, OrderId
 from tideline.engine.audit.log import AuditEvent, Tip

@@ -5,23 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from journal_values import (
-    ANN,
-    BOB,
-    OTHER,
-    RUN,
-    answer,
-    client,
-    digest,
-    files,
-    first,
-    invite,
-    joins,
-    order_row,
-    push,
-    run_row,
-    together,
-)
+from journal_names import ANN, BOB, OTHER, RUN
+from journal_values import answer, client, digest, files, first, invite, joins, order_row, push, run_row, together
 
 from tideline.core.errors import FederationError, Refused
 from tideline.core.run import ClientId, RunId

@@ -5,23 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from journal_values import (
-    ANN,
-    BOB,
-    CYD,
-    OTHER,
-    RUN,
-    advance,
-    began,
-    client,
-    digest,
-    files,
-    invite,
-    joins,
-    order_row,
-    push,
-    run_row,
-)
+from journal_names import ANN, BOB, CYD, OTHER, RUN
+from journal_values import advance, began, client, digest, files, invite, joins, order_row, push, run_row
 
 from tests.engine.present import present
 from tideline.core.handle import Handle

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from journal_values import ANN, BOB, client, invite, together
+from journal_names import ANN, BOB
+from journal_values import client, invite, together
 
 from tests.engine.present import present
 from tideline.engine.model.accounts import Client, Session, Standing

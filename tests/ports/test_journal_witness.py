@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from journal_values import ANN, BOB, RUN, TEAM, began, client, invite, together
+from journal_names import ANN, BOB, RUN, TEAM
+from journal_values import began, client, invite, together
 from stores import place
 from test_journal_people import key
 

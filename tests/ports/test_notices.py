@@ -7,23 +7,13 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from journal_values import ANN, BOB, OTHER, RUN, began, first, joins, run_row, together
+from journal_names import ANN, BOB, OTHER, RUN
+from journal_values import began, first, joins, run_row, together
 
 from tideline.core.errors import Refused
 from tideline.engine.audit.log import About, Entry
 from tideline.engine.model.access.projects import EVERY, Project
-from tideline.engine.model.notices import (
-    DAY,
-    HOUR,
-    MOST_TARGETS,
-    MOST_WAITING,
-    Form,
-    Kind,
-    Notice,
-    Outgoing,
-    Target,
-    lasting,
-)
+from tideline.engine.model.notices import DAY, HOUR, MOST_TARGETS, MOST_WAITING, Form, Kind, Notice, Outgoing, Target, lasting
 from tideline.engine.model.orders import Hold
 from tideline.engine.model.runs import OPEN, Status
 from tideline_server.store import SqlJournal

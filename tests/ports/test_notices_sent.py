@@ -8,7 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from journal_values import OTHER, RUN, run_row, together
+from journal_names import OTHER, RUN
+from journal_values import run_row, together
 
 from tests.receivers import Receiver, receiving
 from tideline.engine.audit.log import About

@@ -12,21 +12,8 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
-from journal_values import (
-    ANN,
-    OTHER,
-    RUN,
-    advance,
-    answer,
-    began,
-    files,
-    first,
-    push,
-    run_row,
-    together,
-    two_rounds_old,
-    visible,
-)
+from journal_names import ANN, OTHER, RUN
+from journal_values import advance, answer, began, files, first, push, run_row, together, two_rounds_old, visible
 from journal_wear import four_openings, read_beside_a_writer, survive_kills
 from relay import relayed
 from sqlalchemy import Connection, text

@@ -10,7 +10,8 @@ from functools import partial
 
 import psycopg
 import pytest
-from journal_values import ANN, BOB, advance, answer, client, digest, files, invite, joins, push, reply, run_row, together
+from journal_names import ANN, BOB
+from journal_values import advance, answer, client, digest, files, invite, joins, push, reply, run_row, together
 
 from tests.postgres import needed, run, with_options
 from tideline.core.errors import Unreachable

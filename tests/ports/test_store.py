@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journal_values import ANN, BOB, RUN, advance, digest, files, order_row, run_row, two_rounds_old, visible
+from journal_names import ANN, BOB, RUN
+from journal_values import advance, digest, files, order_row, run_row, two_rounds_old, visible
 from journal_wear import four_openings, read_beside_a_writer, survive_kills
 from sqlalchemy import Connection, Executable, insert, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError

@@ -8,7 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from journal_values import RUN, began
+from journal_names import RUN
+from journal_values import began
 from migrating import DIE, LATER, later
 from sqlalchemy import create_engine, inspect
 

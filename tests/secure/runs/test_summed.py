@@ -87,10 +87,7 @@ def test_a_method_learns_from_sums_what_it_learns_from_replies(method: str) -> N
 def test_sums_learn_what_means_learn(weighting: str, bits: int) -> None:
     """The model is that of single replies but for the grid's steps."""
     config = {**CONFIG, "weighting": weighting}
-    (exact, one), (summed, two) = (
-        played(config=config, secure_sums=False),
-        played(config=config, secure_sums={"bits": bits}),
-    )
+    (exact, one), (summed, two) = (played(config=config, secure_sums=False), played(config=config, secure_sums={"bits": bits}))
     known = [each["accuracy"] for each in exact.result(one)["curve"]]
     assert [each["accuracy"] for each in summed.result(two)["curve"]] == pytest.approx(known, abs=0.02)
     assert ended(exact, one) != ended(summed, two)
