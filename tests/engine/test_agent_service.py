@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.engine.intercepting import intercept
 from tests.engine.present import present
-from tests.engine.toys import Part, start, until
+from tests.engine.toys import BRIEF_KEYS, Part, start, until
 from tests.laws.stage import Stage, ready
 from tests.synthetic import NAMES
 from tideline.archive.checks import LAX, Rules
@@ -310,12 +310,7 @@ def test_a_late_reply_leaves_the_site_able_to_go_on(on: Stage) -> None:
     ready(on.agents[BERT], order)
     on.play(run, lambda orders: [o for o in orders if o.id != order.id])
     assert on.row(run).status is Status.COMPLETED
-    assert [r.folded for r in on.journal.rounds(run)][1:] == [
-        (ANNA, CARL),
-        (ANNA, BERT, CARL),
-        (ANNA, BERT, CARL),
-        tuple(NAMES[:3]),
-    ]
+    assert [r.folded for r in on.journal.rounds(run)][1:] == [(ANNA, CARL), *[(ANNA, BERT, CARL)] * 3]
 
 
 def test_a_round_that_closes_while_parts_are_pushed_makes_the_reply_late(on: Stage) -> None:
@@ -452,18 +447,7 @@ def test_an_offer_tells_seconds_left_and_only_what_concerns_the_client(on: Stage
     on.clock.advance(30.0)
     (again,) = on.agent_service.orders(BERT)
     assert again == replace(order, seconds_left=70.0)
-    assert set(order.brief) == {
-        "method",
-        "config",
-        "world",
-        "threads",
-        "keeps",
-        "contract",
-        "role",
-        "version",
-        "scoring",
-        "intent",
-    }
+    assert set(order.brief) == BRIEF_KEYS
     on.clock.advance(1000.0)
     assert on.agent_service.orders(BERT)[0].seconds_left == 0.0
 

@@ -308,14 +308,5 @@ def test_one_call_makes_one_key(ring: ApiKeys) -> None:
 def test_roles_cover_those_below() -> None:
     """An admin may do all, a viewer only look."""
     viewer, operator, admin = KeyRole
-    assert [a.covers(b) for a in (viewer, operator, admin) for b in KeyRole] == [
-        True,
-        False,
-        False,
-        True,
-        True,
-        False,
-        True,
-        True,
-        True,
-    ]
+    covered = {role: {other for other in KeyRole if role.covers(other)} for role in KeyRole}
+    assert covered == {viewer: {viewer}, operator: {viewer, operator}, admin: {viewer, operator, admin}}

@@ -156,20 +156,9 @@ def test_what_does_not_fit_goes_before_the_next_is_made() -> None:
     def of(name: str, size: int) -> None:
         kept.of(name, lambda: made.append(name) or size)  # type: ignore[func-returns-value]
 
-    for name, size in (
-        ("a", 4),
-        ("b", 4),
-        ("a", 4),
-        ("c", 4),
-        ("d", 1),
-        ("a", 4),
-        ("b", 4),
-        ("huge", 99),
-        ("a", 4),
-        ("e", 1),
-        ("huge", 99),
-    ):
-        of(name, size)
+    sizes = {"d": 1, "e": 1, "huge": 99}
+    for name in ("a", "b", "a", "c", "d", "a", "b", "huge", "a", "e", "huge"):
+        of(name, sizes.get(name, 4))
     assert made == ["a", "b", "c", "d", "b", "huge", "e", "huge"]
 
 

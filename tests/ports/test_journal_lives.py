@@ -47,22 +47,7 @@ class Life:
         """One move; what the journal answers."""
         name, a, b, names = move
         self.now += 1.0
-        moves: dict[str, Callable[[int, int, Any], Any]] = {
-            "enrol": self.enrol,
-            "advance": self.advance,
-            "end": self.end,
-            "set_status": self.set_status,
-            "answer": self.answer,
-            "fail": self.fail,
-            "reissue": self.reissue,
-            "reopen": self.reopen,
-            "beat": self.beat,
-            "push": self.push,
-            "held": self.held,
-            "collect": self.collect,
-            "conduct": self.conduct,
-        }
-        return moves[name](a, b, files(*names))
+        return getattr(self, name)(a, b, files(*names))
 
     def enrol(self, a: int, b: int, sent: Any) -> Any:
         """A token is written, maybe again, and used for a name that may be taken."""
