@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import IntegrityError
 
+from tests.engine.present import present
 from tests.ports.journal_names import ANN, BOB, RUN
 from tests.ports.journal_values import advance, began, files
 from tideline.core.errors import NotFound, StorageFull, Unreachable
@@ -47,24 +48,32 @@ def failing(number: int, error: Exception) -> Work:
     return work
 
 
-def together(store: Store, works: list[Work]) -> tuple[list[Future[object]], int]:
-    """What comes of works that all wait behind one; and how many transactions were committed, that one's among them."""
-    commits, goes, may = [0], threading.Event(), threading.Event()
-    event.listen(store._engine, "commit", lambda connection: commits.__setitem__(0, commits[0] + 1))
+@contextmanager
+def occupied(store: Store, threads: ThreadPoolExecutor) -> Iterator[threading.Event]:
+    """Keep a write under way until the event is set, at the end of the block at the latest: other writes wait behind it."""
+    goes, may = threading.Event(), threading.Event()
 
     def first(connection: Connection) -> None:
         goes.set()
         assert may.wait(LONG)
 
-    with ThreadPoolExecutor(len(works) + 1) as threads:
-        before = threads.submit(store.write, first)
-        assert goes.wait(LONG)
-        futures = [threads.submit(store.write, work) for work in works]
-        assert store._group is not None
-        while len(store._group._waiting) < len(works):
-            threading.Event().wait(0.001)
+    before = threads.submit(store.write, first)
+    assert goes.wait(LONG)
+    try:
+        yield may
+    finally:
         may.set()
-        before.result()
+    before.result()
+
+
+def together(store: Store, works: list[Work]) -> tuple[list[Future[object]], int]:
+    """What comes of works that all wait behind one; and how many transactions were committed, that one's among them."""
+    commits = [0]
+    event.listen(store._engine, "commit", lambda connection: commits.__setitem__(0, commits[0] + 1))
+    with ThreadPoolExecutor(len(works) + 1) as threads, occupied(store, threads):
+        futures = [threads.submit(store.write, work) for work in works]
+        while len(present(store._group)._waiting) < len(works):
+            threading.Event().wait(0.001)
     return futures, commits[0]
 
 
@@ -123,21 +132,9 @@ def test_a_transaction_that_the_database_ends_is_undone_as_a_whole(store: Store)
 
 
 def test_a_writer_that_waits_too_long_gives_up(store: Store) -> None:
-    assert store._group is not None
-    store._group._seconds = 0.01
-    goes, may = threading.Event(), threading.Event()
-
-    def first(connection: Connection) -> None:
-        goes.set()
-        assert may.wait(LONG)
-
-    with ThreadPoolExecutor(1) as threads:
-        before = threads.submit(store.write, first)
-        assert goes.wait(LONG)
-        with pytest.raises(Unreachable, match="other writes wait"):
-            store.write(put(1))
-        may.set()
-        before.result()
+    present(store._group)._seconds = 0.01
+    with ThreadPoolExecutor(1) as threads, occupied(store, threads), pytest.raises(Unreachable, match="other writes wait"):
+        store.write(put(1))
     store.write(put(2))
     assert known(store) == [2]
 
@@ -155,21 +152,13 @@ class Interrupted(threading.Event):
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_writer_that_is_interrupted_holds_up_nobody(store: Store, late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    goes, may = threading.Event(), threading.Event()
-
-    def first(connection: Connection) -> None:
-        goes.set()
-        assert may.wait(LONG)
-
     def interrupted() -> None:
         with monkeypatch.context() as patched:
             patched.setattr(Interrupted, "late", late)
             patched.setattr(group, "new_turn", Interrupted)
             store.write(put(1))
 
-    with ThreadPoolExecutor(2) as threads:
-        before = threads.submit(store.write, first)
-        assert goes.wait(LONG)
+    with ThreadPoolExecutor(2) as threads, occupied(store, threads) as may:
         second = threads.submit(interrupted)
         while late and not store._group._waiting:  # type: ignore[union-attr]
             threading.Event().wait(0.001)
@@ -177,8 +166,6 @@ def test_a_writer_that_is_interrupted_holds_up_nobody(store: Store, late: bool, 
             may.set()
         with pytest.raises(KeyboardInterrupt):
             second.result(LONG)
-        may.set()
-        before.result()
     store._group._seconds = 1.0  # type: ignore[union-attr]
     store.write(put(2))
     assert known(store) == ([1, 2] if late else [2])
@@ -250,37 +237,27 @@ def test_members_of_a_commit_that_failed(tmp_path: Path) -> None:
     journal = SqlJournal(tmp_path / "journal.db")
     began(journal)
     store, full = journal._store, [True]
-    group, goes, may = store._group, threading.Event(), threading.Event()
-    assert group is not None
-
-    def first(connection: Connection) -> None:
-        goes.set()
-        assert may.wait(LONG)
 
     def refuse(connection: Connection) -> None:
         if full[0] and connection.scalar(text("select count(*) from rosters")):
             raise StorageFull("No room in the store", "Free disk space")
 
     def behind(number: int) -> None:
-        while len(group._waiting) < number:
+        while len(present(store._group)._waiting) < number:
             threading.Event().wait(0.001)
 
     one, both = (tuple(Member(name, Role.SOURCE, True) for name in names) for names in ((ANN,), (ANN, BOB)))
     event.listen(store._engine, "commit", refuse)
-    with ThreadPoolExecutor(3) as threads:
-        before = threads.submit(store.write, first)
-        assert goes.wait(LONG)
+    with ThreadPoolExecutor(3) as threads, occupied(store, threads) as may:
         closing = threads.submit(journal.advance, advance(JOIN, files("m"), files("s"), members=one))
         behind(1)
         beside = threads.submit(journal.set_status, RUN, (Status.STALLED,), Status.FAILED, "", 9.0)
         behind(2)
         may.set()
-        before.result()
         for each in (closing, beside):
             with pytest.raises(StorageFull):
                 each.result()
     full[0] = False
     assert journal.advance(advance(JOIN, files("m"), files("s"), members=both))
-    run = journal.run(RUN)
-    assert run is not None and run.members == both
+    assert present(journal.run(RUN)).members == both
     journal.close()
