@@ -156,8 +156,6 @@ def test_bytes_of_a_line_come_in_blocks(sizes: list[int], nbytes: int, size: int
 
 
 # Stores of parts: what is kept under a digest has that digest, whole; a cut upload goes on.
-
-
 DATA = bytes(range(256)) * 40
 NAME = digest_of([DATA])
 STORES: dict[str, Callable[[Path], Parts]] = {

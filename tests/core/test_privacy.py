@@ -136,8 +136,6 @@ def test_a_clause_speaks_to_owners_of_data() -> None:
 
 
 # The errors: each with a sentence, each with something to do.
-
-
 MODULES = (core_errors, archive_errors)
 
 
@@ -163,8 +161,6 @@ def test_an_error_is_for_a_person_and_for_a_program() -> None:
 
 
 # Notes hold what their kind declares, and nothing else fits into them.
-
-
 NUMBERS = {
     "gpu_seconds": 6.0,
     "cpu_seconds": 7.0,

@@ -180,8 +180,6 @@ def test_a_killed_process_is_told_from_a_hung_one(child: Child, tmp_path: Path) 
 
 
 # A process that is asked to stop: at any moment of its main thread, and also where the orderly stop hangs.
-
-
 AT_A_LOCK = """
 import os, signal, threading
 from tideline.engine.process.stopping import stopping
@@ -293,8 +291,6 @@ def test_another_system_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 # How many files a worker may have open.
-
-
 PROBE = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 128))

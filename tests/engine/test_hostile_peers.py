@@ -233,8 +233,6 @@ def test_keys_are_the_same_however_they_are_written() -> None:
 
 
 # A holder that seals badly: its readers find it and name it; a run that goes on without one of them tells whom to ask.
-
-
 Bad = Callable[[Stage, Order, Envelope], Envelope]
 
 

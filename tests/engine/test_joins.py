@@ -146,8 +146,6 @@ def test_a_site_without_the_network_says_how_it_gets_it(monkeypatch: pytest.Monk
 
 
 # A coordinator that lacks the code of a run that has begun leaves it alone, and ends it not.
-
-
 SEQUENCE_WORLD = {"inputs": [8], "classes": 3, "model": "sequence"}
 
 

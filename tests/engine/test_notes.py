@@ -110,8 +110,6 @@ def test_a_run_that_has_ended_takes_none(there: tuple[Federation, Notebook, RunI
 
 
 # When notices are sent and tried again, and what a target may be.
-
-
 ONE = Outgoing("msg", "t", Notice(kind=Kind.FAILED, at=0.0, words="", source="1", project="cardio"))
 
 

@@ -321,8 +321,6 @@ def enrolled(on: Stage, name: ClientId) -> None:
 
 
 # An envelope over the wire: both ends write and read the same message.
-
-
 ANN, BOB = ClientId("ann"), ClientId("bob")
 HANDLE: Handle[object] = Handle("b3-" + "d" * 64, 2**40, ANN, "train", 7)
 ENVELOPE = Envelope(HANDLE, Digest("c" * 64), 2**40 + 48, {ANN: "ab" * 80, BOB: "cd" * 80}, {ANN: "ef" * 64, BOB: "01" * 64})

@@ -190,8 +190,6 @@ def test_delta_is_held_to_units_where_a_budget_counts_them() -> None:
 
 
 # Runs whose clip follows a quantile: it goes with the state from round to round, it is told and priced, and refused.
-
-
 FOLLOWS = {**NOISE, "quantile": 0.5, "clip": 0.05}
 
 
@@ -320,8 +318,6 @@ def test_sites_may_tell_any_clip() -> None:
 
 
 # What each site of a private run has spent so far: in results, events, reports and metrics, while the run goes on.
-
-
 TRAIN, SCORE, DELTA = Charge(2.0, 0.5, 2), Charge(8.0, 1.0, 1), 1e-3
 
 

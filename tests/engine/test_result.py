@@ -144,8 +144,6 @@ def test_a_history_leaves_out_who_failed(on: Stage) -> None:
 
 
 # A result is what the orders' own rows say: nothing that is kept beside them differs, at any moment of any run.
-
-
 FEDAVG = experiment("fedavg", {"anna": "source", "bert": "source", "carl": "target"}, config={"rounds": 3})
 EXPIRED = OrderStatus.EXPIRED
 
@@ -256,8 +254,6 @@ def test_a_look_reads_the_open_rounds_orders_and_no_others() -> None:
 
 
 # In-distribution and out-of-distribution accuracy: of whom they are told, from what sites were asked and told.
-
-
 FOUR = {"anna": "source", "bert": "peer", "carl": "target", "dora": "target"}
 AT_NIGHT = pytest.mark.nightly(job="services")
 ADAPTING = ("shot", "fedavg_shot", "fedprox_pl", "ifca_pl", "ladd", "fedwca", "adabn")

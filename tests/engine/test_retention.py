@@ -198,8 +198,6 @@ def test_a_project_may_be_the_only_one_with_a_rule() -> None:
 
 
 # Old entries of the audit log become files, and then leave the journal; whatever stops that in the middle, nothing is lost.
-
-
 MOST = 10  # entries of a file
 
 

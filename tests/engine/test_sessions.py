@@ -126,8 +126,6 @@ def test_what_is_no_session(text: str) -> None:
 
 
 # Whose key it is: what is remembered, for how long, and what costs a look at the journal.
-
-
 HOME_KEY = "the key of the home"
 
 

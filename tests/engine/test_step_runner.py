@@ -116,8 +116,6 @@ def test_words_of_a_method_that_its_owner_added_stay_at_the_site(tmp_path: Path,
 
 
 # A site's data are read once for runs that see them in several ways, and let go where they are large.
-
-
 WORLD = world_in({"inputs": [4], "classes": 2, "model": "linear", "normalise": "none"})
 
 
@@ -171,8 +169,6 @@ def test_data_of_unknown_size_are_held_alone() -> None:
 
 
 # Rows that a site remembers while a run lasts are gone from its disk once it has answered the last exchange.
-
-
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
 # Without an encoder: what the site remembers are its rows as they are.
 ROWS_AS_THEY_ARE = {"inputs": [8], "classes": 3, "model": "linear", "normalise": "none"}
@@ -284,8 +280,6 @@ def test_a_methods_memory_says_whether_it_holds_rows(name: str) -> None:
 
 
 # How a reply's bytes divide among its declared fields, and in which file each lies.
-
-
 BERT = ClientId(NAMES[1])
 MIB = 1 << 20
 

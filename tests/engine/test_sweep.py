@@ -132,8 +132,6 @@ def test_a_sweep_that_fails_amid_tells_what_went() -> None:
 
 
 # How often the part store is tidied, and whom it disturbs if that fails.
-
-
 RUN, ANNA = RunId("run"), ClientId(NAMES[0])
 DAY = 86400.0
 
@@ -358,8 +356,6 @@ def test_where_a_store_is_slow_fewer_are_taken_at_once() -> None:
 
 
 # What a reply may bring, and a client in all, before it is reported.
-
-
 CROWD = Crowd(2, 2)
 CROWDED = CROWD.row()
 JOIN_ORDER, ORDER = CROWD.orders(-1)[0], CROWD.orders(0)[0]

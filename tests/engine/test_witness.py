@@ -193,8 +193,6 @@ def test_two_databases_side_by_side(ours: Coordinator) -> None:
 
 
 # The chain: whatever is changed in it, taken out, put in or swapped is found, and where.
-
-
 TEXTS = some.text(some.characters(codec="utf-8"), max_size=8)
 DATA = some.dictionaries(
     TEXTS, some.none() | some.booleans() | some.integers() | TEXTS | some.lists(some.integers(), max_size=2), max_size=3

@@ -145,8 +145,6 @@ def test_a_store_over_tls(
 
 
 # Where parts may lie, as people write it: what is no such place is refused in words, without the secrets in it.
-
-
 HIDDEN = "s3cret"
 
 

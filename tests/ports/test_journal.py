@@ -262,8 +262,6 @@ def test_events_written_at_once_have_different_numbers(journal: Journal) -> None
 
 
 # One suite for every journal: weights that a run brings are referred to from its start until its first state is kept.
-
-
 UPLOADED, NOW, LATER = 5.0, 20.0, 1e6
 W = digest("w")
 

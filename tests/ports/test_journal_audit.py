@@ -290,8 +290,6 @@ def test_writers_at_once_write_one_chain(journal: Journal) -> None:
 
 
 # One suite for every journal: entries that stand in an archive leave the audit log, and nothing else does.
-
-
 TOLD = AuditEvent("audit_archived", 9.0, details={"last": 2})
 
 

@@ -145,8 +145,6 @@ def test_a_look_costs_the_same_however_many_runs_are_over(sizes: dict[int, Path]
 
 
 # One suite for every journal: what it keeps of orders is what somebody would find who counted them.
-
-
 METRICS: tuple[Mapping[str, float], ...] = (
     {"loss": 0.5, "accuracy": 0.75},
     {"accuracy": 0.1, "rows": 3},

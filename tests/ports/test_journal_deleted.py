@@ -203,8 +203,6 @@ def test_old_events_go_but_for_the_last(stored: tuple[SqlJournal, str]) -> None:
 
 
 # A deletion costs what the run is large, however many others there are; and a kill amid it leaves the run whole.
-
-
 MOST = 1.5  # times the steps amid few runs
 KILLED = """
 import os, signal, sys

@@ -91,8 +91,6 @@ def test_many_are_seen_at_once(journal: Journal) -> None:
 
 
 # One suite for every journal: keys, approval and revocation.
-
-
 KEYS, OTHERS = Keys("aa", "bb"), Keys("cc", "dd")
 
 

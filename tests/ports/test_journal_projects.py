@@ -132,8 +132,6 @@ def test_what_does_not_reach_a_site_does_not_tell_of_it(journal: Journal) -> Non
 
 
 # One suite for every journal: what steps spend, by run, and by day of each project's sites.
-
-
 JANUARY, FEBRUARY = month(1970, 1), month(1970, 2)
 HOUR = Spent(3600.0, 7200.0, 1, 8)
 

@@ -356,8 +356,6 @@ def test_of_a_discarded_upload_nothing_stays(parts: Parts, at: int) -> None:
 
 
 # Weights that one process uploads are read by another: over a shared folder, and over a bucket of which it has no copy.
-
-
 WORLD = World(inputs=(1, 64, 64), classes=40, model="mlp")  # of about a megabyte, as a large object is
 
 

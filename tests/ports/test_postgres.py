@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from journal_names import ANN, OTHER, RUN
 from journal_values import advance, answer, began, files, first, push, run_row, together, two_rounds_old, visible
-from journal_wear import four_openings, read_beside_a_writer, survive_kills
+from journal_wear import read_beside_a_writer, survive_kills
 from relay import relayed
 from sqlalchemy import Connection, text
 from test_journal_lives import MOVES, Life, Move, known_parts
@@ -172,11 +172,6 @@ def test_a_reader_sees_one_moment(journal: SqlJournal, address: str) -> None:
 def test_readers_go_on_beside_a_writer(journal: SqlJournal) -> None:
     """Readers in several threads see whole rounds only, never fewer than an earlier look at the run told."""
     read_beside_a_writer(journal)
-
-
-def test_four_openings_at_once_make_one_store(apart: str) -> None:
-    """Whoever comes second finds the tables that the first has made."""
-    four_openings(apart)
 
 
 NOTER = """

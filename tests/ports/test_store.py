@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from journal_names import ANN, BOB, RUN
 from journal_values import advance, digest, files, order_row, run_row, two_rounds_old, visible
-from journal_wear import four_openings, read_beside_a_writer, survive_kills
+from journal_wear import read_beside_a_writer, survive_kills
 from sqlalchemy import Connection, Executable, insert, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
@@ -136,11 +136,6 @@ def test_a_closed_store_answers_nobody(journal: SqlJournal) -> None:
         journal.event(RUN, "note", {}, 1.0)
 
 
-def test_two_openings_at_once_make_one_store(path: Path) -> None:
-    """Whoever comes second finds the tables that the first has made."""
-    four_openings(path)
-
-
 @pytest.mark.nightly(job="services")
 def test_readers_go_on_beside_a_writer(journal: SqlJournal) -> None:
     """Readers in several threads see whole rounds only, never fewer than an earlier look at the run told."""
@@ -187,8 +182,6 @@ def test_a_remembered_round_weighs_its_files_and_its_tables() -> None:
 
 
 # Statements that go straight to SQLite's driver: they mean what they mean on SQLAlchemy's own way.
-
-
 CROWD = Crowd(12, 2)
 NAMES = [digest for at in range(-1, 12) for digest, _ in parts(CROWD.run, at)]
 MINE = {"of": CROWD.run, "by": CROWD.names[0]}

@@ -130,8 +130,6 @@ def test_a_dossier_has_what_was_told() -> None:
 
 
 # What an owner reads in short leaves nothing out, and begins with what tells most.
-
-
 CLAUSE = Clause("train", "fit", "model", "weights", Exposure.WEIGHTS, TO_COORDINATOR, "the model after training")
 
 

@@ -174,8 +174,6 @@ def test_the_owners_floor_reaches_the_step() -> None:
 
 
 # What sizes a site's training is marked where it is declared, so that an owner's limits hold every method without its names.
-
-
 NAMES = [name for name, _ in METHODS]
 # How settings sound that size a step, a training, or an answer: by their names, and by what is said of them.
 BY_NAME = re.compile(r"(^|_)(rate|decay|l2|mu|prox|batch(es)?|steps?|epochs?|rounds)$")

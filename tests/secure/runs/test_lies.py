@@ -236,8 +236,6 @@ def test_no_root_stays_where_others_have_signed() -> None:
 
 
 # A site that would spoil a run: what it sends is refused as it comes, and the run goes on without it.
-
-
 BERT = ClientId("bert")
 
 

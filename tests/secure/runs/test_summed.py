@@ -268,8 +268,6 @@ def test_a_run_of_more_sites_than_one_message_has_parcels_of() -> None:
 
 
 # What is said of a run with secure sums before anybody is asked: its contract, and what no sum can be of.
-
-
 ADAPTED = {**dict.fromkeys(("anna", "bert", "carl"), "source"), **dict.fromkeys(("dora", "emil"), "target")}
 IMPOSSIBLE: dict[str, tuple[str, int, dict[str, Any], str]] = {
     "more keys than a message has": ("fedavg", 190, {"secure_sums": {"ahead": 64}}, "Write ahead: 63 in secure_sums"),
@@ -326,8 +324,6 @@ def test_the_contract_that_is_shown_before_is_the_runs() -> None:
 
 
 # Noise in sums: each site's change is shortened, and the shares of noise of as few sites as may remain are all of it.
-
-
 KEY = b"k" * 32
 NOISE = {"norm": 1.0, "noise": 1.0}
 
