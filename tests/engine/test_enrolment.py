@@ -69,6 +69,8 @@ def test_a_name_belongs_to_its_keys(people: Enrolment) -> None:
         with pytest.raises(IdentityRefused, match="belongs to another agent"):
             people.admit(token, applicant(NEW))
     assert people.admit("", applicant()).keys == OLD
+    with pytest.raises(Refused, match="enrolled already"):
+        people.invite("dora", {}, 60.0)
 
 
 def test_a_held_client_waits_for_approval(on: Stage, people: Enrolment) -> None:

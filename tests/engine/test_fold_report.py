@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.clusters import DEPTH, FAULTS, NORTH, NUMBER, ROSTER, SECRET, SOUTH, WEIGHT, WIDTH, clusters, played
+from tests.engine.clusters import DEPTH, NORTH, NUMBER, ROSTER, SECRET, SOUTH, WEIGHT, WIDTH, clusters, played
 from tests.laws.stage import Cuts, Stage, registered
 from tests.synthetic import NAMES, experiment, sites
 from tideline.core.phase import Folded, Table, folded
@@ -84,12 +84,6 @@ def test_what_is_not_kept_ends_the_run(fault: str, said: str) -> None:
     row = on.row(run)
     assert row.status == "failed" and said in row.cause and "fold of count" in row.cause, row.cause
     assert len(row.cause) < 600 and on.result(run)["groups"]["last"] == EARLY
-
-
-def test_every_fault_is_tried() -> None:
-    """Those of the list are all that there are, but for what may be."""
-    (mark,) = test_what_is_not_kept_ends_the_run.pytestmark  # type: ignore[attr-defined]
-    assert {fault for fault, _ in mark.args[1]} | {"as much as there may be"} == set(FAULTS)
 
 
 def test_no_site_is_told() -> None:

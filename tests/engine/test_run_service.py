@@ -13,7 +13,6 @@ from tests.engine.toys import ROSTER, start
 from tests.laws.stage import Stage
 from tests.synthetic import FEATURES, experiment
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound, Refused, RosterRefused
-from tideline.engine.coordinator.enrolment import Applicant
 from tideline.engine.model.runs import Status
 
 ALL = ("source", "target", "peer")
@@ -62,16 +61,6 @@ def test_enrolling_again_with_the_same_keys_changes_nothing_but_what_is_new(on: 
     assert (again.name, again.labels, again.enrolled) == (first.name, first.labels, first.enrolled)
     kept = present(on.journal.client("dora"))
     assert (kept.roles, kept.seen) == (("source",), on.clock.now())
-
-
-def test_a_name_belongs_to_its_keys(on: Stage) -> None:
-    """Other keys cannot take an enrolled name, whatever its token."""
-    enrol(on, on.run_service.invite("dora", {}, 60.0), "dora")
-    for token in (on.run_service.invite("", {}, 60.0), "invented"):
-        with pytest.raises(IdentityRefused, match="belongs to another agent"):
-            on.run_service.enrolment.admit(token, Applicant("dora", ALL, "1", enrolling.keys_of("another")))
-    with pytest.raises(Refused, match="enrolled already"):
-        on.run_service.invite("dora", {}, 60.0)
 
 
 def test_secrets_are_kept_hashed(on: Stage) -> None:

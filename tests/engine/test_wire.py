@@ -34,13 +34,12 @@ from tideline.core.step import Outcome, Site, step
 from tideline.engine.compute.wire.sending import Unsent, sending, unsent_after
 from tideline.engine.model.brief import Brief, brief_in, plain_brief
 from tideline.engine.model.experiment import read_experiment
-from tideline.engine.model.joins import CAN, check_join
+from tideline.engine.model.joins import check_join
 from tideline.engine.model.orders import Order, Reply
 from tideline.engine.model.runs import Status
-from tideline.engine.ports.site import Done, Head, Job
+from tideline.engine.ports.site import Head, Job
 from tideline.engine.simulation.federation import Federation
 from tideline.engine.site.admission import brief_in_words, facts_of, intent_digest
-from tideline.engine.site.agent import Agent
 from tideline_agent.vault import FolderVault
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "target"}
@@ -146,29 +145,6 @@ def test_a_site_that_packs_in_no_such_format_is_refused_at_its_join() -> None:
         check_join(spec(INT8), answer())
     with pytest.raises(AgentTooOld, match=r"asks for: wire bfloat16, wire int8; it has wire topk"):
         check_join(spec(replace(INT8, down=Format.BFLOAT16)), answer(abilities=["wire topk"]))
-
-
-class Older(Agent):
-    """An agent from before there were formats: it says nothing of them."""
-
-    def guard(self, order: Order, done: Done, brief: Brief) -> Mapping[str, Any]:
-        return {name: value for name, value in super().guard(order, done, brief).items() if name != CAN}
-
-
-def test_a_run_with_such_a_site_does_not_begin_with_it() -> None:
-    """Users read which site it is, what it lacks, and what to do; runs without a wire have it."""
-    with closing(Federation(METHODS, sites())) as on:
-        agent = on.agents[ClientId("bert")]
-        on.agents[ClientId("bert")] = Older(
-            agent.name, agent.link, agent.vault, agent.pool, agent.owner, agent.log, agent.peer_keys
-        )
-        result = on.run(on.start({**experiment("fedavg", ROSTER), "wire": "int8"}))
-        assert result["status"] == "stalled" and "bert" in result["cause"]
-        failures = {each["name"]: [(one["kind"], one["what"]) for one in each["failures"]] for each in result["clients"]}
-        assert failures["anna"] == failures["carl"] == []
-        ((kind, what),) = failures["bert"]
-        assert kind == "AgentTooOld" and "asks for: wire int8" in what
-        assert on.run(on.start(experiment("fedavg", ROSTER)))["status"] == "completed"
 
 
 def test_the_result_says_it() -> None:
