@@ -320,8 +320,7 @@ def test_a_part_that_two_records_share_is_written_once() -> None:
     parts, memo, big = Counting(), Memo(), torch.zeros(PART_BYTES)
     first = encode(Model({"a": big}), parts, memo=memo)
     second = encode(Flags(big), parts, memo=memo)
-    assert parts.large == 1
-    assert first.files[1:] == second.files[1:]
+    assert parts.large == 1 and first.files[1:] == second.files[1:]
     encode(Flags(big), parts)
     assert parts.large == 2
 
@@ -336,9 +335,7 @@ def test_a_part_that_changed_in_place_is_written_again() -> None:
         sent = encode(Flags(big), parts, memo=memo)
         digests.append(sent.files[1][0])
         assert bytes_of(decode(Flags, sent.digest, parts).on) == bytes_of(big)
-    assert parts.large == 4
-    assert len(set(digests[:3])) == 3
-    assert digests[3] == digests[0]
+    assert parts.large == 4 and len(set(digests[:3])) == 3 and digests[3] == digests[0]
 
 
 def test_a_tensor_without_a_version_is_never_remembered() -> None:
@@ -349,8 +346,7 @@ def test_a_tensor_without_a_version_is_never_remembered() -> None:
         first = encode(Flags(big), parts, memo=memo)
         big.add_(1)
         second = encode(Flags(big), parts, memo=memo)
-    assert first.digest != second.digest
-    assert parts.large == 2
+    assert first.digest != second.digest and parts.large == 2
 
 
 def test_a_memo_knows_a_tensor_from_its_successor() -> None:
