@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pytest
 import torch
 
 from tests.algorithms.feddadil.played import memory, played
@@ -74,13 +73,6 @@ def test_the_guard_trusts_neighbours() -> None:
     assert found["rho"] >= 0.2
 
 
-@pytest.mark.parametrize("choice", ["none", "own", "r", "e", "committee"])
-def test_a_choice_can_be_fixed(choice: str) -> None:
-    """Then no evidence is looked for, and that prediction is scored."""
-    stage, run = played(choice=choice)
-    assert (memory(stage, run, "carl").chosen, memory(stage, run, "carl").evidence) == (choice, {})
-
-
 def test_only_the_last_passes_are_averaged() -> None:
     """Three adaptations are kept of five."""
     stage, run = played(rounds=5, adapt_every=1, points=6)
@@ -88,10 +80,11 @@ def test_only_the_last_passes_are_averaged() -> None:
 
 
 def test_the_exported_classifier_predicts_what_the_site_predicts() -> None:
-    """Its arrays alone, as the page explains them, give the chosen prediction."""
+    """Its arrays alone, as the page explains them, give the prediction that is fixed; no evidence is looked for then."""
     for choice in ("none", "own", "r", "e", "committee"):
         stage, run = played(choice=choice, encoder_rounds=0)
         config, mine = feddadil.configure(stage.row(run).spec.config), memory(stage, run, "carl")
+        assert (mine.chosen, mine.evidence) == (choice, {})
         a = feddadil.keepsakes(config, mine)["classifier"]
         z, total = mine.z, torch.zeros(len(mine.z), CLASSES)
         own = (z - a["shift"]) / a["stretch"]
