@@ -284,7 +284,7 @@ def begun(roster: dict[str, str] = ROSTER, **config: Any) -> tuple[Any, Any]:
 
 def test_a_lost_source_is_left_out_of_a_round() -> None:
     """Its weight is the other's, the marks name it, and later it is back."""
-    stage, run = begun()
+    stage, run = begun(source_rounds=0)
     row = lost(stage, run, "bert", {"improve"}, 2)
     assert row.status is Status.COMPLETED, row.cause
     assert [m.get("left out") for m in marks(stage, run, "improve")] == [None, ("bert",), None]
@@ -312,7 +312,8 @@ def test_a_lost_source_begins_where_the_others_do(who: str, steps: dict[str, Any
     assert reported == [False, True, False]
 
 
-@pytest.mark.parametrize("method", ["fada", *at_night("fdann")])
+@pytest.mark.nightly(job="numbers")
+@pytest.mark.parametrize("method", ["fada", "fdann"])
 def test_equal_weights_stay_equal_when_a_source_comes_back(method: str) -> None:
     """Of three, of which one was away for a round; what is kept of others is not less for it either."""
     roster = {"anna": "source", "bert": "source", "dora": "source", "carl": "target"}
@@ -374,7 +375,8 @@ def test_a_lost_target_keeps_what_alignment_made(critic: dict[str, Any]) -> None
     close(own, undisturbed, 1e-4)
 
 
-@pytest.mark.parametrize("config", [{"meet": False}, *at_night({"kept": 1.0}, {"mode": "param"})])
+@pytest.mark.nightly(job="numbers")
+@pytest.mark.parametrize("config", [{"meet": False}, {"kept": 1.0}, {"mode": "param"}])
 def test_a_lost_target_goes_on_where_it_was_otherwise(config: dict[str, Any]) -> None:
     """Sources that have no one model, and a target that does not know what eq. 5 made, ask nobody where a round began."""
     stage, run = begun(TWO_TARGETS, rounds=3, source_rounds=0, **config)
@@ -385,7 +387,7 @@ def test_a_lost_target_goes_on_where_it_was_otherwise(config: dict[str, Any]) ->
 
 def test_a_pair_without_both_halves_waits() -> None:
     """Its identifier stays; the other pair's goes on."""
-    stage, run = begun()
+    stage, run = begun(rounds=1, source_rounds=0)
     lost(stage, run, "bert", {"identify"}, 1)
     before, after = state(stage, run, "share").di["carl"], state(stage, run, "identify").di["carl"]
     assert torch.equal(before["bert"].theta, after["bert"].theta)
@@ -395,7 +397,7 @@ def test_a_pair_without_both_halves_waits() -> None:
 
 def test_who_missed_the_beginning_is_out() -> None:
     """Without the common model nothing can be made of a site; without any source the run ends with the reason."""
-    stage, run = begun()
+    stage, run = begun(rounds=1, source_rounds=0)
     row = lost(stage, run, "bert", {"share"}, 1)
     assert row.status is Status.COMPLETED, row.cause
     assert state(stage, run).begun == ("anna", "carl") and marks(stage, run, "share") == [{"left out": ("bert",)}]

@@ -204,7 +204,8 @@ def test_contributions() -> None:
     assert applied("delta", theta, [], 0.1)["w"].tolist() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("mode", ["delta", *at_night("param")])
+@pytest.mark.nightly(job="numbers")
+@pytest.mark.parametrize("mode", ["delta", "param"])
 def test_what_a_source_sent_itself_does_not_come_back(mode: str) -> None:
     """It knows it, however many exchanges lie between: as much goes down as to sites that forget no part."""
     down = []

@@ -90,6 +90,7 @@ def test_each_party_steps_along_eq_5(world: dict[str, Any]) -> None:
     torch.testing.assert_close(after["anna"].theta, (di - 0.1 * g).detach(), rtol=0, atol=1e-6)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_a_target_forgets_there_too() -> None:
     """What several steps of a round made counts as that round's: with kept 0 a target has this round's alone."""
     stage, run = played(
@@ -206,7 +207,7 @@ def test_a_gradient_of_other_rows_is_refused() -> None:
         critic.pull.run(Pull(torch.zeros(3, 64)), shown.memory, site)
 
 
-@pytest.mark.parametrize("what", ["no row", "a row", "rows that are too long"])
+@pytest.mark.parametrize("what", ["a row", *at_night("no row", "rows that are too long")])
 def test_what_is_no_features_is_left_out(what: str) -> None:
     """Whoever sends it, of another agent than ours: the others go on, and the run ends as it should."""
     made: dict[str, Change] = {

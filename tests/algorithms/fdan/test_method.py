@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from tests.algorithms.compare import memory_of
-from tests.algorithms.lies import opened, reported
+from tests.algorithms.lies import at_night, opened, reported
 from tests.algorithms.source_free.played import away, sent, states
 from tests.algorithms.targeted import DOMAINS, NORMED, ROSTER, WAITING, accuracy, federation, played, site, tables
 from tests.synthetic import blobs, experiment
@@ -225,12 +225,12 @@ def test_a_source_that_was_away_is_stood_for_by_its_last_moment() -> None:
     assert tables(stage, run, DISTANCES) == []
 
 
-def test_a_moment_of_another_dtype_is_taken() -> None:
+@pytest.mark.parametrize("dtype", [torch.bool, *at_night(torch.int64, torch.float64)])
+def test_a_moment_of_another_dtype_is_taken(dtype: torch.dtype) -> None:
     """Whole numbers, truth values: the run ends as it should."""
-    for m in (torch.ones(320, dtype=torch.int64), torch.ones(320, dtype=torch.bool), torch.ones(320, dtype=torch.float64)):
-        stage, run, order = opened(federation(), experiment("fdan", ROSTER), "share", DORA)
-        assert reported(stage, run, order, DORA, lambda given, m=m: {"m": m}).verdict == "accepted"
-        assert stage.play(run).status.value == "completed", stage.row(run).cause
+    stage, run, order = opened(federation(), experiment("fdan", ROSTER), "share", DORA)
+    assert reported(stage, run, order, DORA, lambda given: {"m": torch.ones(320, dtype=dtype)}).verdict == "accepted"
+    assert stage.play(run).status.value == "completed", stage.row(run).cause
 
 
 def test_what_is_no_mean_of_psi_draws_nobody() -> None:

@@ -40,7 +40,7 @@ def federation() -> Stage:
     return Stage(METHODS, {name: opened(i, n) for i, (name, n) in enumerate(SIZES.items())}, parts=HoardingParts())
 
 
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize("weighting", ["samples", *at_night("uniform")])
 @pytest.mark.parametrize(("tau", "rate"), [(0.0, 1.0), (0.7, 1.0), (0.7, 0.01), (0.5, 3.0)])
 def test_the_new_model_is_the_masked_step(weighting: str, tau: float, rate: float) -> None:
     """w + eta_s m sum p_i Delta_i of the replies, in float64 NumPy, in both rounds."""
@@ -117,7 +117,7 @@ def first_round(**config: Any) -> tuple[Any, Any, Any]:
     return opened(federation(), experiment("fedgma", ROSTER, config=config), "train", BERT)
 
 
-@pytest.mark.parametrize("config", [{}, {"server_rate": 10.0, "tau": 0.0}, {"weighting": "uniform", "tau": 1.0}])
+@pytest.mark.parametrize("config", [{}, *at_night({"server_rate": 10.0, "tau": 0.0}, {"weighting": "uniform", "tau": 1.0})])
 @pytest.mark.parametrize(
     "change",
     [

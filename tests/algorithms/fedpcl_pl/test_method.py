@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tests.algorithms.compare import memory_of, same
-from tests.algorithms.lies import Change, opened, reported, tiered
+from tests.algorithms.lies import Change, at_night, opened, reported, tiered
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, played, sent, site, states
 from tests.laws.stage import Stage
 from tests.synthetic import experiment
@@ -50,7 +50,7 @@ def projections(order: Any, head: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         return p(features), pseudo_labels(features, net(x).softmax(1)).labels
 
 
-@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("normalise", [False, *at_night(True)])
 def test_prototypes_are_means_of_projections(normalise: bool) -> None:
     """C_i^c by the head that the site keeps, for each pseudo-label of f_S; and how many there are."""
     stage, run = played("fedpcl_pl", agreed(), normalise=normalise)
@@ -93,6 +93,7 @@ def test_heads_begin_alike_and_stay_at_home() -> None:
     torch.testing.assert_close(described.prototypes[0], z[labels == 0].mean(0), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_training_lowers_the_loss_and_draws_prototypes_together() -> None:
     """Over the rounds L falls."""
     stage, run = played("fedpcl_pl", agreed(), rounds=6, epochs=3, rate=0.05)

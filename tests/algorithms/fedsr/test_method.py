@@ -154,6 +154,7 @@ def test_without_the_second_term_references_stay() -> None:
     assert not last.r_mu.any() and bool((last.r_s == 1).all()) and last.C == 1.0
 
 
+@pytest.mark.nightly(job="numbers")
 def test_representations_grow_shorter_under_the_first_term() -> None:
     """The larger its weight, the shorter z is in the end."""
 

@@ -24,7 +24,7 @@ from tideline.numerics.aggregation.averaging import weighted_sum
 BERT = ClientId("bert")
 
 
-@pytest.mark.parametrize("refresh_every", [1, 5])
+@pytest.mark.parametrize("refresh_every", [5, *at_night(1)])
 def test_a_site_that_misses_the_first_round_comes_later(refresh_every: int) -> None:
     """It is sent f_S and no other model, then joins the cluster of its nearest layer, and is in the next mean."""
     stage = federation()
@@ -94,6 +94,7 @@ def test_one_who_is_silent_for_a_round_counts_as_what_it_was_sent() -> None:
     assert not same(after.f, reply.f)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_one_who_is_silent_too_long_leaves() -> None:
     """After so many rounds its cluster of one joins its nearest; when it answers again, it is a newcomer."""
     stage = federation()

@@ -11,7 +11,7 @@ from safetensors.torch import save
 
 from tests.algorithms.compare import same
 from tests.algorithms.hypernetworks.played import CLIENTS, ROSTER, WORLD, close, federation, flat, gradient, phi, played
-from tests.algorithms.lies import NIGHT, at_night
+from tests.algorithms.lies import at_night
 from tests.algorithms.source_free.played import away, sent, site, states
 from tests.laws.stage import HoardingParts, Stage
 from tests.laws.values import raw
@@ -135,7 +135,8 @@ def test_few_others_are_no_mean_of_their_own() -> None:
     assert not torch.equal(others, everybody)
 
 
-@pytest.mark.parametrize("embeddings", ["random", *at_night("autoencoder")])
+@pytest.mark.nightly(job="numbers")
+@pytest.mark.parametrize("embeddings", ["random", "autoencoder"])
 def test_any_pace_of_checkpoints_gives_the_same_bytes(embeddings: str) -> None:
     """With embeddings that are not stepped in place, of a size at which the place of a row in memory would be seen."""
     config = {"rounds": 4, "embeddings": embeddings, "embedding_size": 33}
@@ -143,7 +144,7 @@ def test_any_pace_of_checkpoints_gives_the_same_bytes(embeddings: str) -> None:
     assert len({stage.result(run)["state_digest"] for stage, run in ends}) == 1
 
 
-@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("sign", [-1, *at_night(1)])
 def test_the_sign_of_the_alignment(sign: int) -> None:
     """-1 weighs as eq. 9 is printed."""
     stage, run = played("hfedf", align_sign=sign, **ONE)
@@ -273,7 +274,7 @@ def test_what_people_are_told_of_a_scoring() -> None:
     assert rows["anna"] + wrong["anna"] == 60 and rows["dora"] + wrong["dora"] == 3 * 60
 
 
-@pytest.mark.parametrize("method", ["hfedf", "pfedhn"])
+@pytest.mark.parametrize("method", ["pfedhn", *at_night("hfedf")])
 def test_embeddings_are_for_admins(method: str) -> None:
     """Round by round, in results of admins and in no others."""
     stage, run = played(method, rounds=2, evaluate_every=2, embedding_size=2)
@@ -326,7 +327,8 @@ def test_weights_that_are_brought_are_what_is_generated_first() -> None:
             assert float((w - brought[name]).std()) < 0.3 * float(brought[name].std())
 
 
-@pytest.mark.parametrize(("head_init", "low", "high"), [pytest.param("default", 5.0, 20.0, marks=NIGHT), ("matched", 0.9, 1.2)])
+@pytest.mark.nightly(job="numbers")
+@pytest.mark.parametrize(("head_init", "low", "high"), [("default", 5.0, 20.0), ("matched", 0.9, 1.2)])
 def test_both_beginnings_of_the_papers_network(head_init: str, low: float, high: float) -> None:
     """Default heads generate weights that are much too large for a wide layer; matched ones begin as the network itself would."""
     world = World(inputs=(3, 32, 32), classes=7, model="inception")

@@ -166,6 +166,7 @@ def test_who_has_not_chosen_is_scored_with_the_source_model() -> None:
     assert sum(counts(found, run)[0]) == 3
 
 
+@pytest.mark.nightly(job="numbers")
 def test_the_first_models_are_those_of_the_runs_seed(whole: tuple[Stage, Any]) -> None:
     """Whatever the round of the sum that they are made in."""
     found, run = whole

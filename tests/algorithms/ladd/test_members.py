@@ -28,7 +28,7 @@ BERT = ClientId("bert")
 NOTE = "has no source: no image takes another style"
 
 
-@pytest.mark.parametrize("method", BOTH)
+@pytest.mark.parametrize("method", ["ladd", *at_night("ladd_pl")])
 def test_a_site_whose_style_is_unknown_has_the_model_of_all(method: str) -> None:
     """It belongs to no cluster, takes part in the mean over all, and is in no cluster's own layers."""
     stage = federation()

@@ -97,7 +97,7 @@ def test_plain_averaging_at_first_or_for_ever(method: str) -> None:
     ("layers", "own"),
     [
         pytest.param(["all"], lambda name: True, marks=NIGHT),
-        (["first"], lambda name: name.startswith("features.backbone.0.")),
+        *at_night((["first"], lambda name: name.startswith("features.backbone.0."))),
         pytest.param(["features.bottleneck"], lambda name: name.startswith("features.bottleneck."), marks=NIGHT),
         (["last", "batch_norm"], lambda name: name.startswith(("features.bottleneck.linear.", NORM))),
     ],

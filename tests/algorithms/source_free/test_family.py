@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.algorithms.compare import same
-from tests.algorithms.lies import NIGHT
+from tests.algorithms.lies import at_night
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, mine, played, sent, site, states
 from tests.synthetic import IMAGES, experiment
 from tideline.algorithms import METHODS
@@ -16,9 +16,10 @@ from tideline.numerics.aggregation.averaging import weighted_sum
 
 FAMILY = ("source_model", "shot", "fedavg_shot", "fedprox_pl", "fedamp_pl", "ifca_pl", "fedwca")
 ADAPTING = FAMILY[1:]
+QUICK = ("shot", "fedavg_shot", "fedwca")  # those that others are built on, and the one with most phases
 
 
-@pytest.mark.parametrize("method", FAMILY)
+@pytest.mark.parametrize("method", [*QUICK, *at_night(*(name for name in FAMILY if name not in QUICK))])
 def test_the_classifier_never_changes(method: str) -> None:
     """g at the end, at the coordinator and at every target, has the bytes that the source sent, which then leaves."""
     stage, run = played(method)
@@ -30,7 +31,7 @@ def test_the_classifier_never_changes(method: str) -> None:
     assert all(c["source_only"] is not None for c in stage.result(run)["clients"] if c["role"] == "target")
 
 
-@pytest.mark.parametrize("method", [m if m in ("shot", "fedprox_pl") else pytest.param(m, marks=NIGHT) for m in ADAPTING])
+@pytest.mark.parametrize("method", [ADAPTING[0], *at_night(*ADAPTING[1:])])
 def test_only_the_feature_extractor_moves_and_helps(method: str) -> None:
     """Each target's own model differs from the source's in f, and recognises at least as much of the far domain."""
     stage, run = played(method, rounds=6, epochs=2)

@@ -32,7 +32,7 @@ from tideline.numerics.alignment.divergences import THRESHOLDS, from_curves, h_d
 ROSTER = {"anna": "peer", "bert": "source", "carl": "target", "dora": "target"}
 MAIN = "plan"
 # Of each phase more than one round, where there are several, on a world of seconds.
-PAIRS: dict[str, Any] = {"rounds": 2, "epochs": 2, "alone": 4, "batch": 32, "rate": 0.05, "momentum": 0.9, "exchanges": 4}
+PAIRS: dict[str, Any] = {"rounds": 2, "epochs": 2, "alone": 4, "batch": 32, "rate": 0.05, "momentum": 0.9, "exchanges": 2}
 
 
 def federation(roster: dict[str, str] = ROSTER, **more: SimSite) -> Stage:
@@ -269,7 +269,7 @@ def test_a_device_that_is_lost_in_the_tournament_is_left_out() -> None:
 def test_a_replayed_half_is_refused() -> None:
     """Also one that is signed and sealed well, but of another exchange than is due: the coordinator hands out what is old."""
     stage = federation()
-    run = stage.start(experiment("stlf", ROSTER, config=PAIRS))
+    run = stage.start(experiment("stlf", ROSTER, config=PAIRS | {"exchanges": 4}))
     second = orders_of(stage, run, "separate", 2)
     old = {o.id: o for o in second}
     third = orders_of(stage, run, "separate", 3)

@@ -100,6 +100,7 @@ def test_the_keys_of_others_open_no_model() -> None:
             assert not any(sealing.open_key(bytes.fromhex(box), key) for key in public)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_weights_are_shared_among_the_sources_that_are_left() -> None:
     """Where a target has others; nobody has to be asked again."""
     stage, run, row = lost_amid(THREE, ("bert", 1), weights="power", compare=["fedavg_alpha"], phi_energy=1e6)
@@ -136,6 +137,7 @@ def test_a_target_without_labels_may_end_without_a_model() -> None:
     assert {name for name, _ in asked(stage, run, "transfer")} == set(end.names)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_a_target_that_no_other_can_reach_is_left_without_a_model() -> None:
     """At once: nobody is asked again for it."""
     more = {"anna": {"finn": 0.0}, "bert": {"finn": 0.0}, "emil": {"carl": 1.0}}
@@ -168,6 +170,7 @@ def lost_early(*lost: str) -> RunRow:
     return stage.play(run, silent_in(stage, run, "separate", *((name, 1) for name in lost)))
 
 
+@pytest.mark.nightly(job="numbers")
 def test_who_was_lost_is_named_where_nothing_can_be_linked() -> None:
     """One device is left, or none with labels: the cause says who is missing, and what to do."""
     row = lost_early("bert", "carl", "dora")
