@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from tests.laws.case import ALSO_SENT, SAME_SHAPE, SENDS_ROWS, Case
-from tests.laws.search import among
 from tests.laws.stage import Cuts, Stage, ready, registered
 from tests.laws.trace import answered, asked
 from tests.laws.values import leaves, like, raw, repeated, seen, survives
 from tests.synthetic import CLASSES, TRAIN, Rows, rows
 from tideline.archive.checks import LAX
+from tideline.archive.layout import parse
 from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
 from tideline.core.asked.scoring import Scoring
@@ -32,6 +32,7 @@ from tideline.core.run import ClientId, Role, RunId
 from tideline.core.step import Data
 from tideline.engine.model.orders import Order, OrderRow
 from tideline.engine.model.runs import JOIN, Status
+from tideline.engine.ports.site import Head
 from tideline.engine.simulation.federation import SimSite
 from tideline.learning.rows.decoded import DecodedRows
 
@@ -39,6 +40,7 @@ EVERYTHING = frozenset((e, a) for e in Exposure for a in Audience)
 Host = tuple[int, int, int]  # the seed of its generators, its threads, rounds between checkpoints
 HOSTS: tuple[Host, ...] = ((1, 2, 1), (2, 1, 2), (3, 2, 3))
 WINDOW = 32  # bytes that are recognised: eight float32
+HEAD = 8  # bytes by which a piece is told from most others
 
 
 def ending(stage: Stage, run: RunId) -> tuple[Any, ...]:
@@ -290,6 +292,20 @@ def windows(tensor: Tensor) -> Iterator[bytes]:
             yield piece
 
 
+def among(pieces: Iterable[bytes], passed: bytes) -> set[bytes]:
+    """Those of the pieces that occur in the bytes, at whatever place."""
+    wanted = set(pieces)
+    long = [piece for piece in wanted if len(piece) >= HEAD]
+    heads = np.unique(np.array([int.from_bytes(piece[:HEAD], "little") for piece in long], np.dtype("<u8")))
+    met: set[int] = set()
+    for first in range(HEAD if len(heads) else 0):  # words that begin at every place
+        words = np.frombuffer(passed, np.dtype("<u8"), max(len(passed) - first, 0) // HEAD, min(first, len(passed)))
+        place = np.searchsorted(heads, words).clip(max=len(heads) - 1)
+        met.update(words[heads[place] == words].tolist())
+    maybe = [piece for piece in wanted if len(piece) < HEAD or int.from_bytes(piece[:HEAD], "little") in met]
+    return {piece for piece in maybe if piece in passed}
+
+
 def memory_tensors(case: Case, stage: Stage, run: RunId) -> Iterator[tuple[str, Tensor]]:
     """Every tensor that any site ever kept, outside the fields that the method also sends."""
     known = {c.field.split(".")[0] for c in contract(case.in_world, case.config, Scoring())}
@@ -365,6 +381,32 @@ def path_fits(declared: str, path: str) -> bool:
     """Whether a value's place lies in a declared field; `*` stands for a key."""
     ours, theirs = declared.split("."), path.split(".")
     return all(a in ("*", b) for a, b in zip(ours, theirs, strict=False))
+
+
+def stays_sealed(case: Case) -> int:
+    """No piece of a sealed value is among the bytes that pass, but what its holder was sent or sent before: their number."""
+    stage, run = case.played()
+    wire, found = stage.wire.all(), 0
+    for name, vault in stage.vaults.items():
+        for head in vault.past:
+            common = b"|".join(b for who, at, b in stage.wire.down if who == name and at <= head.cursor)
+            common += b"|".join(b for who, at, b in stage.wire.up if who == name and at < head.cursor)
+            for piece in pieces(stage, name, run, head):
+                found += 1
+                assert piece not in wire or piece in common, f"{name}'s value of exchange {head.cursor} passed unsealed"
+    return found
+
+
+def pieces(stage: Stage, name: str, run: RunId, head: Head) -> Iterator[bytes]:
+    """Pieces of what a site gave its peers that are varied enough to be recognised."""
+    parts = stage.vaults[name].parts(run)  # type: ignore[index]
+    for envelope in head.sealed:
+        view = parts.view(envelope.handle.digest)  # type: ignore[arg-type]
+        data = bytes(view[parse(view).data_start :])
+        for at in range(0, len(data) - WINDOW + 1, WINDOW):
+            piece = data[at : at + WINDOW]
+            if len(set(piece)) > 8:
+                yield piece
 
 
 # Law 7

@@ -8,7 +8,6 @@ import pytest
 
 from tests.laws import laws, results
 from tests.laws.case import BARS, Case, cases
-from tests.laws.sealed import stays_sealed
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import contract
 from tideline.core.privacy import TO_PEERS
@@ -66,7 +65,7 @@ def test_a_site_restored_from_an_old_copy_is_noticed(case: Case) -> None:
 def test_what_is_for_peers_alone_stays_sealed(case: Case) -> None:
     """Law 6: no link carries a piece of it that could be read; and a method whose contract has none seals nothing."""
     promised = any(clause.audience == TO_PEERS for clause in contract(case.algorithm, case.config))
-    assert bool(stays_sealed(case)) == promised
+    assert bool(laws.stays_sealed(case)) == promised
 
 
 @every
