@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+import pytest
 import torch
 
-from tests.engine.toys import until
 from tests.laws.stage import Stage, ready
 from tideline.algorithms import METHODS
 from tideline.archive.checks import LAX
@@ -17,11 +17,26 @@ from tideline.archive.parts import MemoryParts
 from tideline.archive.reader import decode, decode_order
 from tideline.archive.writer import encode
 from tideline.core.algorithm import plan_of, resolve
+from tideline.core.errors import Malformed
 from tideline.core.record import record
 from tideline.core.run import ClientId
 from tideline.engine.model.orders import Order, Receipt, Reply
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
+NIGHT = pytest.mark.nightly(job="numbers")
+
+
+def at_night(*cases: Any) -> list[Any]:
+    """Return cases as parameters of tests that come at night; a tuple is a value for each parameter."""
+    return [pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=NIGHT) for case in cases]
+
+
+def tiered(cases: Mapping[str, Any], *quick: str) -> list[Any]:
+    """Return named cases as parameters; those that are not named as quick come at night."""
+    return [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), id=name, marks=() if name in quick else NIGHT)
+        for name, case in cases.items()
+    ]
 
 
 def honest(stage: Stage, run: Any, order: Order, who: ClientId) -> Any:
@@ -63,12 +78,30 @@ def refused_alone(stage: Stage, run: Any, order: Order, who: ClientId, change: C
     assert who not in next(r for r in stage.journal.rounds(run) if r.cursor == order.cursor).folded
 
 
-def in_first_round(stage: Stage, given: dict[str, Any], who: ClientId, phase: str = "") -> tuple[Stage, Any, Order]:
-    """A run whose first round, as a rule of a phase, is open, and the order of one site."""
-    run = stage.start(given)
-    until(stage, run, 0)
-    (order,) = [order for order in stage.agent_service.orders(who) if phase in ("", order.phase)]
-    return stage, run, order
+def refusals(stage: Stage, run: Any, order: Order, who: ClientId, changes: Iterable[Change]) -> Iterator[str]:
+    """Yield for each changed answer the kind of its refusal, or nothing if it would be taken; the order stays open."""
+    reply, row = honest(stage, run, order, who), stage.agent_service.own(who, order.id)
+    given = {f.name: getattr(reply, f.name) for f in fields(reply)}
+    for change in changes:
+        files = encode(free(given | change(given), type(reply)), stage.parts, LAX).files
+        try:
+            stage.agent_service.check(row, Reply(order.id, files))
+        except Malformed as error:
+            yield error.kind
+        else:
+            yield ""
+
+
+def opened(stage: Stage, given: dict[str, Any], phase: str, who: str = "") -> tuple[Stage, Any, Order]:
+    """Play a run, with whoever answers in a minute, until a phase is open; return the order of one site, or of the first."""
+    run = stage.start({"waiting": {"min_replies": 1, "deadline": 60.0}, **given})
+    for action in stage.actions(run):
+        action()
+        for name in [ClientId(who)] if who else stage.agents:
+            for order in stage.agent_service.orders(name):
+                if order.phase == phase:
+                    return stage, run, order
+    raise AssertionError(f"{stage.row(run).status}: {stage.row(run).cause}")
 
 
 def filled(field: str, value: float) -> Change:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
+
+from tests.laws.stage import Stage
+from tests.synthetic import experiment
+from tideline.engine.model.orders import Order
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,3 +39,26 @@ def remembered(play: Callable[P, R]) -> Callable[P, R]:
 
     found.anew = play  # type: ignore[attr-defined]
     return found
+
+
+def player(federation: Callable[[], Stage], **given: Any) -> Any:
+    """Return a function that plays a run to its end: of a method, on a federation that is made for it unless one is given.
+
+    given: of every experiment. The function takes a choice of who answers, what else the experiment has (more), and settings.
+    """
+
+    @remembered
+    def played(
+        method: str,
+        stage: Stage | None = None,
+        choose: Callable[[list[Order]], list[Order]] | None = None,
+        more: Mapping[str, Any] | None = None,
+        **config: Any,
+    ) -> tuple[Stage, Any]:
+        stage = stage or federation()
+        run = stage.start(experiment(method, **{**given, "config": config, **(more or {})}))
+        row = stage.play(run, choose)
+        assert row.status.value == "completed", row.cause
+        return stage, run
+
+    return played

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tests.algorithms.remembered import remembered
-from tests.laws.stage import HoardingParts, Stage
-from tests.synthetic import CLASSES, FEATURES, IMAGES, TRAIN, Rows, blobs, experiment
+from tests.algorithms.remembered import player
+from tests.laws.stage import Stage, hoarding
+from tests.synthetic import CLASSES, FEATURES, IMAGES, TRAIN, Rows, blobs
 from tideline.algorithms import METHODS
 from tideline.core.asked.world import World
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
@@ -42,22 +42,10 @@ def mislabelled(data: Data) -> Data:
 
 def federation(**changed: SimSite) -> Stage:
     """The sites; nothing that was sent or kept is forgotten."""
-    stage = Stage(METHODS, {name: site(name) for name in ROSTER} | changed, parts=HoardingParts())
-    for vault in stage.vaults.values():
-        vault.hoard()
-    return stage
+    return hoarding(METHODS, {name: site(name) for name in ROSTER} | changed)
 
 
-@remembered
-def played(
-    method: str, stage: Stage | None = None, choose: Any = None, more: Mapping[str, Any] | None = None, **config: Any
-) -> tuple[Stage, Any]:
-    """One finished run."""
-    stage = stage or federation()
-    run = stage.start(experiment(method, **{"roster": ROSTER, "config": config, "world": dict(FEATURES), **(more or {})}))
-    row = stage.play(run, choose) if choose else stage.play(run)
-    assert row.status.value == "completed", row.cause
-    return stage, run
+played = player(federation, roster=ROSTER, world=dict(FEATURES))
 
 
 def accuracy(stage: Stage, run: Any, name: str = "dora") -> float:

@@ -11,16 +11,14 @@ import torch
 from tests.algorithms.remembered import remembered
 from tests.laws.stage import HoardingParts, Stage
 from tests.laws.values import like
-from tests.synthetic import Rows, blobs, experiment, sites
+from tests.synthetic import Rows, blobs, experiment
 from tideline import nets
 from tideline.algorithms import METHODS
-from tideline.algorithms.averaging import fedavg, near
+from tideline.algorithms.averaging import near
 from tideline.algorithms.averaging.messages import State, Update
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
-from tideline.core.algorithm import contract
 from tideline.core.asked.world import World
-from tideline.core.errors import RosterRefused
 from tideline.engine.simulation.federation import SimSite
 from tideline.learning.fit import cross_entropy
 
@@ -115,19 +113,6 @@ def test_the_proximal_term_is_half_mu_times_the_squared_distance() -> None:
         torch.testing.assert_close(p.grad, 0.3 * (p.detach() - start[name]))
 
 
-def test_a_large_mu_holds_the_model_back() -> None:
-    """The stronger the term, the nearer the model stays to where it began."""
-
-    def moved(mu: float) -> float:
-        stage, run = played("fedprox", mu=mu, rounds=1, epochs=10, momentum=0.0)
-        first, last = states(stage, run)[0].model, states(stage, run)[-1].model
-        return sum(float(((last[name] - w) ** 2).sum()) for name, w in first.items())
-
-    distances = [moved(mu) for mu in (0.0, 1.0, 10.0)]
-    assert distances == sorted(distances, reverse=True)
-    assert distances[2] < 0.5 * distances[0]
-
-
 def test_only_learners_train_and_all_are_scored() -> None:
     """A target is never asked to train, its count is never told, and it is scored like the others."""
     stage, run = played("fedavg", rounds=2, evaluate_every=2)
@@ -139,51 +124,3 @@ def test_only_learners_train_and_all_are_scored() -> None:
         ("score", ("anna", "bert", "carl")),
     ]
     assert stage.result(run)["clients"][2]["samples"] is None
-
-
-def test_zero_rounds_score_the_first_model() -> None:
-    """Without a round the random model is scored and kept."""
-    stage, run = played("fedavg", rounds=0)
-    assert [r.phase for r in stage.journal.rounds(run)] == ["join", "score"]
-    assert len({r.state for r in stage.journal.rounds(run)}) == 1
-
-
-def test_a_roster_without_a_teacher_is_refused() -> None:
-    """Somebody must have labels and a role that is learnt from."""
-    roster = {"anna": "source", "bert": "target"}
-    with pytest.raises(RosterRefused, match="at least one peer with labels"):
-        Stage(METHODS, sites()).start(experiment("fedavg", roster, config={"roles": ["peer"]}))
-
-
-def test_the_contract_is_what_the_specification_says() -> None:
-    """Up: w_i as WEIGHTS, n_i as COUNT, metrics; all to the coordinator alone."""
-    clauses = contract(fedavg, fedavg.configure({}))
-    reported = {(c.phase, c.field, c.exposure.value) for c in clauses}
-    assert reported == {
-        ("train", "model", "weights"),
-        ("train", "samples", "count"),
-        ("train", "metrics.loss", "metric"),
-        ("train", "metrics.samples", "metric"),
-        ("score", "metrics.accuracy", "metric"),
-        ("score", "metrics.source_only", "metric"),
-    }
-    assert all(c.audience == {"coordinator"} for c in clauses)
-
-
-def test_presets_fit_their_settings() -> None:
-    """Every preset of the family can be configured, and says how many rounds it has."""
-    assert {fedavg.configure({}, name).rounds for name in fedavg.presets} == {2, 8}
-    assert fedavg.configure({"rounds": 5}, "tiny").rounds == 5
-
-
-def test_sites_count_which_classes_are_taken_for_which_in_the_end() -> None:
-    """One exchange after the last scoring: each site's held-out rows, with the share on the diagonal that its accuracy says."""
-    stage, run = played("fedavg", confusion=True, rounds=2)
-    phases, clients = stage.result(run)["phases"], stage.result(run)["clients"]
-    assert [p["name"] for p in phases] == ["join", "train", "score", "train", "score", "confusion"]
-    for client in clients:
-        matrix = np.array(phases[-1]["tables"][f"confusion of {client['name']}"]["values"])
-        assert matrix.sum() == 9
-        assert np.trace(matrix) / 9 == pytest.approx(client["accuracy"])
-    plain, other = played("fedavg", rounds=2)
-    assert [p["name"] for p in plain.result(other)["phases"]][-1] == "score"

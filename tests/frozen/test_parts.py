@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -16,38 +15,27 @@ from torchvision.models import get_model
 
 from tests.frozen.played import FEATURES, IMAGES, ROSTER, begun, drawn, encoder
 from tests.laws.case import ALLOWED
-from tests.synthetic import experiment, sites
+from tests.synthetic import experiment
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
 from tideline.archive.reader import decode
-from tideline.core.asked.world import World, world_in
-from tideline.core.errors import ConfigRefused, Refused
+from tideline.core.asked.world import world_in
+from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import DEFAULT_POLICY
 from tideline.core.run import ClientId, RunId
 from tideline.engine.simulation.federation import Federation
-from tideline.engine.simulation.pools import ProcessPool
 from tideline.experiments.simulation import models_of
-from tideline.learning.frozen import base_of, sentence
-from tideline.learning.weights import SHOWN
+from tideline.learning.frozen import base_of
 from tideline.nets.forms import INSIDE
 
 BN: dict[str, Any] = {"inputs": [1, 8, 8], "classes": 3, "model": "lenet_bn"}
 UPPER = ("*.bottleneck.*", "classifier.*")
 LINEAR = ("*.linear.*",)  # under batch norm and a head that are frozen
 UNDER = ("fedprox", "central", "hfedf", "fada", "stlf", "shot")  # in which LINEAR is tried, too
-QUICK = ("fedavg", "fedsr", "central", "hfedf", "shot", "stlf", "kd3a", "adabn")  # for others that work as they do
 
 
-def each(methods: Iterable[str], trains: tuple[str, ...]) -> list[Any]:
-    """Methods as parameters; some come at night."""
-    return [pytest.param(name, trains, marks=() if name in QUICK else pytest.mark.nightly(job="numbers")) for name in methods]
-
-
-LAWS = [*each((name for name, _ in METHODS), UPPER), *each(UNDER, LINEAR)]
-
-
-@pytest.mark.parametrize(("method", "trains"), LAWS)
+@pytest.mark.parametrize(("method", "trains"), [*((name, UPPER) for name, _ in METHODS), *((name, LINEAR) for name in UNDER)])
 def test_what_is_frozen_stays_and_does_not_travel(method: str, trains: tuple[str, ...]) -> None:
     """Or a method says what it needs. The models are whole, and have the frozen tensors bit by bit."""
     weights, policy = drawn(BN), DEFAULT_POLICY | ALLOWED.get(method, frozenset())
@@ -121,9 +109,7 @@ def test_of_a_frozen_encoder_sites_compute_features_once() -> None:
     assert dict(models_of(federation, run, result, METHODS))["model"].weights.keys() == weights.keys()  # type: ignore[arg-type]
 
 
-def start_of(
-    weights: Mapping[str, Tensor], trains: tuple[str, ...], world: Mapping[str, Any] = BN
-) -> tuple[str, Mapping[str, Tensor]]:
+def start_of(weights: Mapping[str, Tensor], trains: tuple[str, ...]) -> tuple[str, Mapping[str, Tensor]]:
     """What a run's first note says, and the model that no rounds end in."""
     federation, run = begun(weights, world=BN, trains=trains, config={"rounds": 0})
     result = federation.run(run)
@@ -165,22 +151,6 @@ def test_weights_that_do_not_fit_are_refused(change: Any, trains: tuple[str, ...
     assert said in refusal.value.what and refusal.value.context["path"] == "weights"
 
 
-@pytest.mark.parametrize(
-    ("trains", "said"), [([], "an empty list"), (["*.head"], "no tensor of lenet_bn matches"), ([3], "should be a text")]
-)
-def test_a_bad_list_is_refused_where_the_run_is_started(trains: Any, said: str) -> None:
-    with pytest.raises(Refused) as refusal:
-        begun(drawn(BN), world=BN, trains=trains)
-    assert said in refusal.value.what and str(refusal.value.context["path"]).startswith("world.trains")
-
-
-def test_it_is_refused_without_weights() -> None:
-    """As for a head."""
-    federation, _ = begun(drawn())
-    with pytest.raises(ConfigRefused, match=r"world\.trains is \*\.bias, and the run brings no weights for what is frozen"):
-        federation.start({**experiment("fedavg", ROSTER), "world": {**FEATURES, "trains": ["*.bias"]}})
-
-
 def test_a_backbone_alone_under_a_bottleneck_that_trains() -> None:
     """Torchvision's names are known; where the bottleneck would not train it is refused, as for a head."""
     backbone, given = get_model("resnet18", weights=None).state_dict(), {"inputs": [3, 32, 32], "classes": 3, "model": "resnet18"}
@@ -189,27 +159,6 @@ def test_a_backbone_alone_under_a_bottleneck_that_trains() -> None:
     assert not any(name.startswith(("features.bottleneck", "classifier")) for name in base)
     with pytest.raises(ConfigRefused, match="the bottleneck would stay as it was drawn"):
         base_of(world_in({**given, "trains": ["classifier.*", "*.layer4.*"]}), backbone)
-
-
-@pytest.mark.nightly(job="numbers")  # over a frozen encoder it is quick enough: tests/frozen/test_runs.py
-def test_the_same_bytes_in_another_process() -> None:
-    """The frozen tensors reach it with each step."""
-    federation, run = begun(drawn(BN), world=BN, trains=LINEAR)
-    end = federation.run(run)["state_digest"]
-    with contextlib.closing(Federation(METHODS, sites(), open_pool=partial(ProcessPool, jobs=1))) as other:
-        asked = {
-            **experiment("fedavg", ROSTER),
-            "world": {**BN, "trains": list(LINEAR)},
-            "weights": other.bring([save(drawn(BN))]),
-        }
-        assert other.run(other.start(asked))["state_digest"] == end
-
-
-def test_notes_name_a_few() -> None:
-    """Of many tensors that are drawn."""
-    world: World = world_in({**BN, "trains": ["features.*"]})
-    said = sentence(world, {n: w for n, w in drawn(BN).items() if n in ("classifier.weight", "features.backbone.0.bias")}, True)
-    assert said.count("features.") == SHOWN and "and 7 more, which are drawn" in said
 
 
 def test_a_private_run_takes_batch_norm_that_is_frozen() -> None:

@@ -96,11 +96,12 @@ def test_lists_that_are_all_or_the_head() -> None:
         (["*.botleneck.linear.weight"], "has '*.botleneck.linear.weight'", "(did you mean features.bottleneck.linear.weight"),
         (["backbon.?.*"], "has 'backbon.?.*'", "(did you mean features.backbone.0.weight"),
         (["Classifier.*"], "has 'Classifier.*'", "Its tensors: features.backbone.0.weight, features.backbone.0.bias"),
+        ("heads", "has 'heads', which no tensor of lenet_bn matches", "(did you mean head?)"),
         (["*.bias", "head"], "has 'head'", "Write trains: head alone"),
         (["*.running_mean"], "nothing of that is trained: features.bottleneck.norm.running_mean", "Name a parameter"),
     ],
 )
-def test_what_the_network_has_not_is_refused(trains: list[str], what: str, todo: str) -> None:
+def test_what_the_network_has_not_is_refused(trains: Any, what: str, todo: str) -> None:
     """By name, with the names that there are and those that are near."""
     with pytest.raises(ConfigRefused) as refusal:
         nets.settled(world_in({**BN, "trains": trains}))

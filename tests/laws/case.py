@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from tests.laws.stage import Cuts, HoardingParts, Stage
+from tests.laws.stage import Cuts, HoardingParts, Stage, hoarding
 from tests.synthetic import FEATURES, IMAGES, NAMES, experiment, sites
 from tideline.core.algorithm import Algorithm, Methods, casting, plan_of, resolve
 from tideline.core.asked.normalise import Normalise, Scaling
@@ -76,52 +76,33 @@ ON_IMAGES: frozenset[str] = frozenset({"ladd", "ladd_pl", "adabn"})
 NETWORKS: Mapping[str, str] = {"adabn": "lenet_bn", "gaussian_heads": "linear"}
 # Memory fields whose shapes a declared field of a reply happens to share; their values are looked for all the same.
 SAME_SHAPE: Mapping[str, tuple[str, ...]] = {
+    # Each site keeps a model, or the one that it is scored with, and sends one.
+    **dict.fromkeys(("self_training", "local_unseen", "fdan"), ("model",)),
+    **dict.fromkeys(("source_model", "shot", "fedavg_shot", "fedprox_pl", "ladd_pl", "fedwca", "kd3a", "adabn"), ("f", "g")),
+    "ladd": ("f", "g", "source", "teacher"),
     # A reference for each class, as wide as its row of the classifier.
     "fedsr": ("r_mu", "r_s"),
     # A number for each of the atoms'; a number for each feature; linear layers, and summaries with a point for each class.
     "feddadil": ("moments", "shift", "stretch", "candidates", "summaries", "heads"),
-    # Each site keeps a model, and sends one.
-    "self_training": ("model",),
-    "local_unseen": ("model",),
-    "source_model": ("f", "g"),
-    "shot": ("f", "g"),
-    "fedavg_shot": ("f", "g"),
-    "fedprox_pl": ("f", "g"),
     # The mean of what sites send, and a number for each class.
     "fedpcl_pl": ("mean", "present"),
-    "ladd": ("f", "g", "source", "teacher"),
-    "ladd_pl": ("f", "g"),
-    "fedwca": ("f", "g"),
     # A model of its own, which it seals, and the mean of others'.
     "stlf": ("h", "own", "models"),
-    # The model that a site is scored with.
-    "kd3a": ("f", "g"),
-    "adabn": ("f", "g"),
-    "fdan": ("model",),
 }
 # Memory fields whose values a declared field of a reply sends too: method -> fields.
 ALSO_SENT: Mapping[str, tuple[str, ...]] = {
-    # The common model, of which local training leaves what no row reaches.
-    "self_training": ("model",),
-    # `local` with its setting `unseen`, a case of its own: in the end the model that a site kept is sent.
-    "local_unseen": ("model",),
+    # The common model, of which local training leaves what no row reaches. `local` with its setting `unseen`, a case of its own,
+    # sends the model that a site kept in the end.
+    **dict.fromkeys(("self_training", "local_unseen"), ("model",)),
+    # A source model is what its only source sent, for all; means of sites' models are like it where no row reaches.
+    **dict.fromkeys(("source_model", "fedavg_shot", "fedprox_pl", "fedamp_pl", "ifca_pl", "fedpcl_pl"), ("f", "g")),
+    **dict.fromkeys(("ladd_pl", "fedwca", "kd3a", "adabn"), ("f", "g")),
+    "shot": ("g",),
+    "ladd": ("f", "g", "source"),
     # The mean of what sources sent: weights that no site changed are those of each of them. Moments of a site's features.
     "feddadil": ("model", "heads", "shift", "stretch"),
-    # A source model is what its only source sent, for all; means of sites' models are like it where no row reaches.
-    "source_model": ("f", "g"),
-    "shot": ("g",),
-    "fedavg_shot": ("f", "g"),
-    "fedprox_pl": ("f", "g"),
-    "fedamp_pl": ("f", "g"),
-    "ifca_pl": ("f", "g"),
-    "fedpcl_pl": ("f", "g"),
-    "ladd": ("f", "g", "source"),
-    "ladd_pl": ("f", "g"),
-    "fedwca": ("f", "g"),
     # Weights that no row reaches stay as the averaging before left them.
     "stlf": ("h", "models"),
-    "kd3a": ("f", "g"),
-    "adabn": ("f", "g"),
 }
 
 # In which forms weights travel, by a name.
@@ -204,10 +185,7 @@ class Case:
 @cache
 def undisturbed(case: Case) -> tuple[Stage, RunId]:
     """The run that nothing befalls; nothing that was in it is forgotten, at the sites neither."""
-    stage = case.stage()
-    for vault in stage.vaults.values():
-        vault.hoard()
-    return case.played(stage)
+    return case.played(hoarding(case.methods, case.sites()))
 
 
 def cases(methods: Methods) -> list[Case]:

@@ -15,14 +15,15 @@ from tests.laws import laws
 from tests.laws.case import Case
 from tests.laws.stage import registered
 from tideline.core.algorithm import Algorithm
+from tideline.core.handle import Handle
 from tideline.core.phase import Phase, Plan, Replies, Turn
-from tideline.core.privacy import Exposure
+from tideline.core.privacy import TO_PEERS, Exposure
 from tideline.core.record import Weights, field, record
 from tideline.core.run import ClientId
 from tideline.core.settings import setting
 from tideline.core.step import Outcome, Site, step
 
-Law = Callable[[Case], None]
+Law = Callable[[Case], Any]
 calls: list[int] = []
 
 
@@ -46,6 +47,21 @@ class Answer:
     """What a site sends."""
 
     v: Tensor = field("...", Exposure.STATISTIC, doc="a vector")
+
+
+@record
+class Value:
+    """A value for peers."""
+
+    v: Tensor = field("n", Exposure.WEIGHTS, audience=TO_PEERS)
+
+
+@record
+class Sealed:
+    """A site's value, sealed; and something that should be another thing."""
+
+    sealed: Handle[Value]
+    v: Tensor = field("n", Exposure.STATISTIC)
 
 
 @record
@@ -81,6 +97,18 @@ def tells_a_number() -> Algorithm:
         return Outcome(Answer(good(order, memory, site)), memory, {"loss": float(site.data.x.all()[0].flatten()[0])})
 
     return replace(method(), plan=lambda c: (Phase("work", work, ask=to_all, fold=mean),) * c.rounds)
+
+
+def sealing(leaks: bool) -> Algorithm:
+    """A method whose sites seal a value for each other, and perhaps send it in the open too."""
+
+    @step(metrics=("loss",))
+    def work(order: Box, memory: Mine, site: Site) -> Outcome[Sealed, Mine]:
+        v = torch.randn(16, generator=site.rng)
+        return Outcome(Sealed(Handle.of(Value(v)), v if leaks else torch.zeros(16)), memory, {"loss": 0.0})
+
+    unmoved = Phase("work", work, ask=to_all, fold=lambda state, replies, turn: state)
+    return replace(method(), plan=lambda c: (unmoved,) * c.rounds)
 
 
 def mean(state: Box, replies: Replies[Answer], turn: Turn) -> Box:
@@ -161,21 +189,13 @@ BAD: Mapping[str, tuple[Algorithm, Law]] = {
     "a step that sends its memory": (method(sends_its_memory), laws.site_data_stay),
     "a step that sends a number for each row": (method(sends_a_number_a_row), laws.site_data_stay),
     "a metric that is a number of a row": (tells_a_number(), laws.site_data_stay),
+    "a step that sends what it sealed": (sealing(leaks=True), laws.stays_sealed),
     "a tell that hands one reply to all": (method(fold=hands_one_reply_to_all), laws.peers_see_what_is_declared),
 }
 LAWS = [
-    laws.archive_keeps_all,
-    laws.functions_are_pure,
-    laws.arrival_does_not_matter,
-    laws.restarts_change_nothing,
-    laws.old_memory_is_noticed,
-    laws.lost_reply_is_noticed,
-    laws.site_data_stay,
-    laws.peers_see_what_is_declared,
-    laws.a_quorum_goes_on,
-    laws.no_quorum_stalls,
-    laws.one_site_in_all,
-    laws.every_clause_can_be_forbidden,
+    *(laws.archive_keeps_all, laws.functions_are_pure, laws.arrival_does_not_matter, laws.restarts_change_nothing),
+    *(laws.old_memory_is_noticed, laws.lost_reply_is_noticed, laws.site_data_stay, laws.peers_see_what_is_declared),
+    *(laws.a_quorum_goes_on, laws.no_quorum_stalls, laws.one_site_in_all, laws.every_clause_can_be_forbidden),
 ]
 
 
@@ -191,3 +211,7 @@ def test_a_bad_method_is_caught(what: str) -> None:
 def test_the_good_one_passes(law: Law) -> None:
     """The same method without its fault, which keeps memory at every site, passes every law."""
     law(Case("bad", registered(method())))
+
+
+def test_what_is_sealed_was_looked_at() -> None:
+    assert laws.stays_sealed(Case("bad", registered(sealing(leaks=False)))) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import partial
@@ -59,8 +60,9 @@ def test_a_method_that_cannot_is_refused_with_its_reason(case: Case) -> None:
 
 @every
 def test_all_that_leaves_says_what_it_is_made_of(case: Case) -> None:
-    """The run completes, its notes have the method's sentences, and no site spends more than the run promises."""
+    """The notes have the method's sentences, no site spends more than the run promises, and nothing else passes a link."""
     stage, run = case.played(case.stage(), privacy=PRIVACY)
+    check_words(stage, run)
     row, result = stage.row(run), stage.result(run)
     assert row.status == "completed", row.cause
     assert all(clause.private for clause in row.contract)
@@ -70,6 +72,27 @@ def test_all_that_leaves_says_what_it_is_made_of(case: Case) -> None:
         assert not asks or case.roster[order.client] in asks, "who is asked pays for it"
     spent = [each["epsilon"] for each in result["clients"]]
     assert max(spent) == pytest.approx(result["privacy"]["epsilon"], rel=0.3) and max(spent) <= result["privacy"]["epsilon"]
+
+
+@every
+def test_with_a_bound_that_follows_the_gradients_nothing_else_leaves(case: Case) -> None:
+    """A method whose steps clip no gradients refuses it."""
+    try:
+        stage, run = case.played(case.stage(), privacy={**PRIVACY, "quantile": 0.5})
+    except ConfigRefused as error:
+        assert error.context["path"] == "privacy.quantile", error
+    else:
+        assert stage.row(run).status == "completed", stage.row(run).cause
+        check_words(stage, run)
+
+
+def check_words(stage: Stage, run: RunId) -> None:
+    """Check that metrics and facts of every reply, as they crossed the link, are those of the contract."""
+    told = {each.field.removeprefix("metrics.") for each in stage.row(run).contract if each.field.startswith("metrics.")}
+    for _, _, words in stage.wire.words:
+        metrics, facts, failure = json.loads(words)
+        assert set(metrics) <= told and failure is None
+        assert set(facts) <= {"labelled", "abilities", "network", "computed", "ledger", "charges"}, facts
 
 
 @every

@@ -6,7 +6,6 @@ has thought about it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
@@ -114,36 +113,18 @@ def unprotected(method: Configured, privacy: Privacy) -> list[str]:
 
 
 @pytest.mark.parametrize("case", cases(METHODS), ids=str)
-def test_of_every_method_nothing_is_neither_charged_nor_refused(case: Case) -> None:
-    """With each of its settings, and each of a run's ways around it; for rows and for units."""
-    played = 0
-    for algorithm, scoring in around(case.algorithm):
-        for config in varied(case.algorithm):
+@pytest.mark.parametrize("together", [False, pytest.param(True, marks=pytest.mark.nightly(job="methods"))])
+def test_of_every_method_nothing_is_neither_charged_nor_refused(case: Case, together: bool) -> None:
+    """With each of its settings, and each of a run's ways around it, one at a time or together; for rows and for units."""
+    played, settings = 0, list(varied(case.algorithm))
+    for at, (algorithm, scoring) in enumerate(around(case.algorithm)):
+        for config in settings if together or at == 0 else settings[:1]:
             for privacy in (PRIVACY, replace(PRIVACY, unit="patient")):
                 method = Configured(algorithm, config, scoring, privacy=privacy)
                 if let_in(method, privacy):
                     assert not unprotected(method, privacy), (case.name, config)
                     played += 1
     assert played or case.name not in able(METHODS), "of others that many are let in that only score: of no rounds"
-
-
-@pytest.mark.parametrize("case", [each for each in cases(METHODS) if each.name in able(METHODS)], ids=str)
-@pytest.mark.parametrize("more", [{}, {"quantile": 0.5}], ids=["plain", "quantile"])
-def test_what_leaves_a_private_run_is_what_its_contract_says(case: Case, more: Mapping[str, Any]) -> None:
-    """Metrics and facts of every reply, as they crossed the link."""
-    stage = case.stage()
-    try:
-        run = stage.start({**case.experiment(), "privacy": {**PRIVATE, **more}})
-    except ConfigRefused as error:
-        assert more and error.context["path"] == "privacy.quantile", error
-        return
-    row = stage.play(run)
-    assert row.status == "completed", row.cause
-    told = {each.field.removeprefix("metrics.") for each in row.contract if each.field.startswith("metrics.")}
-    for _, _, words in stage.wire.words:
-        metrics, facts, failure = json.loads(words)
-        assert set(metrics) <= told and failure is None
-        assert set(facts) <= {"labelled", "abilities", "network", "computed", "ledger", "charges"}, facts
 
 
 # Planted faults, one at a time: an exchange of fedavg's that would tell something for nothing.

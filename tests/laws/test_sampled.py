@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from tests.laws import laws
-from tests.laws.case import ALLOWED, Case
+from tests.laws.case import Case
 from tests.laws.stage import Stage
 from tests.laws.trace import asked
-from tests.synthetic import NAMES, sites
+from tests.synthetic import NAMES
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import casting, resolve
 from tideline.core.errors import ConfigRefused
-from tideline.core.privacy import DEFAULT_POLICY
 from tideline.core.run import RunId
 from tideline.engine.compute.configured import Configured, scores
 from tideline.engine.model.runs import JOIN, Status
-from tideline.engine.simulation.federation import SimSite
 
 SAMPLED = [name for name, _ in METHODS if Configured(m := resolve(METHODS, name), m.configure({}, "tiny")).sampled]
 # What the papers sample, or what works with any part of the sites; whoever adds a method decides where it stands.
@@ -32,36 +30,18 @@ EXPECTED = {
 
 @dataclass(frozen=True)
 class Crowd(Case):
-    """Five sites, of which each exchange that may be sampled asks two."""
+    """Five sites, of which each exchange that may be sampled asks a number or a share. decay: whether unused weights decay."""
+
+    sample: float = 2
+    decay: bool = True
 
     @property
     def roster(self) -> dict[str, str]:
         return {name: role.value for name, role in zip(NAMES, casting(self.algorithm.cast, len(NAMES)), strict=True)}
 
-    def sites(self) -> dict[str, SimSite]:
-        policy = DEFAULT_POLICY | ALLOWED.get(self.name, frozenset())
-        return {name: SimSite(site.open_site_data, policy) for name, site in sites(NAMES).items()}
-
     def experiment(self, **more: Any) -> dict[str, Any]:
-        return super().experiment(**({"sample": 2} | more))
-
-
-@dataclass(frozen=True)
-class Few(Crowd):
-    """The same with another share."""
-
-    share: float = 0.01
-
-    def experiment(self, **more: Any) -> dict[str, Any]:
-        return super().experiment(sample=self.share, **more)
-
-
-@dataclass(frozen=True)
-class Still(Few):
-    """And weights that no row reaches stay as they are."""
-
-    def experiment(self, **more: Any) -> dict[str, Any]:
-        return super().experiment(**({"config": {"weight_decay": 0.0, "source_weight_decay": 0.0}} | more))
+        still = {} if self.decay else {"config": {"weight_decay": 0.0, "source_weight_decay": 0.0}}
+        return super().experiment(**({"sample": self.sample} | still | more))
 
 
 every = pytest.mark.parametrize("case", [Crowd(name, METHODS) for name in SAMPLED], ids=str)
@@ -93,14 +73,9 @@ def test_it_asks_two_where_it_may_and_scores_all_in_the_end(case: Crowd) -> None
 
 
 @every
-def test_its_functions_are_pure(case: Crowd) -> None:
-    """Law 2, with cohorts."""
+def test_the_laws_hold_with_cohorts(case: Crowd) -> None:
+    """Laws 2 and 3: functions are pure; other seeds of the process, threads and rarer checkpoints change nothing."""
     laws.functions_are_pure(case)
-
-
-@every
-def test_arrival_and_the_host_process_do_not_matter(case: Crowd) -> None:
-    """Law 3, with cohorts: other seeds of the process, other threads, rarer checkpoints."""
     laws.arrival_does_not_matter(case, laws.HOSTS[-1:])
 
 
@@ -129,26 +104,21 @@ def test_peers_see_only_what_is_declared_for_them(case: Crowd) -> None:
     """Law 6, with cohorts as small as a share may make them: two, or one where a reply may reach others."""
     # Without decay: weights that no row reaches would come to equal numbers in another round, half of what decays and half of
     # what was.
-    share = 0.75 if case.name in ("ladd", "ladd_pl") else 0.01
-    laws.peers_see_what_is_declared(Still(case.name, METHODS, share) if share > 0.5 else Few(case.name, METHODS, share))
+    sample, decay = (0.75, False) if case.name in ("ladd", "ladd_pl") else (0.01, True)
+    laws.peers_see_what_is_declared(replace(case, sample=sample, decay=decay))
 
 
 @every
 def test_another_seed_asks_others(case: Crowd) -> None:
     """Cohorts follow from the run's seed."""
-    stage, run = case.played()
-    other = case.stage()
-    again = other.start(case.experiment(seed=8))
-    other.play(again)
-    assert whom(stage, run) != whom(other, again)
+    assert whom(*case.played()) != whom(*case.played(seed=8))
 
 
 @every
 def test_the_last_scoring_may_be_of_a_cohort(case: Crowd) -> None:
     """Who was never scored has no accuracy, and nothing failed."""
-    stage = case.stage()
-    run = stage.start(case.experiment(sample={"sites": 2, "last": "sample"}))
-    assert stage.play(run).status is Status.COMPLETED, stage.row(run).cause
+    stage, run = case.played(sample={"sites": 2, "last": "sample"})
+    assert stage.row(run).status is Status.COMPLETED, stage.row(run).cause
     scored = {entry["client"] for entry in stage.result(run)["curve"]}
     assert 1 <= len(scored) < len(NAMES)
     for client in stage.result(run)["clients"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -25,19 +25,18 @@ NAMES = [name for name, _ in METHODS]
 every = pytest.mark.parametrize("case", [Case(name, METHODS) for name in NAMES], ids=str)
 # Models that travel whole, differences, and sealed ones; sites with a memory and without one.
 FEW = ("fedavg", "fdan", "stlf")
-# Of the other methods one wire each time, that of all that is rounded at random, and all of them at night.
-packed = pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(
-            Case(name, METHODS, wire=wire),
-            id=f"{name}-{wire}",
-            marks=() if wire == "int8" or name in FEW else AT_NIGHT,
-        )
-        for name in NAMES
-        for wire in WIRES
-    ],
-)
+# In the quick tier each wire once or twice, and each of the few methods; at night every method with every wire.
+QUICK = {("fedavg", "bfloat16"), ("fedavg", "topk"), ("fdan", "int8"), ("stlf", "int8"), ("stlf", "topk"), ("feddadil", "int8")}
+
+
+def packed(names: Iterable[str], quick: Container[tuple[str, str]] = QUICK) -> pytest.MarkDecorator:
+    """Parametrise a test over methods and wires."""
+    pairs = [(name, wire) for name in names for wire in WIRES]
+    cases = [
+        pytest.param(Case(name, METHODS, wire=wire), id=f"{name}-{wire}", marks=() if (name, wire) in quick else AT_NIGHT)
+        for name, wire in pairs
+    ]
+    return pytest.mark.parametrize("case", cases)
 
 
 def nodes(tree: Plain) -> Iterator[str]:
@@ -72,7 +71,7 @@ def test_float32_changes_no_byte(case: Case) -> None:
     assert not any(head.unsent for vault in stage.vaults.values() for head in vault.past)
 
 
-@packed
+@packed(NAMES)
 def test_it_runs_to_its_end_whatever_the_order_of_arrival(case: Case) -> None:
     """Every message is finite and within its bounds; replies in any order, twice, and by another host end in the same bytes."""
     stage, run = case.played()
@@ -82,7 +81,7 @@ def test_it_runs_to_its_end_whatever_the_order_of_arrival(case: Case) -> None:
     laws.arrival_does_not_matter(case, laws.HOSTS[-1:])
 
 
-@packed
+@packed(NAMES)
 def test_the_contract_says_what_travels(case: Case) -> None:
     """In which form each field of weights is sent: what it does not say, no reply has; and every other clause is as it was."""
     (stage, run), (plain, before) = case.played(), Case(case.name, METHODS).played()
@@ -98,18 +97,17 @@ def test_the_contract_says_what_travels(case: Case) -> None:
     assert formats(stage, run) <= {asked_for["format"]}
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("name", [FEW[0], *(pytest.param(name, marks=AT_NIGHT) for name in FEW[1:])])
-def test_restarts_change_nothing(name: str, wire: str) -> None:
+# Of topk sites keep most of what they did not send.
+@packed(FEW, quick={("fedavg", "topk")})
+def test_restarts_change_nothing(case: Case) -> None:
     """A stop at any moment and a restart end where the uninterrupted run ends, what was not sent yet included."""
-    laws.restarts_change_nothing(Case(name, METHODS, wire=wire))
+    laws.restarts_change_nothing(case)
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("name", FEW)
-def test_functions_stay_pure(name: str, wire: str) -> None:
+@packed(FEW)
+def test_functions_stay_pure(case: Case) -> None:
     """What is packed is not written to: an ask, step or fold that is called twice gives equal bytes."""
-    laws.functions_are_pure(Case(name, METHODS, wire=wire))
+    laws.functions_are_pure(case)
 
 
 def test_sites_train_from_what_was_sent() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ SITES = ("anna", "bert", "carl", "dora", "emil", "fred")
 ROSTER = {"anna": "source", "bert": "source", "carl": "source", "dora": "target"}
 WORLD: Mapping[str, Any] = {"inputs": [D], "classes": CLASSES, "model": "linear"}
 SHORT: Mapping[str, Any] = {"label": "short", "method": "fedavg", "config": {"rounds": 1}}
+SITE: Mapping[str, Any] = {"label": "site", "method": "fedavg", "world": {"normalise": "site"}}
 Relabel = Callable[[Tensor], Tensor]
 
 
@@ -75,6 +77,13 @@ def experiment(*candidates: Any, **more: Any) -> dict[str, Any]:
 def played(on: Federation, given: Mapping[str, Any]) -> dict[str, Any]:
     """The result of an experiment."""
     return on.run(on.start(given))
+
+
+@cache
+def short(then: str = "") -> tuple[Federation, dict[str, Any]]:
+    """A rehearsal of one candidate that several tests look at, played once: the federation and the result."""
+    on = federation()
+    return on, played(on, experiment(SHORT, **({"then": then} if then else {})))
 
 
 def shown(on: Federation, run: str) -> dict[str, Any]:

@@ -42,23 +42,13 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "path", "words"), BAD, ids=[f"{path}-{i}" for i, (_, path, _) in enumerate(BAD)])
-def test_it_is_refused_at_its_place(given: dict[str, Any], path: str, words: str) -> None:
-    with pytest.raises(Refused) as error:
-        federation().start(given)
-    assert error.value.context["path"] == path, error.value
-    assert words in f"{error.value.what} {error.value.todo}"
-
-
-def test_a_candidate_that_the_rehearsed_roster_cannot_play() -> None:
-    """With two sources one is left while the other plays: a method that wants two is refused by its place."""
-    given = experiment({"label": "linked", "method": "fedpcl_pl"}, world=IMAGES, roster={"anna": "source", "dora": "target"})
-    with pytest.raises(Refused):
-        federation().start(given)
-
-
-def test_nothing_is_written_of_a_refused_one() -> None:
+def test_it_is_refused_at_its_place(subtests: pytest.Subtests) -> None:
+    """And nothing of it is written."""
     on = federation()
-    with pytest.raises(Refused):
-        on.start(experiment(SHORT, "fedavgg"))
+    for given, path, words in BAD:
+        with subtests.test(path, words=words):
+            with pytest.raises(Refused) as error:
+                on.start(given)
+            assert error.value.context["path"] == path, error.value
+            assert words in f"{error.value.what} {error.value.todo}"
     assert on.journal.run_ids() == ()

@@ -13,7 +13,6 @@ from tests.rehearsal.stage import ROSTER, SHORT, drawn, experiment, federation
 from tideline.core.errors import NotFound
 from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, RunId
-from tideline.engine.simulation.federation import Federation
 from tideline.learning.formats.holdings import Holdings
 from tideline.numerics.alignment.normalising import Moments, moments
 from tideline.numerics.rehearsal.drift import Holds, drift
@@ -59,20 +58,21 @@ def test_a_move_to_where_nothing_was_rehearsed() -> None:
     assert drift(of(normal(300, 7, by=9.0)), of(normal(300, 8)), LABELLED, []).holds is Holds.NO
 
 
-def played(tmp_path: Path) -> tuple[Federation, RunId]:
-    """A rehearsal whose target dora has its vault on the disk."""
-    on = federation()
+@pytest.fixture(scope="module")
+def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunId]:
+    """A rehearsal whose sites have their vaults on the disk: their homes, and the run."""
+    on, homes = federation(), tmp_path_factory.mktemp("homes")
     for name in ROSTER:
-        on.agents[ClientId(name)].vault = FolderVault(tmp_path / name / "runs")
+        on.agents[ClientId(name)].vault = FolderVault(homes / name / "runs")
     run = on.start(experiment(SHORT, then="run"))
     assert on.run(run)["status"] == "completed"
-    return on, run
+    return homes, run
 
 
-def test_a_site_compares_its_rows(tmp_path: Path) -> None:
+def test_a_site_compares_its_rows(rehearsed: tuple[Path, RunId]) -> None:
     """The rows of before hold; the same ones far away do not; each with numbers."""
-    _, run = played(tmp_path)
-    home = tmp_path / "dora"
+    homes, run = rehearsed
+    home = homes / "dora"
 
     def rows(by: float) -> Holdings:
         sides = [drawn(3, seed, n) for seed, n in ((0, 80), (5, 40))]
@@ -85,13 +85,13 @@ def test_a_site_compares_its_rows(tmp_path: Path) -> None:
     assert far.holds is Holds.NO and far.nearest is not None and far.nearest > 1
 
 
-def test_what_keeps_no_verdict(tmp_path: Path) -> None:
+def test_what_keeps_no_verdict(rehearsed: tuple[Path, RunId]) -> None:
     """A run that is no rehearsal, a site that was no target, an id that names none."""
-    _, run = played(tmp_path)
+    homes, run = rehearsed
     for home, name, words in (
         ("anna", run, "no target"),
         ("dora", f"{run}-t0", "no rehearsal"),
         ("dora", "none", "remembers no"),
     ):
         with pytest.raises(NotFound, match=words):
-            drift_of(tmp_path / home, RunId(name), lambda world, role: Holdings(drawn(3, 0, 9), drawn(3, 1, 9)))
+            drift_of(homes / home, RunId(name), lambda world, role: Holdings(drawn(3, 0, 9), drawn(3, 1, 9)))

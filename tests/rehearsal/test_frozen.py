@@ -29,7 +29,7 @@ def played(**rehearse: Any) -> tuple[Federation, dict[str, Any]]:
         "world": {**IMAGES, "trains": "head"},
         "weights": weights,
         "roster": ROSTER,
-        "config": {"rounds": 2},
+        "config": {"rounds": 1},
         "seed": 7,
         "rehearse": rehearse,
     }

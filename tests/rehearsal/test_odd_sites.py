@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import pytest
 from torch import Tensor
 
-from tests.rehearsal.stage import SHORT, Opener, drawn, experiment, federation, played
+from tests.rehearsal.stage import SHORT, SITE, Opener, drawn, experiment, federation, played
 from tideline.core.asked.world import World
 from tideline.core.run import Role
 from tideline.engine.simulation.federation import SimSite
 from tideline.learning.formats.holdings import Holdings
 
 SELF = {"label": "self-training", "method": "self_training", "config": {"rounds": 3}}
-SITE = {"label": "site", "method": "fedavg", "world": {"normalise": "site"}}
 
 
 @dataclass(frozen=True)
@@ -45,6 +44,7 @@ def test_a_target_with_three_rows() -> None:
     assert target["accuracy"]["high"] - target["accuracy"]["low"] > 0.3
 
 
+@pytest.mark.nightly(job="numbers")
 def test_a_labelled_site_with_two_rows() -> None:
     """It plays, and its two rows and one count as they are."""
     result = played(federation(bert=SimSite(Few(1, 2))), experiment(SHORT, SITE, then="run"))
@@ -54,6 +54,6 @@ def test_a_labelled_site_with_two_rows() -> None:
 
 def test_a_site_that_lacks_a_class() -> None:
     """It plays with the classes that it has."""
-    result = played(federation(carl=SimSite(Opener(2, TwoClasses()))), experiment(SHORT, SITE, "gaussian_heads", then="run"))
+    result = played(federation(carl=SimSite(Opener(2, TwoClasses()))), experiment(SHORT, "gaussian_heads", then="run"))
     assert result["status"] == "completed", result["cause"]
     assert "carl" in result["verdict"]["rehearsed_at"] and not result["verdict"]["candidates_left_out"]

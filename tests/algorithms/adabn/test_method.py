@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
-from safetensors.torch import save
 
 from tests.algorithms.source_free.played import ROSTER, away, federation, mine, played, sent, site, states
 from tests.algorithms.targeted import NORMED
 from tests.laws.values import raw
-from tests.synthetic import FEATURES, TRAIN, experiment
+from tests.synthetic import TRAIN, experiment
 from tideline import nets
-from tideline.algorithms import METHODS
 from tideline.algorithms.adabn import AdaBN, adabn
 from tideline.algorithms.source_free.family import Model
 from tideline.core.algorithm import contract
 from tideline.core.asked.world import World
-from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import Exposure
 from tideline.core.run import Role
-from tideline.engine.simulation.federation import Federation
 from tideline.learning.fit import remeasure
 
 WORLD = World(inputs=(1, 8, 8), classes=3, model="lenet_bn")
@@ -69,16 +64,6 @@ def test_targets_send_nothing() -> None:
     assert all(clients[k]["source_only"] is not None and clients[k]["accuracy"] is not None for k in TARGETS)
 
 
-def test_a_model_may_be_brought() -> None:
-    """Then nobody needs labels, and nobody is asked for any."""
-    h = nets.weights_of(nets.build(WORLD))
-    there = Federation(METHODS, {name: site(name) for name in TARGETS})
-    run = there.start(experiment("adabn", TARGETS, weights=str(there.bring([save(h)])), **IMAGES))
-    result = there.run(run)
-    assert result["status"] == "completed", result["cause"]
-    assert {p["name"] for p in result["phases"]} == {"join", "source_only", "measure", "score"}
-
-
 def test_a_target_that_is_away_is_scored_with_the_source_model() -> None:
     """It has measured nothing."""
     stage = federation()
@@ -87,25 +72,6 @@ def test_a_target_that_is_away_is_scored_with_the_source_model() -> None:
     h = states(stage, run, Model)[-1]
     assert raw(end(stage, run, "emil")[NORM + "running_mean"]) == raw(h.f[NORM + "running_mean"])
     assert sent(stage, run, "measure").keys() == {(k, 1) for k in TARGETS}
-
-
-def test_networks_without_batch_norm_are_refused() -> None:
-    """With and without a model that is brought."""
-    for world in (dict(FEATURES), {**NORMED, "model": "lenet"}):
-        with pytest.raises(ConfigRefused, match="no batch norm whose statistics") as refusal:
-            federation().start(experiment("adabn", ROSTER, world=world))
-        assert refusal.value.context["path"] == "world.model" and "lenet_bn" in refusal.value.todo
-    there = Federation(METHODS, {name: site(name) for name in TARGETS})
-    file = save(nets.weights_of(nets.build(World(inputs=(8,), classes=3, model="mlp"))))
-    with pytest.raises(ConfigRefused, match="no batch norm"):
-        there.start(experiment("adabn", TARGETS, weights=str(there.bring([file]))))
-
-
-@pytest.mark.parametrize("roster", [{"anna": "source"}, {"bert": "target"}])
-def test_rosters_that_it_cannot_use(roster: dict[str, str]) -> None:
-    """Nobody to adapt; nobody to teach."""
-    with pytest.raises(RosterRefused):
-        federation().start(experiment("adabn", roster, **IMAGES))
 
 
 def test_a_target_with_a_single_row_says_so() -> None:

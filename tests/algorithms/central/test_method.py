@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
-from tests.algorithms.lies import Change, refused_alone, reported
-from tests.algorithms.remembered import remembered
+from tests.algorithms.lies import Change, opened, reported, tiered
+from tests.algorithms.remembered import player
 from tests.algorithms.source_free.played import sent, states
 from tests.algorithms.test_averaging import ROSTER, SIZES
-from tests.engine.toys import until
 from tests.laws.stage import HoardingParts, Stage
 from tests.laws.values import raw
 from tests.synthetic import FEATURES, Rows, blobs, experiment
@@ -25,7 +24,6 @@ from tideline.algorithms.averaging.messages import State as AveragingState
 from tideline.algorithms.central import LOST, Held, State, central, pooled
 from tideline.archive.reader import decode
 from tideline.core.asked.world import World
-from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId
@@ -35,7 +33,7 @@ from tideline.engine.compute.turns.reproducible import reproducible
 from tideline.engine.coordinator.part_store import GRACE_SECONDS
 from tideline.engine.model.orders import Purpose, seed_for
 from tideline.engine.model.runs import JOIN
-from tideline.engine.simulation.federation import Federation, SimSite
+from tideline.engine.simulation.federation import SimSite
 from tideline.learning.fit import cross_entropy, fit
 
 ALLOWED = DEFAULT_POLICY | {(Exposure.SAMPLES, Audience.COORDINATOR)}
@@ -60,13 +58,7 @@ def federation(**changed: SimSite) -> Stage:
     return Stage(METHODS, {name: site(name) for name in ROSTER} | changed, parts=HoardingParts())
 
 
-@remembered
-def played(stage: Stage | None = None, more: dict[str, Any] | None = None, **config: Any) -> tuple[Stage, Any]:
-    """One finished run."""
-    stage = stage or federation()
-    run = stage.start(experiment("central", ROSTER, config=config, **(more or {})))
-    assert stage.play(run).status.value == "completed", stage.row(run).cause
-    return stage, run
+played = partial(player(federation, roster=ROSTER), "central")
 
 
 def ours() -> Data:
@@ -210,19 +202,6 @@ def test_no_rounds_score_the_first_model() -> None:
     assert stage.wire.up and not sent(stage, run, "pool")
 
 
-def test_it_begins_from_weights_that_are_brought() -> None:
-    """With rounds 0 they are scored where nobody has labels; with rounds they are where training starts."""
-    torch.manual_seed(3)
-    w = nets.weights_of(nets.build(WORLD))
-    for roster, rounds in ((dict.fromkeys(ROSTER, "target"), 0), (ROSTER, 1)):
-        at = Federation(METHODS, {name: site(name) for name in ROSTER})
-        given = experiment("central", roster, config={"rounds": rounds, "rate": 0.0, "weight_decay": 0.0})
-        result = at.run(at.start(given | {"weights": at.bring([save(w)])}))
-        assert result["status"] == "completed", result["cause"]
-        model = decode(State, result["state_digest"], at.parts).model
-        assert all(torch.equal(model[name], tensor) for name, tensor in w.items())
-
-
 def test_rounds_that_are_no_longer_finite_are_not_taken() -> None:
     """The model stays as it was, the run ends, and people are told how often, beside the confidences if they asked for them."""
     for confidence in (False, True):
@@ -240,47 +219,11 @@ def test_a_run_that_learns_tells_of_no_lost_rounds() -> None:
     assert not any(p["tables"] for p in stage.result(run)["phases"])
 
 
-@pytest.mark.parametrize(
-    ("config", "path", "words"),
-    [
-        ({"most_rows": 0}, "config.most_rows", "at least 1"),
-        ({"most_rows": 1.5}, "config.most_rows", "whole number"),
-        ({"weighting": "uniform"}, "config.weighting", "not a known setting"),
-        ({"optimiser": "rmsprop"}, "config.optimiser", "one of sgd, adam"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(config: dict[str, Any], path: str, words: str) -> None:
-    """At submission, with the place."""
-    with pytest.raises(ConfigRefused, match=words) as refused:
-        federation().start(experiment("central", ROSTER, config=config))
-    assert refused.value.context["path"] == path
-
-
-def test_nobody_to_learn_from_is_refused() -> None:
-    """Somebody must have labels, and the network must take the inputs."""
-    with pytest.raises(RosterRefused, match="No member can teach"):
-        federation().start(experiment("central", dict.fromkeys(ROSTER, "target")))
-    with pytest.raises(ConfigRefused, match="takes images"):
-        federation().start(experiment("central", ROSTER, world={**FEATURES, "model": "lenet"}))
-
-
 def in_pool(world: dict[str, Any] | None = None, **config: Any) -> tuple[Any, Any, Any]:
     """A run that gathers rows, and bert's order."""
-    stage = federation()
-    run = stage.start(experiment("central", ROSTER, config=config, world=dict(world or FEATURES), **WAITING))
-    until(stage, run, 0)
-    (order,) = stage.agent_service.orders(BERT)
-    return stage, run, order
+    return opened(federation(), experiment("central", ROSTER, config=config, world=dict(world or FEATURES)), "pool", BERT)
 
 
-REFUSED: dict[str, tuple[Change, str]] = {
-    "a feature less": (lambda given: {"x": given["x"][:, 1:]}, "WrongDims"),
-    "images": (lambda given: {"x": given["x"].view(-1, 2, 4)}, "WrongDims"),
-    "a label less": (lambda given: {"y": given["y"][1:]}, "WrongDims"),
-    "a label below zero": (lambda given: {"y": given["y"] - 1}, "OutOfRange"),
-    "no number": (lambda given: {"x": given["x"] * torch.nan}, "NotFinite"),
-    "beyond all measure": (lambda given: {"x": given["x"] * 1e30}, "OutOfRange"),
-}
 LEFT_OUT: dict[str, Change] = {
     "a class more": lambda given: {"y": given["y"] + 1},
     "broken labels": lambda given: {"y": given["y"] + 0.5},
@@ -298,13 +241,6 @@ TAKEN: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize(("change", "kind"), REFUSED.values(), ids=REFUSED)
-def test_rows_that_contradict_their_declaration_are_refused(change: Change, kind: str) -> None:
-    """Their order has failed, and the run goes on without them."""
-    stage, run, order = in_pool()
-    refused_alone(stage, run, order, BERT, change, kind)
-
-
 @pytest.mark.parametrize("change", LEFT_OUT.values(), ids=LEFT_OUT)
 def test_rows_that_nobody_could_learn_from_are_left_out(change: Change) -> None:
     """The site is named, and the model is that of the others alone."""
@@ -312,14 +248,19 @@ def test_rows_that_nobody_could_learn_from_are_left_out(change: Change) -> None:
     assert reported(stage, run, order, BERT, change).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     assert next(p["marks"] for p in stage.result(run)["phases"] if p["name"] == "pool") == {"left out": ["bert"]}
-    alone = Stage(METHODS, {name: site(name) for name in ROSTER}, parts=HoardingParts())
-    other = alone.start(experiment("central", {"anna": "source", "carl": "target"}, config={"most_rows": 30}))
-    alone.play(other)
-    assert alone.row(other).state_digest == stage.row(run).state_digest
+    assert digest_of_anna_alone() == stage.row(run).state_digest
+
+
+@cache
+def digest_of_anna_alone() -> str | None:
+    """The final state of a run in which no other site has labels."""
+    stage = federation()
+    run = stage.start(experiment("central", {"anna": "source", "carl": "target"}, config={"most_rows": 30}))
+    return stage.play(run).state_digest
 
 
 @pytest.mark.parametrize("world", [FEATURES, IMAGES], ids=["mlp", "batch norm"])
-@pytest.mark.parametrize("change", TAKEN.values(), ids=TAKEN)
+@pytest.mark.parametrize("change", tiered(TAKEN, "the largest rows", "a single row"))
 def test_rows_that_are_taken_can_be_learnt_from(change: Change, world: dict[str, Any]) -> None:
     """Of whatever dtype and size: the run ends as it should, and its state is finite."""
     stage, run, order = in_pool(world)

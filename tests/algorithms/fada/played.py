@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.algorithms.remembered import remembered
-from tests.laws.stage import HoardingParts, Stage
+from tests.laws.stage import Stage, hoarding
 from tests.synthetic import FEATURES, Rows, experiment, rows, sites
 from tideline import nets
 from tideline.algorithms import METHODS
@@ -34,10 +34,7 @@ WHOLE: Mapping[str, Any] = {"rounds": 1, "source_rounds": 0, "steps": 1, "batch"
 
 def federation(roster: Mapping[str, str] = ROSTER, **more: SimSite) -> Stage:
     """The sites; no part is forgotten, at a site neither."""
-    stage = Stage(METHODS, sites(tuple(roster)) | more, parts=HoardingParts())
-    for vault in stage.vaults.values():
-        vault.hoard()
-    return stage
+    return hoarding(METHODS, sites(tuple(roster)) | more)
 
 
 def letting_out(roster: Mapping[str, str] = ROSTER) -> Stage:

@@ -24,6 +24,7 @@ from tests.algorithms.fada.played import (
     state,
     train,
 )
+from tests.algorithms.lies import at_night
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import sites
 from tideline.algorithms import METHODS
@@ -85,7 +86,7 @@ def test_both_halves_of_eq_5_are_stepped_along() -> None:
     assert all(torch.equal(state(stage, run).di["carl"][name].theta, di[name].theta) for name in di)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("share", [0.25, *at_night(0.0, 1.0)])
 def test_a_share_of_what_eq_5_made_before_stays(share: float) -> None:
     """Round 2 of the target, by hand: its step of eq. 5, less what is forgotten of round 1's, and what the sources made."""
     more = {**WHOLE, "rounds": 2, "parts": "II", "attention": "uniform", "lambda_adv": 0.5, "ramp": 0.0, "rate": RATE}
@@ -203,6 +204,7 @@ def test_contributions() -> None:
     assert applied("delta", theta, [], 0.1)["w"].tolist() == [1.0, 2.0]
 
 
+@pytest.mark.nightly(job="numbers")
 @pytest.mark.parametrize("mode", ["delta", "param"])
 def test_what_a_source_sent_itself_does_not_come_back(mode: str) -> None:
     """It knows it, however many exchanges lie between: as much goes down as to sites that forget no part."""

@@ -65,6 +65,7 @@ def test_disentangling_beats_the_sources_model_on_most_seeds() -> None:
     assert float(gains.mean()) > float(alone.mean())
 
 
+@pytest.mark.nightly(job="numbers")
 def test_alignment_alone_gains_too() -> None:
     """f-DANN, at the same weight."""
     before, after = accuracies(0, "fdann", **MUCH)

@@ -7,29 +7,24 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save
 from torch.nn import functional
 
-from tests.algorithms.lies import Change, reported
+from tests.algorithms.compare import memory_of
+from tests.algorithms.lies import at_night, opened, reported
 from tests.algorithms.source_free.played import away, sent, states
 from tests.algorithms.targeted import DOMAINS, NORMED, ROSTER, WAITING, accuracy, federation, played, site, tables
-from tests.engine.toys import until
-from tests.laws.values import raw
-from tests.synthetic import FEATURES, blobs, experiment
+from tests.synthetic import blobs, experiment
 from tideline import nets
-from tideline.algorithms import METHODS
-from tideline.algorithms.fdan import FDAN, begin_with, centre, client, fdan
+from tideline.algorithms.fdan import FDAN, centre, client, fdan
 from tideline.algorithms.fdan.client import Lesson, Mine, Model, State
-from tideline.archive.checks import LAX
-from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
 from tideline.core.asked.world import World
-from tideline.core.errors import ConfigRefused, DataRefused, RosterRefused
+from tideline.core.errors import DataRefused
 from tideline.core.privacy import TO_BOTH, Exposure
 from tideline.core.rows import MemoryRows
 from tideline.core.run import ClientId, Role
 from tideline.core.step import Data, Site
-from tideline.engine.simulation.federation import Federation, SimSite
+from tideline.engine.simulation.federation import SimSite
 from tideline.learning.fit import remeasure
 from tideline.numerics.alignment.feature_maps import moment, psi, ramp, typical, waves
 
@@ -43,12 +38,6 @@ DISTANCES = "distance from the target"
 def rows_of(name: str, inputs: tuple[int, ...] = (8,)) -> torch.Tensor:
     """A site's training rows."""
     return blobs(41, DOMAINS[name], 2 * sorted(DOMAINS).index(name), inputs).x.all()
-
-
-def memory_of(stage: Any, run: Any, name: str) -> Mine:
-    """What a site keeps in the end."""
-    vault = stage.vaults[ClientId(name)]
-    return decode(Mine, vault.head(run).memory[0][0], vault.parts(run), LAX)
 
 
 def as_it_is(data: Data) -> Data:
@@ -150,7 +139,7 @@ def test_statistics_of_batch_norm_stay() -> None:
     for k in ROSTER:
         net = nets.loaded(world, {**w.model, **w.buffers})
         remeasure(net, rows_of(k, (1, 8, 8)), 41, torch.Generator())
-        own = fdan.keepsakes(None, memory_of(stage, run, k))["model"]
+        own = fdan.keepsakes(None, memory_of(stage, run, k, Mine))["model"]
         torch.testing.assert_close(dict(own), dict(net.state_dict()))
         nets.loaded(world, own)
 
@@ -223,15 +212,6 @@ def test_every_step_holds_to_it(work: Any) -> None:
     assert refusal.value.todo
 
 
-def test_batches_have_32_rows() -> None:
-    """A setting below is refused; a short last batch joins the one before it."""
-    with pytest.raises(ConfigRefused, match="at least 32"):
-        federation().start(experiment("fdan", ROSTER, config={"batch": 31}))
-    with pytest.raises(ConfigRefused, match="multiple of 5") as refusal:
-        federation().start(experiment("fdan", ROSTER, config={"features": 321}))
-    assert refusal.value.context["path"] == "config.features"
-
-
 def test_a_source_that_was_away_is_stood_for_by_its_last_moment() -> None:
     """The target's partner is the mean of the last moment of each; who never answered has none."""
     stage = federation()
@@ -245,76 +225,17 @@ def test_a_source_that_was_away_is_stood_for_by_its_last_moment() -> None:
     assert tables(stage, run, DISTANCES) == []
 
 
-def test_a_run_may_begin_from_weights() -> None:
-    """They are w, and their buffers are where statistics begin."""
-    h = nets.weights_of(nets.build(World(inputs=(1, 8, 8), classes=3, model="lenet_bn")))
-    there = Federation(METHODS, {name: site(name) for name in ROSTER})
-    run = there.start(experiment("fdan", ROSTER, weights=str(there.bring([save(h)])), **IMAGES))
-    assert there.run(run)["status"] == "completed"
-    state = begin_with(FDAN(), WORLD, (), torch.Generator(), h)
-    assert {**state.model, **state.buffers}.keys() == h.keys()
-    assert all(raw(w) == raw(h[name]) for name, w in {**state.model, **state.buffers}.items())
-    assert set(state.buffers) == {name for name in h if "running" in name or "batches" in name}
-
-
-@pytest.mark.parametrize(
-    "roster", [{**ROSTER, "carl": "target"}, {"anna": "source"}, {"dora": "target"}, {**ROSTER, "carl": "peer"}]
-)
-def test_rosters_that_it_cannot_use(roster: dict[str, str]) -> None:
-    """Two targets, nobody to adapt, nobody to teach, a peer."""
-    with pytest.raises(RosterRefused):
-        federation().start(experiment("fdan", roster))
-
-
-def test_a_network_without_features_is_refused() -> None:
-    """Nothing could be drawn together."""
-    with pytest.raises(ConfigRefused, match="nothing below its classifier"):
-        federation().start(experiment("fdan", ROSTER, world={**FEATURES, "model": "linear"}))
-
-
-LIES: dict[str, tuple[str, ClientId, Change, str]] = {
-    "no width": ("width", DORA, lambda given: {"s2": 0.0}, "OutOfRange"),
-    "a width that is no number": ("width", DORA, lambda given: {"s2": float("nan")}, "NotFinite"),
-    "a moment of other size": ("share", ANNA, lambda given: {"m": given["m"][:5]}, "WrongDims"),
-    "a moment that is none": ("share", ANNA, lambda given: {"m": given["m"] * torch.nan}, "NotFinite"),
-    "few rows": ("share", ANNA, lambda given: {"samples": 31}, "OutOfRange"),
-    "a change of statistics": (
-        "train",
-        ANNA,
-        lambda given: {"delta": {**given["delta"], "running_mean": torch.zeros(1)}},
-        "WrongDims",
-    ),
-}
-
-
-@pytest.mark.parametrize(("phase", "who", "change", "kind"), LIES.values(), ids=LIES)
-def test_what_no_site_can_say(phase: str, who: ClientId, change: Change, kind: str) -> None:
-    """Refused by name."""
-    stage = federation()
-    run = stage.start(experiment("fdan", ROSTER, **WAITING))
-    until(stage, run, [p.name for p in fdan.plan(FDAN())].index(phase))
-    (order,) = stage.agent_service.orders(who)
-    receipt = reported(stage, run, order, who, change)
-    assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
-
-
-def test_a_moment_of_another_dtype_is_taken() -> None:
+@pytest.mark.parametrize("dtype", [torch.bool, *at_night(torch.int64, torch.float64)])
+def test_a_moment_of_another_dtype_is_taken(dtype: torch.dtype) -> None:
     """Whole numbers, truth values: the run ends as it should."""
-    for m in (torch.ones(320, dtype=torch.int64), torch.ones(320, dtype=torch.bool), torch.ones(320, dtype=torch.float64)):
-        stage = federation()
-        run = stage.start(experiment("fdan", ROSTER, **WAITING))
-        until(stage, run, [p.name for p in fdan.plan(FDAN())].index("share"))
-        (order,) = stage.agent_service.orders(DORA)
-        assert reported(stage, run, order, DORA, lambda given, m=m: {"m": m}).verdict == "accepted"
-        assert stage.play(run).status.value == "completed", stage.row(run).cause
+    stage, run, order = opened(federation(), experiment("fdan", ROSTER), "share", DORA)
+    assert reported(stage, run, order, DORA, lambda given: {"m": torch.ones(320, dtype=dtype)}).verdict == "accepted"
+    assert stage.play(run).status.value == "completed", stage.row(run).cause
 
 
 def test_what_is_no_mean_of_psi_draws_nobody() -> None:
     """A single number that no feature has would pull the target anywhere: the marks name who sent it, and it is not used."""
-    stage = federation()
-    run = stage.start(experiment("fdan", ROSTER, **WAITING))
-    until(stage, run, [p.name for p in fdan.plan(FDAN())].index("share"))
-    (order,) = stage.agent_service.orders(ANNA)
+    stage, run, order = opened(federation(), experiment("fdan", ROSTER), "share", ANNA)
     assert reported(stage, run, order, ANNA, lambda given: {"m": given["m"] + 0.1}).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     first, *later = (r for r in stage.journal.rounds(run) if r.phase == "share")

@@ -4,34 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 
-from tests.algorithms.lies import Change, refused_alone, reported
+from tests.algorithms.compare import close, same
+from tests.algorithms.lies import Change, opened, reported
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, mine, played, sent, states
-from tests.engine.toys import until
-from tests.laws.values import raw
 from tests.synthetic import experiment
 from tideline import nets
-from tideline.algorithms.fedamp_pl import Config, State, fedamp_pl, weights
+from tideline.algorithms.fedamp_pl import State, fedamp_pl, weights
 from tideline.core.asked.world import World
 from tideline.core.run import ClientId
 from tideline.numerics.aggregation.averaging import weighted_sum
 
 BERT = ClientId("bert")
 TARGETS = ["bert", "carl", "dora", "emil"]
-
-
-def close(a: Any, b: Any) -> None:
-    """Weights that are equal but for rounding."""
-    assert a.keys() == b.keys()
-    for name in a:
-        torch.testing.assert_close(a[name], b[name], atol=1e-6, rtol=1e-5)
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether weights are equal, bit for bit."""
-    return a.keys() == b.keys() and all(raw(a[name]) == raw(b[name]) for name in a)
 
 
 def xi_of(f: dict[str, Any]) -> Any:
@@ -77,16 +63,6 @@ def test_one_site_alone_without_its_term_is_shot() -> None:
     held = mine(*played("fedamp_pl", more=alone, rounds=3, prox=10.0), "dora")
     assert same(plain.f, shot.f)
     assert not same(held.f, shot.f)
-
-
-def test_the_term_keeps_a_site_near_its_start() -> None:
-    """A heavier term ends nearer to u_i."""
-
-    def moved(prox: float) -> float:
-        order, reply = sent(*played("fedamp_pl", rounds=1, epochs=3, prox=prox), "adapt")["emil", 1]
-        return sum(float((reply.f[n] - order.f[n]).square().sum()) for n in order.f)
-
-    assert moved(10.0) < moved(1.0) < moved(0.0)
 
 
 def test_a_silent_site_keeps_its_model() -> None:
@@ -139,32 +115,9 @@ def test_people_are_told_the_attention_and_sites_are_not() -> None:
     assert not [k for k in ROSTER if k.encode() in b"|".join(data for _, _, data in stage.wire.down)]
 
 
-REFUSED: dict[str, tuple[Change, str]] = {
-    "a layer less": (lambda given: {"f": dict(list(given["f"].items())[1:])}, "WrongDims"),
-    "the classifier too": (lambda given: {"f": {**given["f"], "classifier.bias": torch.zeros(3)}}, "WrongDims"),
-    "no number": (lambda given: {"f": {n: torch.full_like(w, torch.nan) for n, w in given["f"].items()}}, "NotFinite"),
-}
-
-
-def in_first_round() -> tuple[Any, Any, Any]:
-    """A run whose first round is open, and bert's order."""
-    stage = federation()
-    run = stage.start(experiment("fedamp_pl", ROSTER, **WAITING))
-    until(stage, run, [p.name for p in fedamp_pl.plan(Config())].index("adapt"))
-    (order,) = stage.agent_service.orders(BERT)
-    return stage, run, order
-
-
-@pytest.mark.parametrize(("change", "kind"), REFUSED.values(), ids=REFUSED)
-def test_a_reply_that_no_fold_could_take_is_refused(change: Change, kind: str) -> None:
-    """Its order has failed, and the round goes on without it."""
-    stage, run, order = in_first_round()
-    refused_alone(stage, run, order, BERT, change, kind)
-
-
 def test_a_model_beyond_all_measure_is_folded() -> None:
     """It is far from all: they weigh nothing in each other, and the round closes."""
-    stage, run, order = in_first_round()
+    stage, run, order = opened(federation(), experiment("fedamp_pl", ROSTER), "adapt", BERT)
     change: Change = lambda given: {"f": {n: torch.full_like(w, 1e15) for n, w in given["f"].items()}}  # noqa: E731
     assert reported(stage, run, order, BERT, change).verdict == "accepted"
     stage.play(run, lambda orders: [each for each in orders if each.cursor == order.cursor])

@@ -1,4 +1,4 @@
-"""FedDaDiL: what is asked of whom, and what stays at a site."""
+"""FedDaDiL: what is asked of whom, what stays at a site, and data that do not fit."""
 
 from __future__ import annotations
 
@@ -14,18 +14,27 @@ from tests.algorithms.feddadil.played import (
     PLAIN,
     ROSTER,
     federation,
+    few,
     memories,
     memory,
     phases,
     played,
     site,
 )
+from tests.algorithms.lies import at_night
 from tests.laws.stage import Stage
 from tests.laws.values import raw
 from tests.synthetic import CLASSES, blobs, experiment
-from tideline.algorithms.feddadil import Config, client, feddadil, target
+from tideline.algorithms.feddadil import Config, client, feddadil, server, target
+from tideline.algorithms.feddadil.messages import Described, State
+from tideline.archive.checks import LAX
+from tideline.archive.reader import decode
 from tideline.core.algorithm import contract
+from tideline.core.asked.world import World
+from tideline.core.errors import RosterRefused, StepFailed
 from tideline.core.privacy import TO_BOTH, Exposure
+from tideline.core.rows import MemoryRows
+from tideline.core.run import ClientId, Member, Role
 from tideline.core.step import Data
 
 
@@ -45,13 +54,6 @@ def test_passes_of_adaptation() -> None:
     """The last pass is always one of them, once."""
     assert target.passes(Config(rounds=6, adapt_every=3)) == (3, 6)
     assert target.passes(Config(rounds=2, adapt_every=9)) == (2,)
-
-
-def test_every_row_of_table_5_is_a_preset() -> None:
-    """Each can be configured, and says what the table says."""
-    assert {"imageclef", "caltech_office10", "office31", "office_home", "adaptiope"} <= set(feddadil.presets)
-    made = feddadil.configure({}, "office_home_e")
-    assert (made.points, made.atoms, made.batch) == (1950, 2, 325)
 
 
 def test_no_reply_has_a_field_for_coordinates_features_or_labels() -> None:
@@ -74,7 +76,7 @@ def test_no_reply_has_a_field_for_coordinates_features_or_labels() -> None:
     }
 
 
-@pytest.mark.parametrize("config", [{}, PLAIN, {"init": "normal", **PLAIN}])
+@pytest.mark.parametrize("config", [{}, PLAIN, *at_night({"init": "normal", **PLAIN})])
 def test_alpha_and_features_never_cross_the_link(config: dict[str, Any]) -> None:
     """No message, either way, holds the bytes or the digits of a coordinate or of a feature row that a site kept."""
     given = ALREADY if config else {}
@@ -151,3 +153,67 @@ def test_the_line_must_be_allowed() -> None:
     assert {c.audience for c in contract(feddadil, Config(line=True)) if c.step == "learn_shown" and "." not in c.field} == {
         TO_BOTH
     }
+
+
+def test_a_source_that_turns_out_to_have_no_labels() -> None:
+    """What was assumed at the submission is looked at when all have joined, and who is there is said."""
+    roster = (Member(ClientId("s"), Role.SOURCE, False), Member(ClientId("t"), Role.TARGET, False))
+    with pytest.raises(RosterRefused, match="at least one source with labels; the roster has s"):
+        server.needs_both(Config(), World(), roster)
+
+
+def test_points_too_large_for_the_wire() -> None:
+    """Named before they become infinities: the type, and what to set."""
+    with pytest.raises(StepFailed, match=r"more than float16 holds.*Set wire to bfloat16"):
+        client.narrowed(torch.tensor([1e5]), torch.float16)
+
+
+def test_a_site_with_fewer_rows_than_a_mini_batch() -> None:
+    """Rows are drawn with replacement: four do."""
+    stage, _ = played(federation(anna=site(0, few(4)), carl=site(2, few(4))), points=30, batch=15)
+    assert stage
+
+
+def test_a_source_without_a_class() -> None:
+    """It draws from the classes that it has; the atoms keep all of them."""
+
+    def without(data: Data) -> Data:
+        assert data.y is not None
+        kept = data.y != 2
+        return Data(MemoryRows(data.x.all()[kept]), data.y[kept], data.domain[kept], data.domains)
+
+    stage, run = played(federation(anna=site(0, without)))
+    last = decode(State, stage.journal.rounds(run)[-1].state[0][0], stage.parts, LAX)
+    assert set(last.y[0].argmax(-1).tolist()) == {0, 1, 2}
+
+
+def test_features_that_are_not_finite() -> None:
+    """The site is named, its step fails, and the run says so."""
+
+    def broken(data: Data) -> Data:
+        x = data.x.all().clone()
+        x[3, 1] = float("inf")
+        return replace(data, x=MemoryRows(x))
+
+    stage = federation(bert=site(1, broken))
+    run = stage.start(experiment("feddadil", ROSTER, config=PLAIN, **ALREADY))
+    row = stage.play(run)
+    assert row.status.value == "stalled"
+    assert "The features of bert are not finite" in row.cause
+
+
+def test_a_rounded_number_is_told() -> None:
+    """Before anything starts, and in the result: which setting, what was asked, what it becomes."""
+    stage, run = played(points=13)
+    assert stage.row(run).spec.notes == (
+        "config.points is 13; it is rounded up to 15, so that each of the 3 classes has as many",
+    )
+    assert feddadil.notes(Config(points=200, batch=100), World()) == ()
+
+
+def test_no_class_is_described_where_atoms_are_normal() -> None:
+    """The linear layers need moments of the whole site alone."""
+    stage, run = played(init="normal")
+    place = phases(rounds=1, encoder_rounds=1, init="normal").index("describe")
+    for order in stage.journal.orders(run, place):
+        assert len(decode(Described, order.reply[0][0], stage.parts, LAX).classes) == 0

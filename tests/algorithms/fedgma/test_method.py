@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save
 
-from tests.algorithms.lies import Change, filled, in_first_round, refused_alone, reported
+from tests.algorithms.lies import Change, at_night, filled, opened, reported
 from tests.algorithms.test_averaging import ROSTER, SIZES, played, states, updates
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import FEATURES, Rows, blobs, experiment, sites
@@ -20,14 +19,12 @@ from tideline.algorithms.averaging.messages import Model, State, Update
 from tideline.algorithms.fedgma import fedgma, fold, fold_sums, terms
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
-from tideline.core.algorithm import contract
 from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.world import World
-from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.phase import Replies, Turn
 from tideline.core.run import ClientId
 from tideline.core.settings import parse
-from tideline.engine.simulation.federation import Federation, SimSite
+from tideline.engine.simulation.federation import SimSite
 
 BERT = ClientId("bert")
 IMAGES: dict[str, Any] = {"inputs": [1, 8, 8], "classes": 3, "model": "lenet_bn"}
@@ -43,7 +40,7 @@ def federation() -> Stage:
     return Stage(METHODS, {name: opened(i, n) for i, (name, n) in enumerate(SIZES.items())}, parts=HoardingParts())
 
 
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize("weighting", ["samples", *at_night("uniform")])
 @pytest.mark.parametrize(("tau", "rate"), [(0.0, 1.0), (0.7, 1.0), (0.7, 0.01), (0.5, 3.0)])
 def test_the_new_model_is_the_masked_step(weighting: str, tau: float, rate: float) -> None:
     """w + eta_s m sum p_i Delta_i of the replies, in float64 NumPy, in both rounds."""
@@ -60,7 +57,7 @@ def test_the_new_model_is_the_masked_step(weighting: str, tau: float, rate: floa
         np.testing.assert_allclose(middle[name].numpy(), start + rate * step, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize("weighting", ["samples", *at_night("uniform")])
 @pytest.mark.parametrize("world", [FEATURES, IMAGES], ids=["mlp", "batch norm"])
 def test_without_a_threshold_it_is_federated_averaging(weighting: str, world: dict[str, Any]) -> None:
     """tau = 0 and eta_s = 1 end in its digest; the settings of old do not."""
@@ -97,18 +94,6 @@ def test_what_batch_norm_measures_is_not_masked() -> None:
             assert torch.equal(w, first[name])
 
 
-def test_it_begins_from_weights_that_are_brought() -> None:
-    """As the rest of the family does."""
-    torch.manual_seed(3)
-    w = nets.weights_of(nets.build(parse(World, FEATURES)))
-    at = Federation(METHODS, sites())
-    run = at.start(experiment("fedgma", ROSTER, config={"rounds": 0}) | {"weights": at.bring([save(w)])})
-    result = at.run(run)
-    assert result["status"] == "completed", result["cause"]
-    model = decode(State, result["state_digest"], at.parts).model
-    assert all(torch.equal(model[name], tensor) for name, tensor in w.items())
-
-
 def test_sums_of_signs_and_changes_make_the_same_model() -> None:
     """The fold of sums over sites is that of the sites' replies, but for the last digits."""
     at, world = sites(), parse(World, FEATURES)
@@ -127,74 +112,12 @@ def test_sums_of_signs_and_changes_make_the_same_model() -> None:
     assert all(torch.allclose(from_sums.model[k], from_replies.model[k], atol=1e-6) for k in w)
 
 
-def test_the_contract_is_what_the_specification_says() -> None:
-    """Up: a model as WEIGHTS, n_i as COUNT, metrics; all to the coordinator alone."""
-    clauses = contract(fedgma, fedgma.configure({}))
-    told_of = {(c.phase, c.field, c.exposure.value) for c in clauses if c.exposure.value != "metric"}
-    assert told_of == {("train", "model", "weights"), ("train", "samples", "count")}
-    assert all(c.audience == {"coordinator"} for c in clauses)
-
-
-def test_presets_are_those_of_the_comparison() -> None:
-    """Threshold, step, rate and decay of each data set; Adam at the sites."""
-    found = {name: fedgma.configure({}, name) for name in ("pacs", "office_home", "vlcs")}
-    assert {k: (c.tau, c.server_rate) for k, c in found.items()} == {
-        "pacs": (0.7, 1.0),
-        "office_home": (0.3, 0.01),
-        "vlcs": (0.5, 0.01),
-    }
-    assert {(c.rate, c.weight_decay, c.rounds, c.epochs, c.batch, c.optimiser) for c in found.values()} == {
-        (1e-3, 1e-4, 200, 2, 64, "adam")
-    }
-
-
-@pytest.mark.parametrize(
-    ("config", "path", "words"),
-    [
-        ({"tau": 1.1}, "config.tau", "at most 1"),
-        ({"tau": -0.1}, "config.tau", "at least 0"),
-        ({"server_rate": -1.0}, "config.server_rate", "at least 0"),
-        ({"server_rate": 11}, "config.server_rate", "at most 10"),
-        ({"server_rate": float("nan")}, "config.server_rate", "finite"),
-        ({"weighting": "equal"}, "config.weighting", "samples, uniform"),
-        ({"robust": "median"}, "config.robust", "not a known setting"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(config: dict[str, Any], path: str, words: str) -> None:
-    """At submission, with the place. Robust folds are not of this method."""
-    with pytest.raises(ConfigRefused, match=words) as refused:
-        Stage(METHODS, sites()).start(experiment("fedgma", ROSTER, config=config))
-    assert refused.value.context["path"] == path
-
-
-def test_a_roster_without_a_teacher_is_refused() -> None:
-    """Somebody must have labels."""
-    with pytest.raises(RosterRefused, match="No member can teach"):
-        Stage(METHODS, sites()).start(experiment("fedgma", {"anna": "target"}))
-
-
 def first_round(**config: Any) -> tuple[Any, Any, Any]:
     """A run whose first round is open, and bert's order."""
-    return in_first_round(federation(), experiment("fedgma", ROSTER, config=config, **WAITING), BERT)
+    return opened(federation(), experiment("fedgma", ROSTER, config=config), "train", BERT)
 
 
-@pytest.mark.parametrize(
-    ("change", "kind"),
-    [
-        (filled("model", float("nan")), "NotFinite"),
-        (filled("model", 1e30), "OutOfRange"),
-        (lambda given: {"samples": 0}, "OutOfRange"),
-        (lambda given: {"model": dict(list(given["model"].items())[1:])}, "WrongDims"),
-    ],
-    ids=["no number", "beyond all measure", "no rows", "a layer less"],
-)
-def test_a_reply_that_no_fold_could_take_is_refused(change: Change, kind: str) -> None:
-    """Its order has failed, and the round goes on without it."""
-    stage, run, order = first_round()
-    refused_alone(stage, run, order, BERT, change, kind)
-
-
-@pytest.mark.parametrize("config", [{}, {"server_rate": 10.0, "tau": 0.0}, {"weighting": "uniform", "tau": 1.0}])
+@pytest.mark.parametrize("config", [{}, *at_night({"server_rate": 10.0, "tau": 0.0}, {"weighting": "uniform", "tau": 1.0})])
 @pytest.mark.parametrize(
     "change",
     [

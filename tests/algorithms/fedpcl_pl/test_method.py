@@ -10,16 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from tests.algorithms.lies import Change, refused_alone, reported
+from tests.algorithms.compare import memory_of, same
+from tests.algorithms.lies import Change, at_night, opened, reported, tiered
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, played, sent, site, states
-from tests.engine.toys import until
 from tests.laws.stage import Stage
-from tests.laws.values import raw
 from tests.synthetic import experiment
 from tideline import nets
 from tideline.algorithms.fedpcl_pl import WIDTH, Config, Memory, State, drawn, fedpcl_pl, predict, prepare
-from tideline.archive.checks import LAX
-from tideline.archive.reader import decode
 from tideline.core.asked.world import World
 from tideline.core.privacy import DEFAULT_POLICY, Audience, Exposure
 from tideline.core.run import ClientId, Role
@@ -39,19 +36,6 @@ def agreed(**changed: SimSite) -> Stage:
     return federation(**{name: replace(each, policy=ALLOWED) for name, each in sites.items()})
 
 
-def memory_of(stage: Stage, run: Any, name: str) -> Memory:
-    """What a site keeps at the end."""
-    vault = stage.vaults[ClientId(name)]
-    head = vault.head(run)
-    assert head is not None
-    return decode(Memory, head.memory[0][0], vault.parts(run), LAX)
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether weights are equal, bit for bit."""
-    return a.keys() == b.keys() and all(raw(a[name]) == raw(b[name]) for name in a)
-
-
 def known(name: str) -> Any:
     """A site's shelf as a target sees it."""
     return site(name).open_site_data(WORLD, Role.TARGET)
@@ -66,14 +50,14 @@ def projections(order: Any, head: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         return p(features), pseudo_labels(features, net(x).softmax(1)).labels
 
 
-@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("normalise", [False, *at_night(True)])
 def test_prototypes_are_means_of_projections(normalise: bool) -> None:
     """C_i^c by the head that the site keeps, for each pseudo-label of f_S; and how many there are."""
     stage, run = played("fedpcl_pl", agreed(), normalise=normalise)
     learn = sent(stage, run, "learn")
     for k in TARGETS:
         order, reply = learn[k, 2]
-        z, labels = projections(order.common, memory_of(stage, run, k).head, known(k).view("train", Role.TARGET).x.all())
+        z, labels = projections(order.common, memory_of(stage, run, k, Memory).head, known(k).view("train", Role.TARGET).x.all())
         z = functional.normalize(z) if normalise else z
         for c in range(3):
             assert int(reply.counts[c]) == int((labels == c).sum()) >= 5
@@ -99,7 +83,7 @@ def test_heads_begin_alike_and_stay_at_home() -> None:
     orders = [order for order, _ in sent(stage, run, "describe").values()]
     assert len({order.seed for order in orders}) == 1
     first = dict(drawn(orders[0].seed, nets.width(WORLD)).state_dict())
-    heads = {k: memory_of(stage, run, k) for k in TARGETS}
+    heads = {k: memory_of(stage, run, k, Memory) for k in TARGETS}
     assert not any(same(each.head, first) for each in heads.values())
     assert not same(heads["bert"].head, heads["emil"].head)
     assert all(same(each.f, taught.f) and same(each.g, taught.g) for each in heads.values())
@@ -109,6 +93,7 @@ def test_heads_begin_alike_and_stay_at_home() -> None:
     torch.testing.assert_close(described.prototypes[0], z[labels == 0].mean(0), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_training_lowers_the_loss_and_draws_prototypes_together() -> None:
     """Over the rounds L falls."""
     stage, run = played("fedpcl_pl", agreed(), rounds=6, epochs=3, rate=0.05)
@@ -119,7 +104,7 @@ def test_training_lowers_the_loss_and_draws_prototypes_together() -> None:
 def test_a_class_that_nobody_has_is_not_predicted() -> None:
     """Sites with four rows of a class: nobody sends it, nobody learns of it, and no row is called that."""
     stage, run = played("fedpcl_pl", agreed(**{k: site(k, 14) for k in TARGETS}), rounds=3)
-    memory = memory_of(stage, run, "bert")
+    memory = memory_of(stage, run, "bert", Memory)
     assert memory.present.tolist() == [True, True, False] and not bool(memory.mean[2].any())
     order, held = sent(stage, run, "score")["bert", 3][0], known("bert").held_out
     here = Site(Config(), WORLD, BERT, Role.TARGET, held, 1, torch.Generator())
@@ -187,7 +172,7 @@ def test_the_default_policy_does_not_let_it_work() -> None:
 def test_its_owner_takes_out_what_it_predicts_with() -> None:
     """Network, head and prototypes: by hand they predict what was scored."""
     stage, run = played("fedpcl_pl", agreed(), rounds=3)
-    found = fedpcl_pl.keepsakes(None, memory_of(stage, run, "emil"))
+    found = fedpcl_pl.keepsakes(None, memory_of(stage, run, "emil", Memory))
     assert sorted(found) == ["head", "model", "prototypes"]
     held = known("emil").held_out
     net = nets.loaded(WORLD, found["model"]).eval()
@@ -200,13 +185,6 @@ def test_its_owner_takes_out_what_it_predicts_with() -> None:
     assert fedpcl_pl.keepsakes(None, prepare(Config(), None)) == {}  # type: ignore[arg-type]
 
 
-REFUSED: dict[str, tuple[Change, str]] = {
-    "a class more": (lambda g: {n: torch.cat([g[n], g[n][:1]]) for n in ("prototypes", "counts")}, "WrongDims"),
-    "a narrower prototype": (lambda g: {"prototypes": g["prototypes"][:, 1:]}, "WrongDims"),
-    "a count below zero": (lambda g: {"counts": g["counts"] - 100}, "OutOfRange"),
-    "no number": (lambda g: {"prototypes": g["prototypes"] * torch.nan}, "NotFinite"),
-    "beyond all measure": (lambda g: {"prototypes": torch.full_like(g["prototypes"], 1e30)}, "OutOfRange"),
-}
 ADMITTED: dict[str, Change] = {
     "no row of any class": lambda g: {"counts": torch.zeros_like(g["counts"])},
     "one row of each, which is not used": lambda g: {"counts": torch.ones_like(g["counts"])},
@@ -219,21 +197,10 @@ ADMITTED: dict[str, Change] = {
 
 def in_first_exchange() -> tuple[Any, Any, Any]:
     """A run that asks for the first prototypes, and bert's order."""
-    stage = agreed()
-    run = stage.start(experiment("fedpcl_pl", ROSTER, **WAITING))
-    until(stage, run, [p.name for p in fedpcl_pl.plan(Config())].index("describe"))
-    (order,) = stage.agent_service.orders(BERT)
-    return stage, run, order
+    return opened(agreed(), experiment("fedpcl_pl", ROSTER), "describe", BERT)
 
 
-@pytest.mark.parametrize(("change", "kind"), REFUSED.values(), ids=REFUSED)
-def test_prototypes_that_no_fold_could_take_are_refused(change: Change, kind: str) -> None:
-    """Their order has failed, and the exchange goes on without them."""
-    stage, run, order = in_first_exchange()
-    refused_alone(stage, run, order, BERT, change, kind)
-
-
-@pytest.mark.parametrize("change", ADMITTED.values(), ids=ADMITTED)
+@pytest.mark.parametrize("change", tiered(ADMITTED, "no row of any class", "broken counts"))
 def test_prototypes_that_are_taken_can_be_learnt_from(change: Change) -> None:
     """Of whatever dtype; a class with fewer than 5 told rows is as if it were not there. The run ends as it should."""
     stage, run, order = in_first_exchange()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.algorithms.lies import Change, filled, honest, in_first_round, refused_alone, reported
-from tests.algorithms.remembered import remembered
+from tests.algorithms.lies import filled, honest, opened, reported
+from tests.algorithms.remembered import player
 from tests.algorithms.source_free.played import sent
-from tests.laws.stage import HoardingParts, Stage
-from tests.synthetic import FEATURES, TRAIN, Rows, blobs, experiment, rows, sites
+from tests.laws.stage import HoardingParts, Stage, hoarding
+from tests.synthetic import TRAIN, Rows, blobs, experiment, rows, sites
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import Model, State
@@ -25,7 +26,6 @@ from tideline.archive.reader import decode
 from tideline.archive.writer import encode
 from tideline.core.algorithm import contract
 from tideline.core.asked.world import World
-from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.record import Weights, record
 from tideline.core.run import ClientId, Role
 from tideline.core.step import Data, Site
@@ -49,19 +49,10 @@ def federation(few: int = TRAIN) -> Stage:
         return SimSite(lambda world, role: Rows(blobs(n, i, 0, world.inputs), rows(i, world).held_out))
 
     found = {name: opened(i, few if name == "bert" else TRAIN) for i, name in enumerate(ROSTER)}
-    stage = Stage(METHODS, found, parts=HoardingParts())
-    for vault in stage.vaults.values():
-        vault.hoard()
-    return stage
+    return hoarding(METHODS, found)
 
 
-@remembered
-def played(stage: Stage | None = None, more: dict[str, Any] | None = None, **config: Any) -> tuple[Stage, Any]:
-    """One finished run."""
-    stage = stage or federation()
-    run = stage.start(experiment("fedsr", ROSTER, config=config, **(more or {})))
-    assert stage.play(run).status.value == "completed", stage.row(run).cause
-    return stage, run
+played = partial(player(federation, roster=ROSTER), "fedsr")
 
 
 def memory_of(stage: Stage, run: Any, name: str) -> list[Mine]:
@@ -163,6 +154,7 @@ def test_without_the_second_term_references_stay() -> None:
     assert not last.r_mu.any() and bool((last.r_s == 1).all()) and last.C == 1.0
 
 
+@pytest.mark.nightly(job="numbers")
 def test_representations_grow_shorter_under_the_first_term() -> None:
     """The larger its weight, the shorter z is in the end."""
 
@@ -196,18 +188,6 @@ def test_a_prediction_by_hand(draws: int) -> None:
         torch.testing.assert_close(expected.log(), net.get_submodule("classifier")(mu).log_softmax(1))
 
 
-def test_more_draws_lie_nearer_to_each_other() -> None:
-    """Predictions from two generators differ the less, the more draws they are the mean over."""
-    torch.manual_seed(0)
-    model, data = Model(nets.weights_of(probabilistic.build(WORLD))), blobs(50, 1, 3)
-    apart = []
-    for draws in (1, 30, 1000):
-        site = at(data, draws=draws)
-        first, second = (predict(model, prepare(FedSR(), site), site, data.x.all()).exp() for _ in range(2))
-        apart.append(float((first - second).abs().mean()))
-    assert apart[0] > apart[1] > apart[2]
-
-
 @pytest.mark.parametrize("name", ["lenet", "lenet_bn"])
 def test_networks_of_images(name: str) -> None:
     """They train and are scored; with confidences too, of which every held-out row is in one bin."""
@@ -236,66 +216,9 @@ def test_its_owner_takes_out_the_references() -> None:
     assert fedsr.keepsakes(fedsr.configure({}), memory_of(stage, run, "carl")[-1]) == {}
 
 
-def test_presets_are_those_of_the_comparison() -> None:
-    """Weights of the terms, rate and decay of each data set; Adam at the sites."""
-    found = {name: fedsr.configure({}, name) for name in ("pacs", "office_home", "vlcs")}
-    assert {k: (c.a_l2r, c.weight_decay) for k, c in found.items()} == {
-        "pacs": (1e-1, 1e-5),
-        "office_home": (1e-1, 1e-4),
-        "vlcs": (1e-2, 1e-4),
-    }
-    assert {(c.a_cmi, c.rate, c.rounds, c.epochs, c.batch, c.optimiser, c.draws) for c in found.values()} == {
-        (5e-4, 1e-3, 200, 2, 64, "adam", 20)
-    }
-    plain = FedSR()
-    assert (plain.a_l2r, plain.a_cmi, plain.rate, plain.momentum, plain.weight_decay) == (1e-2, 5e-4, 1e-2, 0.9, 5e-4)
-
-
-@pytest.mark.parametrize(
-    ("config", "world", "path", "words"),
-    [
-        ({"a_l2r": -1.0}, FEATURES, "config.a_l2r", "at least 0"),
-        ({"a_cmi": -1.0}, FEATURES, "config.a_cmi", "at least 0"),
-        ({"l2r": "square"}, FEATURES, "config.l2r", "did you mean squared"),
-        ({"draws": -1}, FEATURES, "config.draws", "at least 0"),
-        ({"draws": 0.5}, FEATURES, "config.draws", "whole number"),
-        ({"weighting": "samples"}, FEATURES, "config.weighting", "not a known setting"),
-        ({}, {**FEATURES, "model": "linear"}, "world.model", "no linear layer before its classifier"),
-        ({}, {**FEATURES, "model": "lenet"}, "world.inputs", "takes images"),
-    ],
-)
-def test_what_does_not_fit_is_refused(config: dict[str, Any], world: dict[str, Any], path: str, words: str) -> None:
-    """At submission, with its place."""
-    with pytest.raises(ConfigRefused, match=words) as refusal:
-        Stage(METHODS, sites()).start(experiment("fedsr", ROSTER, world=dict(world), config=config))
-    assert refusal.value.context["path"] == path and refusal.value.todo
-
-
-def test_nobody_to_learn_from_is_refused() -> None:
-    """Somebody must have labels; and weights of the world's own network cannot begin another one."""
-    with pytest.raises(RosterRefused, match="No member can teach"):
-        Stage(METHODS, sites()).start(experiment("fedsr", {"anna": "target"}))
-    assert fedsr.initial_weights is None
-
-
 def first_round(**config: Any) -> tuple[Any, Any, Any]:
     """A run whose first round is open, and bert's order."""
-    return in_first_round(federation(), experiment("fedsr", ROSTER, config=config, **WAITING), BERT)
-
-
-@pytest.mark.parametrize(
-    ("change", "kind"),
-    [
-        (filled("model", float("inf")), "NotFinite"),
-        (filled("model", -1e16), "OutOfRange"),
-        (lambda given: {"model": {**given["model"], "r_mu": torch.zeros(3, 64)}}, "WrongDims"),
-    ],
-    ids=["no number", "beyond all measure", "references in the model"],
-)
-def test_a_reply_that_no_fold_could_take_is_refused(change: Change, kind: str) -> None:
-    """Its order has failed, and the round goes on without it."""
-    stage, run, order = first_round()
-    refused_alone(stage, run, order, BERT, change, kind)
+    return opened(federation(), experiment("fedsr", ROSTER, config=config), "train", BERT)
 
 
 def test_references_beside_the_model_are_refused() -> None:

@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algorithms.fedwca.test_method import GIVEN, ORIGINAL, TARGETS, close, same
-from tests.algorithms.lies import Change, refused_alone
+from tests.algorithms.compare import same
+from tests.algorithms.fedwca.test_method import GIVEN, ORIGINAL, TARGETS, close
+from tests.algorithms.lies import NIGHT, Change, at_night, opened, tiered
 from tests.algorithms.lies import reported as lied
-from tests.algorithms.source_free.played import ROSTER, TRUE, WAITING, away, federation, played, sent, states
-from tests.engine.toys import until
+from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, played, sent, states
 from tests.synthetic import experiment
-from tideline.algorithms.fedwca import Config, fedwca
+from tideline.algorithms.fedwca import Config
 from tideline.algorithms.fedwca.client import State
 from tideline.algorithms.fedwca.server import WEIGHTS, moved, parted, reported, widened
-from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId
 from tideline.engine.model.fold_report import checked_report
 from tideline.engine.model.orders import OrderStatus
@@ -25,7 +24,7 @@ from tideline.numerics.aggregation.averaging import weighted_sum
 BERT = ClientId("bert")
 
 
-@pytest.mark.parametrize("refresh_every", [1, 5])
+@pytest.mark.parametrize("refresh_every", [5, *at_night(1)])
 def test_a_site_that_misses_the_first_round_comes_later(refresh_every: int) -> None:
     """It is sent f_S and no other model, then joins the cluster of its nearest layer, and is in the next mean."""
     stage = federation()
@@ -57,9 +56,8 @@ def test_a_given_group_waits_for_its_latecomer() -> None:
 @pytest.mark.parametrize(
     ("refresh_every", "weights"),
     [
-        *((5, weights) for weights in WEIGHTS),
-        (1, WEIGHTS[0]),
-        *(pytest.param(1, weights, marks=pytest.mark.nightly(job="numbers")) for weights in WEIGHTS[1:]),
+        *((refresh_every, WEIGHTS[0]) for refresh_every in (1, 5)),
+        *(pytest.param(refresh_every, weights, marks=NIGHT) for refresh_every in (1, 5) for weights in WEIGHTS[1:]),
     ],
 )
 def test_a_given_group_may_be_late_as_a_whole(refresh_every: int, weights: str) -> None:
@@ -96,6 +94,7 @@ def test_one_who_is_silent_for_a_round_counts_as_what_it_was_sent() -> None:
     assert not same(after.f, reply.f)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_one_who_is_silent_too_long_leaves() -> None:
     """After so many rounds its cluster of one joins its nearest; when it answers again, it is a newcomer."""
     stage = federation()
@@ -168,15 +167,6 @@ def filled(name: str, value: Any) -> Change:
     return lambda given: {name: torch.as_tensor(value).expand_as(given[name]).clone()}
 
 
-REFUSED: dict[str, tuple[Change, str]] = {
-    "a weight below zero": (filled("alpha", -1.0), "OutOfRange"),
-    "a share below zero": (filled("beta", -0.5), "OutOfRange"),
-    "one weight more": (lambda given: {"alpha": torch.cat([given["alpha"], given["alpha"][:1]])}, "WrongDims"),
-    "a third share": (lambda given: {"beta": torch.tensor([0.2, 0.3, 0.5])}, "WrongDims"),
-    "a weight that is no number": (filled("alpha", float("nan")), "NotFinite"),
-    "a layer less": (lambda given: {"f": dict(list(given["f"].items())[1:])}, "WrongDims"),
-    "the classifier too": (lambda given: {"f": {**given["f"], "classifier.bias": torch.zeros(3)}}, "WrongDims"),
-}
 ADMITTED: dict[str, Change] = {
     "weights that sum to nothing": filled("alpha", 0.0),
     "shares that sum to nothing": filled("beta", 0.0),
@@ -188,21 +178,10 @@ ADMITTED: dict[str, Change] = {
 
 def in_full_round() -> tuple[Any, Any, Any]:
     """A run whose first full round is open, and bert's order."""
-    stage = federation()
-    run = stage.start(experiment("fedwca", ROSTER, config={"rounds": 3, **GIVEN}, **WAITING))
-    until(stage, run, [p.name for p in fedwca.plan(fedwca.configure({"rounds": 3}, "tiny"))].index("full"))
-    (order,) = stage.agent_service.orders(BERT)
-    return stage, run, order
+    return opened(federation(), experiment("fedwca", ROSTER, config={"rounds": 3, **GIVEN}), "full", BERT)
 
 
-@pytest.mark.parametrize(("change", "kind"), REFUSED.values(), ids=REFUSED)
-def test_a_reply_that_no_fold_could_take_is_refused(change: Change, kind: str) -> None:
-    """Its order has failed, and the round goes on without it."""
-    stage, run, order = in_full_round()
-    refused_alone(stage, run, order, BERT, change, kind)
-
-
-@pytest.mark.parametrize("change", ADMITTED.values(), ids=ADMITTED)
+@pytest.mark.parametrize("change", tiered(ADMITTED, "weights that sum to nothing", "a model beyond all measure"))
 def test_a_reply_that_is_taken_can_be_folded(change: Change) -> None:
     """Weights are brought to the simplex; the round closes."""
     stage, run, order = in_full_round()
@@ -215,33 +194,12 @@ def test_a_reply_that_is_taken_can_be_folded(change: Change) -> None:
     assert float(v.sum()) == pytest.approx(1, abs=1e-9)
 
 
-SETTINGS: dict[str, tuple[dict[str, Any], str, str]] = {
-    "no group for a target": ({"clustering": "given", "given": {"bert": "x"}}, "config.given.carl", "has no group for carl"),
-    "a group for a stranger": (
-        {"clustering": "given", "given": {**TRUE, "zoe": "x"}},
-        "config.given.zoe",
-        "no target of this run",
-    ),
-    "groups that nobody asked for": ({"given": TRUE}, "config.given", "makes its own"),
-    "clusters without a number": ({"clustering": "agglomerative"}, "config.clusters", "is 0"),
-    "more clusters than targets": ({"clustering": "agglomerative", "clusters": 5}, "config.clusters", "there are 4 targets"),
-    "a number for finch": ({"clusters": 2}, "config.clusters", "finch"),
-    "a layer that is not there": ({"cluster_on": "conv9"}, "config.cluster_on", "no such layer"),
-    "another clustering": ({"clustering": "finsh"}, "config.clustering", "finch"),
-}
-
-
-@pytest.mark.parametrize(("config", "path", "words"), SETTINGS.values(), ids=SETTINGS)
-def test_settings_that_do_not_fit_are_refused(config: dict[str, Any], path: str, words: str) -> None:
-    """At submission, with their place."""
-    with pytest.raises(ConfigRefused, match=words) as refusal:
-        federation().start(experiment("fedwca", ROSTER, config=config))
-    assert refusal.value.context["path"] == path
-    assert refusal.value.todo
-
-
 @pytest.mark.parametrize(
-    "config", [{"clustering": "agglomerative", "clusters": 3}, {"cluster_on": "last"}, {"cluster_on": "all"}]
+    "config",
+    [
+        {"clustering": "agglomerative", "clusters": 3},
+        *at_night({"cluster_on": "last"}, {"cluster_on": "all"}),
+    ],
 )
 def test_other_clusterings(config: dict[str, Any]) -> None:
     """Into so many; by another layer."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.algorithms import compare
+from tests.algorithms.compare import same
+from tests.algorithms.lies import at_night
 from tests.algorithms.source_free.played import ROSTER, TRUE, federation, mine, played, sent, site, states
 from tests.laws.stage import HoardingParts, Stage
-from tests.laws.values import raw
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.fedwca import Config, fedwca
@@ -25,18 +28,8 @@ from tideline.numerics.clustering.mixing import across
 GIVEN: dict[str, Any] = {"clustering": "given", "given": TRUE}
 TARGETS = sorted(TRUE)
 ORIGINAL = {"refresh_every": 1}
-
-
-def close(a: Any, b: Any) -> None:
-    """Weights that are equal but for rounding."""
-    assert a.keys() == b.keys()
-    for name in a:
-        torch.testing.assert_close(a[name], b[name], atol=1e-5, rtol=1e-5)
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether weights are equal, bit for bit."""
-    return a.keys() == b.keys() and all(raw(a[name]) == raw(b[name]) for name in a)
+QUICK = ("equal", "local", "one-equal-adaptive")
+close = partial(compare.close, atol=1e-5)
 
 
 def simplex(w: Tensor) -> Tensor:
@@ -62,7 +55,7 @@ def test_the_first_round_makes_clusters_of_means() -> None:
         close(f, weighted_sum((1 / len(members), replies[k].f) for k in members))
 
 
-@pytest.mark.parametrize("mixing", ["column", "row"])
+@pytest.mark.parametrize("mixing", ["column", *at_night("row")])
 def test_soft_models_and_starts_are_the_equations(mixing: str) -> None:
     """f~_c of a full round is equation 2 by the last weights; f_init of a light round is equation 8 by those of the full one."""
     stage, run = played("fedwca", rounds=6, refresh_every=2, mixing=mixing, **GIVEN)
@@ -152,7 +145,7 @@ def test_weights_lie_on_the_simplex() -> None:
         assert float(v.sum()) == pytest.approx(1, abs=1e-12)
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("weights", [*QUICK, *at_night(*(w for w in WEIGHTS if w not in QUICK))])
 def test_ablations_of_the_weights(weights: str) -> None:
     """Where sites measure nothing there are no full rounds, and f_init is mixed as the name says."""
     stage, run = played("fedwca", rounds=3, weights=weights, **GIVEN)

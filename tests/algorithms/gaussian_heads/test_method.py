@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import torch
 
 from tests.laws.stage import HoardingParts, Stage
-from tests.synthetic import CLASSES, FEATURES, IMAGES, Rows, blobs, experiment
+from tests.synthetic import CLASSES, FEATURES, Rows, blobs, experiment
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import Model
-from tideline.algorithms.gaussian_heads import BIAS, MOST_FEATURES, WEIGHT, GaussianHeads, Sums, fits, pairs, plan, square
+from tideline.algorithms.gaussian_heads import BIAS, WEIGHT, GaussianHeads, Sums, pairs, plan, square
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode
-from tideline.core.asked.world import World, world_in
-from tideline.core.errors import ConfigRefused, RosterRefused
+from tideline.core.asked.world import World
 from tideline.core.rows import MemoryRows
-from tideline.core.run import ClientId, Member, Role
+from tideline.core.run import Role
 from tideline.core.step import Data
 from tideline.engine.model.brief import brief_of
 from tideline.engine.simulation.federation import SimSite
@@ -105,21 +103,6 @@ def test_a_matrix_from_each_pair_once() -> None:
     assert torch.equal(square(made[rows, columns], 3), made) and len(rows) == 6
 
 
-@pytest.mark.parametrize(
-    ("world", "roster", "error", "words"),
-    [
-        (FEATURES, ROSTER, ConfigRefused, "which learns its features"),
-        ({**IMAGES}, ROSTER, ConfigRefused, "trains: head"),
-        ({**WORLD, "inputs": [MOST_FEATURES + 1]}, ROSTER, ConfigRefused, "a network with a bottleneck"),
-        (WORLD, {"anna": "target", "carl": "target"}, RosterRefused, "No member can teach"),
-    ],
-)
-def test_what_does_not_fit_is_refused(world: Any, roster: dict[str, str], error: type[Exception], words: str) -> None:
-    with pytest.raises(error) as refused:
-        fits(GaussianHeads(), world_in(world), tuple(Member(ClientId(n), Role(r), r == "source") for n, r in roster.items()))
-    assert words in str(refused.value)
-
-
 def test_the_network_is_one_layer() -> None:
     assert set(nets.template(World(inputs=(8,), classes=3, model="linear"))) == {WEIGHT, BIAS}
 
@@ -148,8 +131,3 @@ def test_earlier_agents_hear_of_directions_where_there_are_some() -> None:
         stage, run = played(config)
         assert ("project" in brief_of(stage.row(run), Role.SOURCE)["config"]) is said  # type: ignore[operator]
         assert stage.row(run).spec.config["project"] == config.get("project", 0)
-
-
-def test_more_directions_than_features_are_refused() -> None:
-    with pytest.raises(ConfigRefused, match=r"config\.project is 4000"):
-        played({"project": 4000})

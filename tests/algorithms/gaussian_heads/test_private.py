@@ -58,6 +58,7 @@ def test_what_leaves_has_noise_and_a_price() -> None:
     assert stage.result(run)["privacy"]["noise"] == 4.0
 
 
+@pytest.mark.nightly(job="numbers")
 def test_sums_of_nothing_but_noise_end_no_run() -> None:
     """Their covariance is no covariance: it is made one. Accuracy is by chance, and the run says what it cost."""
     stage, run = played({**NOISE, "noise": 5.0}, {"least_rows": 1})

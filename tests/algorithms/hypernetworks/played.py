@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tests.algorithms.remembered import remembered
-from tests.algorithms.source_free import played as family
+from tests.algorithms import compare
+from tests.algorithms.remembered import player
 from tests.laws.stage import HoardingParts, Stage
 from tests.synthetic import NAMES, sites
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.hypernetworks import State
 from tideline.core.asked.world import World
-from tideline.engine.model.orders import Order
 from tideline.numerics.aggregation.hypernetwork import generate, trunk
 
 ROSTER = {"anna": "source", "bert": "source", "carl": "source", "dora": "target"}
 CLIENTS = ("anna", "bert", "carl")
 WORLD = World(inputs=(8,), classes=3, model="mlp")
+close = partial(compare.close, rtol=1e-4)
 WAITING = {"waiting": {"min_replies": 1, "deadline": 60.0}}
 
 
@@ -30,16 +30,7 @@ def federation() -> Stage:
     return Stage(METHODS, sites(NAMES[:4]), parts=HoardingParts())
 
 
-@remembered
-def played(
-    method: str,
-    stage: Stage | None = None,
-    choose: Callable[[list[Order]], list[Order]] | None = None,
-    more: dict[str, Any] | None = None,
-    **config: Any,
-) -> tuple[Stage, Any]:
-    """One finished run."""
-    return family.played(method, stage or federation(), choose, {"roster": ROSTER, **(more or {})}, **config)
+played = player(federation, roster=ROSTER)
 
 
 def phi(theta: Any, row: Tensor) -> dict[str, Tensor]:
@@ -60,10 +51,3 @@ def gradient(state: State, client: str, delta: Any) -> dict[str, Tensor]:
 def flat(g: dict[str, Tensor]) -> Tensor:
     """A gradient as one vector, float64."""
     return torch.cat([g[name].flatten() for name in sorted(g)]).double()
-
-
-def close(a: Any, b: Any, atol: float = 1e-6) -> None:
-    """Weights that are equal but for rounding."""
-    assert a.keys() == b.keys()
-    for name in a:
-        torch.testing.assert_close(a[name], b[name], atol=atol, rtol=1e-4)

@@ -9,7 +9,9 @@ import pytest
 import torch
 from safetensors.torch import save
 
+from tests.algorithms.compare import same
 from tests.algorithms.hypernetworks.played import CLIENTS, ROSTER, WORLD, close, federation, flat, gradient, phi, played
+from tests.algorithms.lies import at_night
 from tests.algorithms.source_free.played import away, sent, site, states
 from tests.laws.stage import HoardingParts, Stage
 from tests.laws.values import raw
@@ -30,11 +32,6 @@ from tideline.engine.simulation.federation import Federation
 from tideline.numerics.aggregation.hypernetwork import generate, trunk
 
 ONE = {"rounds": 1, "server_rate": 0.01, "server_weight_decay": 0.1, "ema": 1.0}
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether weights are equal, bit for bit."""
-    return a.keys() == b.keys() and all(raw(a[name]) == raw(b[name]) for name in a)
 
 
 def by_hand(state: State, replies: dict[str, Any], weights: torch.Tensor, c: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -107,7 +104,7 @@ def test_embeddings() -> None:
     assert found[1].theta["nu"].shape == (3, 2)
 
 
-@pytest.mark.parametrize("inputs", [(8,), pytest.param((1, 8, 8), marks=pytest.mark.nightly(job="numbers")), (1, 10, 9)])
+@pytest.mark.parametrize("inputs", [(8,), *at_night(((1, 8, 8),), ((1, 10, 9),))])
 def test_an_autoencoders_embedding_by_hand(inputs: tuple[int, ...]) -> None:
     """The mean of latent vectors of rows that it was not trained on, by an autoencoder that all sites draw alike."""
     world = World(inputs=inputs, classes=3, model="lenet" if len(inputs) == 3 else "mlp")
@@ -138,6 +135,7 @@ def test_few_others_are_no_mean_of_their_own() -> None:
     assert not torch.equal(others, everybody)
 
 
+@pytest.mark.nightly(job="numbers")
 @pytest.mark.parametrize("embeddings", ["random", "autoencoder"])
 def test_any_pace_of_checkpoints_gives_the_same_bytes(embeddings: str) -> None:
     """With embeddings that are not stepped in place, of a size at which the place of a row in memory would be seen."""
@@ -146,7 +144,7 @@ def test_any_pace_of_checkpoints_gives_the_same_bytes(embeddings: str) -> None:
     assert len({stage.result(run)["state_digest"] for stage, run in ends}) == 1
 
 
-@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("sign", [-1, *at_night(1)])
 def test_the_sign_of_the_alignment(sign: int) -> None:
     """-1 weighs as eq. 9 is printed."""
     stage, run = played("hfedf", align_sign=sign, **ONE)
@@ -276,7 +274,7 @@ def test_what_people_are_told_of_a_scoring() -> None:
     assert rows["anna"] + wrong["anna"] == 60 and rows["dora"] + wrong["dora"] == 3 * 60
 
 
-@pytest.mark.parametrize("method", ["hfedf", "pfedhn"])
+@pytest.mark.parametrize("method", ["pfedhn", *at_night("hfedf")])
 def test_embeddings_are_for_admins(method: str) -> None:
     """Round by round, in results of admins and in no others."""
     stage, run = played(method, rounds=2, evaluate_every=2, embedding_size=2)
@@ -329,6 +327,7 @@ def test_weights_that_are_brought_are_what_is_generated_first() -> None:
             assert float((w - brought[name]).std()) < 0.3 * float(brought[name].std())
 
 
+@pytest.mark.nightly(job="numbers")
 @pytest.mark.parametrize(("head_init", "low", "high"), [("default", 5.0, 20.0), ("matched", 0.9, 1.2)])
 def test_both_beginnings_of_the_papers_network(head_init: str, low: float, high: float) -> None:
     """Default heads generate weights that are much too large for a wide layer; matched ones begin as the network itself would."""
@@ -347,12 +346,3 @@ def test_equal_seeds_give_equal_bytes_with_chunked_heads() -> None:
     """As with linear ones, which the laws play."""
     ends = [played.anew("hfedf", heads="chunked", chunk=50) for _ in range(2)]
     assert len({stage.result(run)["state_digest"] for stage, run in ends}) == 1
-
-
-def test_presets_are_the_papers() -> None:
-    """Table 10."""
-    assert Config(unseen="each") == hfedf.configure({}, "pacs")
-    for preset, decay, ema in (("office_home", 1e-5, 0.75), ("vlcs", 1e-3, 0.75)):
-        c = hfedf.configure({}, preset)
-        assert (c.rounds, c.epochs, c.batch, c.rate, c.weight_decay) == (200, 2, 64, 1e-3, 1e-3)
-        assert (c.server_rate, c.server_weight_decay, c.ema) == (1e-3, decay, ema)

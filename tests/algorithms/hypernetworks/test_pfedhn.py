@@ -15,12 +15,10 @@ from tideline.core.privacy import TO_BOTH
 
 def test_every_client_has_its_turn_in_every_pass() -> None:
     """Once in N steps, in an order that the seed draws anew."""
-    stage, run = played("pfedhn", rounds=9, evaluate_every=9)
-    turns = [client for client, _ in sorted(sent(stage, run, "train"), key=lambda place: place[1])]
-    passes = [turns[i : i + 3] for i in range(0, 9, 3)]
-    assert all(sorted(each) == list(CLIENTS) for each in passes)
-    assert len({tuple(sent_to(seed)[:3]) for seed in range(8)}) > 2
-    assert any(turns[:3] != turns[3:6] for turns in map(sent_to, range(4)))
+    passes = [(tuple(turns[:3]), tuple(turns[3:])) for turns in map(sent_to, range(4))]
+    assert all(sorted(turns) == list(CLIENTS) for both in passes for turns in both)
+    assert len({first for first, _ in passes}) > 2
+    assert any(first != second for first, second in passes)
 
 
 def sent_to(seed: int) -> list[str]:
@@ -88,15 +86,3 @@ def test_local_settings_reach_local_training() -> None:
         ((_, reply),) = sent(stage, run, "train").values()
         moved[name] = float(flat(reply.delta).norm())
     assert moved["clipped"] == pytest.approx(1e-4, rel=1e-2) and moved["two"] != moved["free"] > 0.01
-
-
-def test_the_published_settings() -> None:
-    """Those of the authors' code by default; in the comparison of hFedF whole epochs and Adam at both ends."""
-    c = Config()
-    assert (c.batches, c.rate, c.momentum, c.weight_decay, c.clip_gradient) == (50, 5e-3, 0.9, 5e-5, 50.0)
-    assert (c.server_rate, c.server_momentum, c.server_weight_decay, c.server_clip) == (1e-2, 0.9, 1e-3, 50.0)
-    for preset, rates in {"pacs": (1e-2, 1e-3, 1e-5), "office_home": (1e-3, 1e-4, 1e-4), "vlcs": (1e-3, 1e-4, 1e-4)}.items():
-        c = pfedhn.configure({}, preset)
-        assert (c.server_rate, c.server_weight_decay, c.weight_decay) == rates
-        assert (c.optimiser, c.server_optimiser, c.batches, c.epochs, c.rate) == ("adam", "adam", 0, 2, 1e-3)
-        assert (c.rounds, c.evaluate_every) == (600, 3)

@@ -8,17 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algorithms.lies import Change, refused_alone, reported
+from tests.algorithms.compare import same
+from tests.algorithms.lies import Change, opened, reported, tiered
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, mine, played, sent, site, states
-from tests.engine.toys import until
-from tests.laws.values import raw
-from tests.synthetic import FEATURES, experiment
+from tests.synthetic import experiment
 from tideline import nets
 from tideline.algorithms.ifca_pl import State, ifca_pl, place
 from tideline.algorithms.ifca_pl.choosing import Config, scattered, unfitness
 from tideline.algorithms.source_free.family import Model
 from tideline.core.asked.world import World
-from tideline.core.errors import ConfigRefused
 from tideline.core.run import ClientId, Role
 from tideline.core.step import Site
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -28,11 +26,6 @@ BERT = ClientId("bert")
 TARGETS = ["bert", "carl", "dora", "emil"]
 APART: dict[str, Any] = {"noise": 0.5, "more": {"seed": 3}}  # with which the two domains take different models, and one is left
 WORLD = World(inputs=(8,), classes=3, model="mlp")
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether weights are equal, bit for bit."""
-    return a.keys() == b.keys() and all(raw(a[name]) == raw(b[name]) for name in a)
 
 
 def objective(h: dict[str, Any], x: torch.Tensor) -> float:
@@ -163,20 +156,6 @@ def test_a_model_that_gives_no_numbers_is_not_chosen() -> None:
     assert unfitness(net, at) == torch.inf and len(rows) == 41
 
 
-def test_a_number_of_models_that_is_none() -> None:
-    """k = 0 is refused with its place."""
-    with pytest.raises(ConfigRefused, match="at least 1") as refusal:
-        federation().start(experiment("ifca_pl", ROSTER, config={"k": 0}, world=dict(FEATURES)))
-    assert refusal.value.context["path"] == "config.k"
-
-
-REFUSED: dict[str, tuple[Change, str]] = {
-    "one of four models": (lambda given: {"choice": torch.tensor([0.0, 0.0, 0.0, 1.0])}, "WrongDims"),
-    "one of two": (lambda given: {"choice": torch.tensor([0.0, 1.0])}, "WrongDims"),
-    "one before the first": (lambda given: {"choice": -given["choice"]}, "OutOfRange"),
-    "none that is a number": (lambda given: {"choice": given["choice"] * torch.nan}, "NotFinite"),
-    "a layer less": (lambda given: {"f": dict(list(given["f"].items())[1:])}, "WrongDims"),
-}
 ADMITTED: dict[str, tuple[Change, int]] = {
     "no model": (lambda given: {"choice": torch.zeros(3)}, 0),
     "all of them": (lambda given: {"choice": torch.full((3,), 1e15)}, 0),
@@ -188,21 +167,10 @@ ADMITTED: dict[str, tuple[Change, int]] = {
 
 def in_first_round() -> tuple[Any, Any, Any]:
     """A run whose first round is open, and bert's order."""
-    stage = federation()
-    run = stage.start(experiment("ifca_pl", ROSTER, **WAITING))
-    until(stage, run, [p.name for p in ifca_pl.plan(Config())].index("adapt"))
-    (order,) = stage.agent_service.orders(BERT)
-    return stage, run, order
+    return opened(federation(), experiment("ifca_pl", ROSTER), "adapt", BERT)
 
 
-@pytest.mark.parametrize(("change", "kind"), REFUSED.values(), ids=REFUSED)
-def test_a_choice_that_is_none_is_refused(change: Change, kind: str) -> None:
-    """Its order has failed, and the round goes on without it."""
-    stage, run, order = in_first_round()
-    refused_alone(stage, run, order, BERT, change, kind)
-
-
-@pytest.mark.parametrize(("change", "j"), ADMITTED.values(), ids=ADMITTED)
+@pytest.mark.parametrize(("change", "j"), tiered(ADMITTED, "no model", "bytes"))
 def test_a_choice_that_is_taken_is_one_of_k(change: Change, j: int) -> None:
     """Of whatever dtype and size: the first of the largest. The run ends as it should."""
     stage, run, order = in_first_round()

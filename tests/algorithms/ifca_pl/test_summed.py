@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from tests.algorithms.compare import memory_of, same
 from tests.algorithms.source_free.played import away, states
-from tests.laws.stage import Cuts, HoardingParts, Stage
+from tests.laws.stage import Cuts, HoardingParts, Stage, hoarding
 from tests.laws.values import raw
 from tests.secure.runs.played import Choose, ended
 from tests.synthetic import Rows, blobs, experiment
@@ -19,8 +19,6 @@ from tideline.algorithms.ifca_pl import where_summed
 from tideline.algorithms.ifca_pl.choosing import Config, Models
 from tideline.algorithms.ifca_pl.summed import IN_EACH, SUMS, Choosing, Offered, Put, put, with_choice
 from tideline.algorithms.ifca_pl.summed import State as Summed
-from tideline.archive.checks import LAX
-from tideline.archive.reader import decode
 from tideline.core.asked.secure import SecureSums
 from tideline.core.asked.world import World
 from tideline.core.errors import ConfigRefused, Malformed
@@ -49,10 +47,7 @@ def sites() -> dict[str, SimSite]:
 
 
 def stage(masks: bool = True, cuts: Cuts | None = None) -> Stage:
-    made = Stage(METHODS, sites(), cuts, HoardingParts(), masks=masks)
-    for vault in made.vaults.values():
-        vault.hoard()
-    return made
+    return hoarding(METHODS, sites(), cuts, masks)
 
 
 def played(found: Stage | None = None, choose: Choose | None = None, **more: Any) -> tuple[Stage, Any]:
@@ -69,12 +64,6 @@ def whole() -> tuple[Stage, Any]:
     return played()
 
 
-def memory(found: Stage, run: Any, name: str) -> Choosing:
-    head = found.vaults[ClientId(name)].head(run)
-    assert head is not None
-    return decode(Choosing, head.memory[0][0], found.vaults[ClientId(name)].parts(run), LAX)
-
-
 def known(found: Stage, run: Any) -> list[Any]:
     return states(found, run, BESIDE.of(Summed))
 
@@ -84,10 +73,6 @@ def counts(found: Stage, run: Any) -> list[list[float]]:
     tables = [each.tables[IN_EACH] for each in found.journal.rounds(run) if IN_EACH in each.tables]
     assert all(table.rows == ("model 1", "model 2", "model 3") and table.columns == ("sites",) for table in tables)
     return [[value for (value,) in table.values] for table in tables]
-
-
-def same(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    return a.keys() == b.keys() and all(raw(a[name]) == raw(b[name]) for name in a)
 
 
 @pytest.mark.nightly(job="numbers")
@@ -101,7 +86,7 @@ def test_masks_change_no_byte_whoever_chooses_what(whole: tuple[Stage, Any]) -> 
 def test_it_is_told_how_many_chose_and_not_who(whole: tuple[Stage, Any]) -> None:
     """No group, mark or state says which site is where."""
     found, run = whole
-    chosen = {name: memory(found, run, name).choice for name in TARGETS}
+    chosen = {name: memory_of(found, run, name, Choosing).choice for name in TARGETS}
     assert counts(found, run)[-1] == [float(list(chosen.values()).count(j)) for j in (1, 2, 3)]
     assert len(set(chosen.values())) == 2 and sum(counts(found, run)[0]) == len(TARGETS)
     assert not any(each["groups"] or each["marks"] for each in found.result(run)["phases"])
@@ -167,7 +152,7 @@ def test_a_site_keeps_the_model_that_it_chose(whole: tuple[Stage, Any]) -> None:
     found, run = whole
     last = known(found, run)[-1]
     for name in TARGETS:
-        mine = memory(found, run, name)
+        mine = memory_of(found, run, name, Choosing)
         assert same(mine.f, last.models[mine.choice - 1]) and same(mine.g, last.g)
     assert where_summed.site_models is not None and where_summed.site_models.known is None
 
@@ -176,11 +161,12 @@ def test_who_has_not_chosen_is_scored_with_the_source_model() -> None:
     found = stage()
     found, run = played(found, away(found, "emil", ("adapt", 1)), waiting=PATIENT, config={**APART, "rounds": 1})
     ended(found, run)
-    mine, last = memory(found, run, "emil"), known(found, run)[-1]
+    mine, last = memory_of(found, run, "emil", Choosing), known(found, run)[-1]
     assert mine.choice == 0 and same(mine.f, last.f)
     assert sum(counts(found, run)[0]) == 3
 
 
+@pytest.mark.nightly(job="numbers")
 def test_the_first_models_are_those_of_the_runs_seed(whole: tuple[Stage, Any]) -> None:
     """Whatever the round of the sum that they are made in."""
     found, run = whole
@@ -217,6 +203,7 @@ def test_noise_cannot_be_added() -> None:
         played(secure_sums={"norm": 1.0, "noise": 1.0})
 
 
+@pytest.mark.nightly(job="numbers")
 def test_rows_are_protected_in_blocks_that_nobody_sees() -> None:
     privacy = {"rows": 20, "noise": 2.0, "delta": 1e-3, "rate": 0.5}
     config = {**APART, "labels": "predicted", "k": 2, "rounds": 1, "source_epochs": 1}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from tests.algorithms.lies import Change, filled, refused_alone, reported
+from tests.algorithms.compare import same
+from tests.algorithms.lies import Change, at_night, filled, opened, reported, tiered
 from tests.algorithms.source_free.played import away, mine, sent, states
 from tests.algorithms.targeted import (
     NORMED,
@@ -24,20 +24,16 @@ from tests.algorithms.targeted import (
     site,
     tables,
 )
-from tests.engine.toys import until
-from tests.laws.values import raw
-from tests.synthetic import FEATURES, blobs, experiment
+from tests.synthetic import blobs, experiment
 from tideline import nets
 from tideline.algorithms import kd3a as method
 from tideline.algorithms.kd3a import KD3A, Model, State, classifier, kd3a, smoothed
 from tideline.algorithms.source_free.family import Mine
 from tideline.core.algorithm import contract
 from tideline.core.asked.world import World
-from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.privacy import Exposure
 from tideline.core.run import ClientId, Role
 from tideline.core.step import Site
-from tideline.engine.simulation.federation import Federation
 from tideline.learning.local_training import rate_at
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.labels import knowledge
@@ -47,11 +43,6 @@ DORA, ANNA = ClientId("dora"), ClientId("anna")
 SOURCES = ["anna", "bert", "carl"]
 WORLD = World(inputs=(8,), classes=3, model="mlp")
 WEIGHTS = "weight of each site"
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether weights are equal, bit for bit."""
-    return a.keys() == b.keys() and all(raw(a[name]) == raw(b[name]) for name in a)
 
 
 def averages(stage: Any, run: Any) -> list[State]:
@@ -111,7 +102,7 @@ def test_people_are_told_weights_and_batch_norm_distance() -> None:
     assert len(tables(stage, run, WEIGHTS)) == 2 and tables(stage, run, "batch-norm distance") == []
 
 
-@pytest.mark.parametrize("focus", ["shapley", "paper"])
+@pytest.mark.parametrize("focus", ["shapley", *at_night("paper")])
 def test_a_source_whose_labels_are_wrong_weighs_least(focus: str) -> None:
     """Its votes lose against those of two others, as long as what it learns is its own labels."""
     stage = federation(carl=site("carl", change=mislabelled))
@@ -129,7 +120,12 @@ def test_how_much_of_a_sure_liar_a_focus_leaves() -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [{"distillation": "paper"}, {"focus": "paper"}, {"counted": True}, {"heads": "local"}], ids=str
+    "config",
+    [
+        {"distillation": "paper"},
+        *at_night({"focus": "paper"}, {"counted": True}, {"heads": "local"}),
+    ],
+    ids=str,
 )
 def test_other_forms_learn_too(config: dict[str, Any]) -> None:
     """The paper's distillation, its focus, its counts; classifiers of their own."""
@@ -257,22 +253,6 @@ def test_distillation_as_it_is_printed() -> None:
     assert 0 < int(agreed.sure.sum()) < 9
 
 
-def test_a_run_may_begin_from_weights() -> None:
-    """They are what the sources are sent first."""
-    h = nets.weights_of(nets.build(WORLD))
-    there = Federation(kd3a_only(), {name: site(name) for name in ROSTER})
-    run = there.start(experiment("kd3a", ROSTER, weights=str(there.bring([save(h)]))))
-    assert there.run(run)["status"] == "completed"
-    assert same(
-        kd3a.initial_weights.begin(KD3A(), WORLD, (), torch.Generator(), h).f, {k: v for k, v in h.items() if "class" not in k}
-    )  # type: ignore[union-attr]
-
-
-def kd3a_only() -> Any:
-    """A registry of it alone."""
-    return (("kd3a", "tideline.algorithms.kd3a:kd3a"),)
-
-
 def test_a_source_that_is_away_has_no_part_in_a_round() -> None:
     """The others' models are voted by and averaged; when it is back, so is the weight that it had."""
     stage = federation()
@@ -284,28 +264,6 @@ def test_a_source_that_is_away_has_no_part_in_a_round() -> None:
     assert two.weights["anna"] == one.weights["anna"] != three.weights["anna"]
 
 
-REFUSED_ROSTERS: dict[str, tuple[dict[str, str], str]] = {
-    "two targets": ({**ROSTER, "carl": "target"}, "carl, dora are targets, and this method adapts to one"),
-    "nobody to adapt": ({"anna": "source"}, "nobody adapts"),
-    "nobody to teach": ({"dora": "target"}, "nobody can teach"),
-    "a peer": ({**ROSTER, "carl": "peer"}, "carl is a peer"),
-}
-
-
-@pytest.mark.parametrize(("roster", "words"), REFUSED_ROSTERS.values(), ids=REFUSED_ROSTERS)
-def test_rosters_that_it_cannot_use(roster: dict[str, str], words: str) -> None:
-    """Refused before anybody is asked."""
-    with pytest.raises(RosterRefused, match=words) as refusal:
-        federation().start(experiment("kd3a", roster))
-    assert refusal.value.todo
-
-
-def test_a_network_without_features_is_refused() -> None:
-    """There is nothing below its classifier."""
-    with pytest.raises(ConfigRefused, match="nothing below its classifier"):
-        federation().start(experiment("kd3a", ROSTER, world={**FEATURES, "model": "linear"}))
-
-
 @pytest.mark.parametrize("who", ["anna", "dora"])
 def test_a_site_with_a_single_row_says_so(who: str) -> None:
     """Batch norm wants two."""
@@ -313,31 +271,6 @@ def test_a_site_with_a_single_row_says_so(who: str) -> None:
     run = stage.start(experiment("kd3a", ROSTER))
     row = stage.play(run)
     assert row.status.value == "stalled" and "single training row" in row.cause
-
-
-def opened(phase: str, who: ClientId) -> tuple[Any, Any, Any]:
-    """A run in whose first round a phase is open, and a site's order."""
-    stage = federation()
-    run = stage.start(experiment("kd3a", ROSTER, **WAITING))
-    until(stage, run, [p.name for p in kd3a.plan(KD3A())].index(phase))
-    (order,) = stage.agent_service.orders(who)
-    return stage, run, order
-
-
-LIES: dict[str, tuple[Change, str]] = {
-    "a weight less": (lambda given: {"a": given["a"][1:]}, "WrongDims"),
-    "below zero": (lambda given: {"a": -1 - given["a"]}, "OutOfRange"),
-    "no numbers": (lambda given: {"a": given["a"] * torch.nan}, "NotFinite"),
-    "a layer less": (lambda given: {"f": dict(list(given["f"].items())[1:])}, "WrongDims"),
-}
-
-
-@pytest.mark.parametrize(("change", "kind"), LIES.values(), ids=LIES)
-def test_what_the_target_cannot_say(change: Change, kind: str) -> None:
-    """Refused by name."""
-    stage, run, order = opened("distil", DORA)
-    receipt = reported(stage, run, order, DORA, change)
-    assert receipt.verdict == "refused" and receipt.error is not None and receipt.error.kind == kind
 
 
 ODD: dict[str, Change] = {
@@ -349,10 +282,10 @@ ODD: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("change", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("change", tiered(ODD, "all zeros", "no classifier"))
 def test_odd_weights_are_divided_by_their_sum(change: Change) -> None:
     """Of whatever dtype and size; the average stays one, and the run ends as it should."""
-    stage, run, order = opened("distil", DORA)
+    stage, run, order = opened(federation(), experiment("kd3a", ROSTER), "distil", DORA)
     assert reported(stage, run, order, DORA, change).verdict == "accepted"
     assert stage.play(run).status.value == "completed", stage.row(run).cause
     first = averages(stage, run)[0]
@@ -364,19 +297,13 @@ def test_odd_weights_are_divided_by_their_sum(change: Change) -> None:
 
 def test_a_model_that_gives_no_numbers_has_no_vote() -> None:
     """Its tables are taken for uniform ones: it has no focus, and the others' consensus stands."""
-    stage, run, order = opened("train", ANNA)
+    stage, run, order = opened(federation(), experiment("kd3a", ROSTER), "train", ANNA)
     reported(stage, run, order, ANNA, filled("f", 1e15))
     stage.play(run, lambda orders: [o for o in orders if o.phase in ("train", "distil") and o.round == 1])
     (_, reply) = sent(stage, run, "distil")["dora", 1]
     p = torch.stack([torch.full((4, 3), torch.nan), torch.eye(3)[[0, 1, 2, 0]]])
     assert method.focus(knowledge.finite(p), 0.5, KD3A()).tolist() == pytest.approx([0.0, 4.0])
     assert bool(torch.isfinite(reply.a).all()) and float(reply.a.sum()) == pytest.approx(1)
-
-
-def test_a_source_that_sends_what_is_none_is_refused_alone() -> None:
-    """Its order has failed, and the round goes on without it."""
-    stage, run, order = opened("train", ANNA)
-    refused_alone(stage, run, order, ANNA, filled("g", torch.nan), "NotFinite")
 
 
 def test_the_average_of_classifiers_that_were_sent() -> None:

@@ -9,18 +9,16 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from tests.algorithms.ladd.played import BOTH, NORM, TARGETS, WORLD, open_federation, played, same
-from tests.algorithms.lies import Change, refused_alone, reported
+from tests.algorithms.compare import same
+from tests.algorithms.ladd.played import BOTH, NORM, TARGETS, WORLD, open_federation, played
+from tests.algorithms.lies import Change, at_night, opened, reported, tiered
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, sent, site, states
-from tests.engine.toys import until
 from tests.laws.laws import EVERYTHING
-from tests.synthetic import FEATURES, experiment
+from tests.synthetic import experiment
 from tideline import nets
 from tideline.algorithms import METHODS
 from tideline.algorithms.ladd.client import State
-from tideline.core.algorithm import resolve
 from tideline.core.asked.world import World
-from tideline.core.errors import ConfigRefused, RosterRefused
 from tideline.core.run import ClientId
 from tideline.core.settings import parse
 from tideline.engine.model.orders import OrderStatus
@@ -30,7 +28,7 @@ BERT = ClientId("bert")
 NOTE = "has no source: no image takes another style"
 
 
-@pytest.mark.parametrize("method", BOTH)
+@pytest.mark.parametrize("method", ["ladd", *at_night("ladd_pl")])
 def test_a_site_whose_style_is_unknown_has_the_model_of_all(method: str) -> None:
     """It belongs to no cluster, takes part in the mean over all, and is in no cluster's own layers."""
     stage = federation()
@@ -91,16 +89,6 @@ def filled(name: str, value: Any) -> Change:
     return lambda given: {name: torch.as_tensor(value).expand_as(given[name]).clone()}
 
 
-REFUSED: dict[str, tuple[str, Change, str]] = {
-    "an amplitude below zero": ("style", filled("style", -1.0), "OutOfRange"),
-    "an amplitude that is no number": ("style", filled("style", float("nan")), "NotFinite"),
-    "a wider window": ("style", lambda given: {"style": torch.ones(1, 3, 3)}, "WrongDims"),
-    "a channel more": ("style", lambda given: {"style": torch.ones(2, 1, 1)}, "WrongDims"),
-    "a style without window": ("style", lambda given: {"style": torch.ones(1)}, "WrongDims"),
-    "no rows": ("adapt", lambda given: {"samples": 0}, "OutOfRange"),
-    "the classifier too": ("adapt", lambda given: {"f": {**given["f"], "classifier.bias": torch.zeros(3)}}, "WrongDims"),
-    "a layer less": ("adapt", lambda given: {"f": dict(list(given["f"].items())[1:])}, "WrongDims"),
-}
 ADMITTED: dict[str, tuple[str, Change]] = {
     "a style beyond all measure": ("style", filled("style", 1e15)),
     "no style at all": ("style", filled("style", 0.0)),
@@ -117,23 +105,10 @@ ADMITTED: dict[str, tuple[str, Change]] = {
 
 def in_phase(method: str, phase: str, **config: Any) -> tuple[Any, Any, Any]:
     """A run in which a phase is open, and bert's order."""
-    stage = open_federation()
-    given = {"rounds": 2, **config}
-    run = stage.start(experiment(method, ROSTER, world=WORLD, config=given, **WAITING))
-    algorithm = resolve(METHODS, method)
-    until(stage, run, [p.name for p in algorithm.plan(algorithm.configure(given, "tiny"))].index(phase))
-    (order,) = stage.agent_service.orders(BERT)
-    return stage, run, order
+    return opened(open_federation(), experiment(method, ROSTER, world=WORLD, config={"rounds": 2, **config}), phase, BERT)
 
 
-@pytest.mark.parametrize(("phase", "change", "kind"), REFUSED.values(), ids=REFUSED)
-def test_a_reply_that_no_fold_could_take_is_refused(phase: str, change: Change, kind: str) -> None:
-    """Its order has failed, and the round goes on without it."""
-    stage, run, order = in_phase("ladd", phase)
-    refused_alone(stage, run, order, BERT, change, kind)
-
-
-@pytest.mark.parametrize(("phase", "change"), ADMITTED.values(), ids=ADMITTED)
+@pytest.mark.parametrize(("phase", "change"), tiered(ADMITTED, "a style beyond all measure", "a model beyond all measure"))
 def test_a_reply_that_is_taken_can_be_folded(phase: str, change: Change) -> None:
     """The round closes, and the run has not failed. A style that lies leads no source astray either."""
     stage, run, order = in_phase("ladd", phase, style_transfer=True)
@@ -145,38 +120,8 @@ def test_a_reply_that_is_taken_can_be_folded(phase: str, change: Change) -> None
     assert stage.journal.order(order.id).status is OrderStatus.ANSWERED
 
 
-SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
-    "no images": ({}, FEATURES, "world.inputs", "takes images"),
-    "a layer that is not there": (
-        {"cluster_layers": ["batch_norm", "conv9"]},
-        WORLD,
-        "config.cluster_layers[1]",
-        "no such layer",
-    ),
-    "a layer of g": ({"cluster_layers": ["classifier"]}, WORLD, "config.cluster_layers[0]", "no such layer"),
-    "no network with features": ({}, {**WORLD, "model": "linear"}, "world.model", "nothing below its classifier"),
-    "rounds below zero": ({"bootstrap": -1}, WORLD, "config.bootstrap", "at least 0"),
-}
-
-
-@pytest.mark.parametrize("method", BOTH)
-@pytest.mark.parametrize(("config", "world", "path", "words"), SETTINGS.values(), ids=SETTINGS)
-def test_what_does_not_fit_is_refused(method: str, config: dict[str, Any], world: dict[str, Any], path: str, words: str) -> None:
-    """At submission, with its place."""
-    with pytest.raises(ConfigRefused, match=words) as refusal:
-        federation().start(experiment(method, ROSTER, world=dict(world), config=config))
-    assert refusal.value.context["path"] == path
-    assert refusal.value.todo
-
-
-def test_nobody_to_learn_from_is_refused() -> None:
-    """Without a source a run brings weights."""
-    with pytest.raises(RosterRefused, match="brings no source model"):
-        federation().start(experiment("ladd", {"bert": "target"}, world=WORLD))
-
-
-@pytest.mark.parametrize("method", BOTH)
-@pytest.mark.parametrize("transfer", [True, False])
+@pytest.mark.parametrize("method", ["ladd_pl", *at_night("ladd")])
+@pytest.mark.parametrize("transfer", [True, *at_night(False)])
 @pytest.mark.parametrize("roster", [ROSTER, dict.fromkeys(TARGETS, "target")], ids=["source", "no source"])
 def test_weights_take_the_place_of_a_source(method: str, transfer: bool, roster: dict[str, str]) -> None:
     """Styles are told and clusters made; where a transfer was asked for and there is no source the run says so."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tests.algorithms.remembered import remembered
-from tests.laws.stage import HoardingParts, Stage
-from tests.synthetic import Rows, blobs, experiment
+from tests.algorithms.compare import memory_of
+from tests.algorithms.remembered import player
+from tests.laws.stage import Stage, hoarding
+from tests.synthetic import Rows, blobs
 from tideline.algorithms import METHODS
 from tideline.algorithms.source_free.family import Mine
 from tideline.archive.checks import LAX
 from tideline.archive.reader import decode, decode_order
 from tideline.core.algorithm import plan_of, resolve
 from tideline.core.asked.world import World
-from tideline.core.run import ClientId, Role
+from tideline.core.run import Role
 from tideline.engine.model.orders import Order
 from tideline.engine.simulation.federation import SimSite
 
@@ -36,26 +37,10 @@ def site(name: str, n: int = 41, further: int = 0, change: Any = lambda data: da
 
 def federation(**changed: SimSite) -> Stage:
     """The sites; none of their parts is forgotten."""
-    stage = Stage(METHODS, {name: site(name) for name in ROSTER} | changed, parts=HoardingParts())
-    for vault in stage.vaults.values():
-        vault.hoard()
-    return stage
+    return hoarding(METHODS, {name: site(name) for name in ROSTER} | changed)
 
 
-@remembered
-def played(
-    method: str,
-    stage: Stage | None = None,
-    choose: Callable[[list[Order]], list[Order]] | None = None,
-    more: Mapping[str, Any] | None = None,
-    **config: Any,
-) -> tuple[Stage, Any]:
-    """One finished run."""
-    stage = stage or federation()
-    run = stage.start(experiment(method, **{"roster": ROSTER, "config": config, **(more or {})}))
-    row = stage.play(run, choose) if choose else stage.play(run)
-    assert row.status.value == "completed", row.cause
-    return stage, run
+played = player(federation, roster=ROSTER)
 
 
 def away(stage: Stage, who: str, *places: tuple[str, int]) -> Callable[[list[Order]], list[Order]]:
@@ -69,19 +54,17 @@ def away(stage: Stage, who: str, *places: tuple[str, int]) -> Callable[[list[Ord
     return lambda orders: [order for order in orders if there(order)]
 
 
+def mine(stage: Stage, run: Any, name: str) -> Mine:
+    """What a site keeps at the end."""
+    return memory_of(stage, run, name, Mine)
+
+
 WAITING = {"waiting": {"min_replies": 1, "deadline": 60.0}}
 
 
 def states(stage: Stage, run: Any, kind: type[S]) -> list[S]:
     """The coordinator's states, in order."""
     return [decode(kind, each.state[0][0], stage.parts, LAX) for each in stage.journal.rounds(run) if each.state]
-
-
-def mine(stage: Stage, run: Any, name: str) -> Mine:
-    """What a site keeps at the end."""
-    head = stage.vaults[ClientId(name)].head(run)
-    assert head is not None
-    return decode(Mine, head.memory[0][0], stage.vaults[ClientId(name)].parts(run), LAX)
 
 
 def sent(stage: Stage, run: Any, phase: str) -> dict[tuple[str, int], tuple[Any, Any]]:

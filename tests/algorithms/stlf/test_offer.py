@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from tests.algorithms.stlf.test_method import MAIN, PAIRS, ROSTER, asked, federation, memory, orders_of, played, state
+from tests.algorithms.stlf.test_method import MAIN, PAIRS, ROSTER, asked, federation, memory, orders_of, played, silent_in, state
 from tests.laws.stage import CountingPool, Stage, registered
 from tests.synthetic import experiment
 from tideline.algorithms.stlf import client, stlf
@@ -22,7 +21,7 @@ from tideline.core.handle import Handle, check_due
 from tideline.core.run import ClientId
 from tideline.core.step import Outcome, Site, Step
 from tideline.engine.compute.step_runner import StepRunner
-from tideline.engine.model.orders import Envelope, Order
+from tideline.engine.model.orders import Envelope
 from tideline.engine.model.runs import RunRow, Status
 from tideline.engine.peers.sealing import raw
 from tideline.numerics.aggregation.averaging import weighted_sum
@@ -41,23 +40,11 @@ def offered(stage: Stage) -> list[Envelope]:
     return [envelope for envelope in sealed if envelope.handle.phase == "offer"]
 
 
-def silent_in(stage: Stage, run: Any, *lost: tuple[str, int]) -> Callable[[list[Order]], list[Order]]:
-    """Everybody answers but these, each from a round of `offer` on."""
-    plan = stage.row(run).plan
-    since = {name: next(i for i, p in enumerate(plan) if (p.phase, p.round) == ("offer", number)) for name, number in lost}
-
-    def choose(orders: list[Order]) -> list[Order]:
-        client = {o.id: stage.journal.order(o.id).client for o in orders}  # type: ignore[union-attr]
-        return [o for o in orders if o.cursor < since.get(client[o.id], len(plan))]
-
-    return choose
-
-
 def lost_amid(roster: dict[str, str], *lost: tuple[str, int], **config: Any) -> tuple[Stage, Any, RunRow]:
     """A run in which sources do not give their models."""
     stage = federation(roster)
     run = stage.start(experiment("stlf", roster, config=PAIRS | config, waiting=QUORUM))
-    return stage, run, stage.play(run, silent_in(stage, run, *lost))
+    return stage, run, stage.play(run, silent_in(stage, run, "offer", *lost))
 
 
 def marks(stage: Stage, run: Any) -> list[dict[str, tuple[str, ...]]]:
@@ -113,6 +100,7 @@ def test_the_keys_of_others_open_no_model() -> None:
             assert not any(sealing.open_key(bytes.fromhex(box), key) for key in public)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_weights_are_shared_among_the_sources_that_are_left() -> None:
     """Where a target has others; nobody has to be asked again."""
     stage, run, row = lost_amid(THREE, ("bert", 1), weights="power", compare=["fedavg_alpha"], phi_energy=1e6)
@@ -149,6 +137,7 @@ def test_a_target_without_labels_may_end_without_a_model() -> None:
     assert {name for name, _ in asked(stage, run, "transfer")} == set(end.names)
 
 
+@pytest.mark.nightly(job="numbers")
 def test_a_target_that_no_other_can_reach_is_left_without_a_model() -> None:
     """At once: nobody is asked again for it."""
     more = {"anna": {"finn": 0.0}, "bert": {"finn": 0.0}, "emil": {"carl": 1.0}}
@@ -167,7 +156,7 @@ def test_without_an_answer_by_the_only_source_the_run_waits() -> None:
     quiet, first = played()
     stage = federation()
     run = stage.start(experiment("stlf", ROSTER, config=PAIRS))
-    row = stage.play(run, silent_in(stage, run, ("anna", 1), ("bert", 1)))
+    row = stage.play(run, silent_in(stage, run, "offer", ("anna", 1), ("bert", 1)))
     assert row.status is Status.STALLED
     assert "Round 1 of offer" in row.cause
     stage.run_service.resume(run)
@@ -178,14 +167,10 @@ def lost_early(*lost: str) -> RunRow:
     """A run in which devices are silent from the first exchange of the tournament on."""
     stage = federation()
     run = stage.start(experiment("stlf", ROSTER, config=PAIRS, waiting=QUORUM))
-    since = next(i for i, p in enumerate(stage.row(run).plan) if p.phase == "separate")
-
-    def choose(orders: list[Order]) -> list[Order]:
-        return [o for o in orders if o.cursor < since or stage.journal.order(o.id).client not in lost]  # type: ignore[union-attr]
-
-    return stage.play(run, choose)
+    return stage.play(run, silent_in(stage, run, "separate", *((name, 1) for name in lost)))
 
 
+@pytest.mark.nightly(job="numbers")
 def test_who_was_lost_is_named_where_nothing_can_be_linked() -> None:
     """One device is left, or none with labels: the cause says who is missing, and what to do."""
     row = lost_early("bert", "carl", "dora")

@@ -1,4 +1,4 @@
-"""FedDaDiL: what one site says that no agent of ours would ends neither the run nor a round of the others."""
+"""FedDaDiL: what one site says that no agent of ours would ends neither run nor round, and a site that was away goes on."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.algorithms.feddadil.played import ALREADY, ROSTER, federation
-from tests.algorithms.lies import Change, refused_alone, reported
-from tests.engine.toys import until
+from tests.algorithms.feddadil.played import ALREADY, PLAIN, ROSTER, federation, memory, of_images, scored
+from tests.algorithms.lies import Change, at_night, opened, reported
+from tests.algorithms.source_free.played import away
 from tests.laws.stage import Stage
-from tests.synthetic import experiment
+from tests.synthetic import IMAGES, experiment
 from tideline.algorithms.feddadil import Config, feddadil
 from tideline.archive.reader import decode
 from tideline.core.asked.world import World
@@ -25,45 +25,12 @@ PLAN = {"encoder_rounds": 0, "head_rounds": 2, "rounds": 1}
 
 def at(phase: str, **config: Any) -> tuple[Stage, Any, Order]:
     """A run whose round of a phase is open and answered by nobody, and bert's order."""
-    stage = federation()
-    waiting = {"min_replies": 1, "deadline": 60.0}
-    run = stage.start(experiment("feddadil", ROSTER, config=PLAN | config, waiting=waiting, **ALREADY))
-    plan = feddadil.plan(Config(**{"points": 12, **PLAN, **config}))
-    until(stage, run, [each.name for each in plan].index(phase))
-    (order,) = stage.agent_service.orders(BERT)
-    return stage, run, order
+    return opened(federation(), experiment("feddadil", ROSTER, config=PLAN | config, **ALREADY), phase, BERT)
 
 
 def filled(name: str, value: float) -> Change:
     """A field of one number everywhere."""
     return lambda given: {name: torch.full_like(given[name], value)}
-
-
-def narrower(*names: str) -> Change:
-    """Fields that lack their last column."""
-    return lambda given: {name: given[name][..., :-1] for name in names}
-
-
-REFUSED: dict[str, tuple[str, Change, str]] = {
-    "features of another width": ("describe", narrower("total_mean", "total_variance", "mean", "variance"), "WrongDims"),
-    "a mean whose square is infinite": ("describe", filled("total_mean", 1e30), "OutOfRange"),
-    "a variance below zero": ("describe", filled("total_variance", -1.0), "OutOfRange"),
-    "a class's variance below zero": ("describe", filled("variance", -1e-6), "OutOfRange"),
-    "fewer layers": ("head", lambda given: {name: each[:-1] for name, each in given.items()}, "WrongDims"),
-    "a curvature below zero": ("head", filled("curvature", -1.0), "OutOfRange"),
-    "atoms of fewer points": ("learn", lambda given: {name: each[:, :-1] for name, each in given.items()}, "WrongDims"),
-    "one atom more": ("learn", lambda given: {n: torch.cat([each, each[:1]]) for n, each in given.items()}, "WrongDims"),
-    "points beyond all measure": ("learn", filled("z", -1e30), "OutOfRange"),
-    "labels below zero": ("learn", filled("y", -1.0), "OutOfRange"),
-}
-
-
-@pytest.mark.parametrize(("phase", "change", "kind"), REFUSED.values(), ids=REFUSED)
-def test_a_reply_that_no_fold_could_take_is_refused(phase: str, change: Change, kind: str) -> None:
-    """Its own order has failed, and the round goes on without it."""
-    stage, run, order = at(phase)
-    refused_alone(stage, run, order, BERT, change, kind)
-    assert stage.journal.rounds(run)[order.cursor + 1].folded == ("anna", *(("carl",) if phase == "learn" else ()))
 
 
 ADMITTED: dict[str, tuple[str, Change, dict[str, Any]]] = {
@@ -104,3 +71,43 @@ def test_labels_of_zeros_are_any_label() -> None:
     """A row that sums to nothing says nothing; every other one is as it was."""
     y = torch.tensor([[0.0, 0.0], [0.25, 0.25], [0.0, 2.0]])
     assert on_simplex(y).tolist() == [[0.5, 0.5], [0.5, 0.5], [0.0, 1.0]]
+
+
+TWO_TARGETS = {"anna": "source", "bert": "target", "carl": "target"}
+
+
+def played(
+    stage: Stage, missed: tuple[str, str, int], config: dict[str, Any], roster: dict[str, str] = ROSTER, **given: Any
+) -> Any:
+    """A run that goes on with one reply, and in which a site misses one round: who, phase, round."""
+    reported = experiment("feddadil", roster, config=config, waiting={"min_replies": 1, "deadline": 60.0}, **(given or ALREADY))
+    run = stage.start(reported)
+    assert stage.play(run, away(stage, missed[0], missed[1:])).status.value == "completed", stage.row(run).cause
+    return run
+
+
+@pytest.mark.parametrize("optimiser", ["adam", *at_night("rows", "sgd")])
+def test_the_first_pass_may_be_missed(optimiser: str) -> None:
+    """The optimiser's memory begins with the first pass that the site takes part in."""
+    stage = federation()
+    run = played(stage, ("anna", "learn", 1), {**PLAIN, "rounds": 3, "optimiser": optimiser})
+    answered = [o for o in stage.journal.orders(run) if o.client == "anna" and "loss" in o.metrics]
+    assert len(answered) == 2
+    assert not any(o.failure for o in stage.journal.orders(run))
+
+
+def test_the_last_adaptation_may_be_missed() -> None:
+    """The target is scored with what it has."""
+    config = {"encoder_rounds": 0, "rounds": 3, "adapt_every": 1}
+    stage = federation()
+    run = played(stage, ("carl", "adapt", 3), config, TWO_TARGETS)
+    assert set(memory(stage, run, "carl").candidates) == {"r1", "r2", "e1", "e2"}
+    assert {"accuracy", "accuracy_r", "accuracy_e"} <= set(scored(stage, run, "carl"))
+
+
+def test_a_site_without_features_is_told_why() -> None:
+    """Who was away when the encoder was sent cannot learn; the others go on."""
+    stage = federation(**of_images())
+    run = played(stage, ("anna", "embed", 1), {"rounds": 2}, world=dict(IMAGES))
+    failed = {o.failure.what for o in stage.journal.orders(run) if o.failure}
+    assert failed and all("it was away when" in what for what in failed)
