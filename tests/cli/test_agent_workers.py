@@ -19,12 +19,10 @@ def given(tmp_path: Path, workers: int | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("workers", [None, 0, 1, 64])
 def test_a_number_or_as_many_as_cores(workers: int | None, tmp_path: Path) -> None:
-    """Nothing said: the trainer finds it."""
     assert agent_settings(given(tmp_path, workers)).workers == workers
 
 
 @pytest.mark.parametrize("workers", [-1, 65])
 def test_numbers_out_of_range(workers: int, tmp_path: Path) -> None:
-    """Refused by the option's name."""
     with pytest.raises(ConfigRefused, match="workers"):
         agent_settings(given(tmp_path, workers))

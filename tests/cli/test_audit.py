@@ -124,7 +124,6 @@ def test_an_address_is_remembered_however_it_is_spelled(busy: Coordinator) -> No
 
 
 def test_a_memory_that_others_may_write_is_refused(busy: Coordinator) -> None:
-    """So is one that is damaged."""
     verify(busy)
     file_of_tips().chmod(0o666)
     assert verify(busy).exit_code == 2
@@ -135,7 +134,6 @@ def test_a_memory_that_others_may_write_is_refused(busy: Coordinator) -> None:
 
 
 def test_a_list(busy: Coordinator) -> None:
-    """Of all, or of a run, a client, a kind, a time."""
     shown = tide("audit", "list", "--home", busy.home).stdout
     assert all(word in shown for word in ("log_begun", "enrolled", "run_completed", "revoked", "reason left"))
     rows = json.loads(tide("audit", "list", "--client", "bert", "--kind", "revoked", "--json", "--home", busy.home).stdout)
@@ -150,7 +148,6 @@ def test_a_list(busy: Coordinator) -> None:
 
 
 def test_an_export_is_verified_anywhere(busy: Coordinator, tmp_path: Path) -> None:
-    """Without a coordinator; a line that is changed is named."""
     file = tmp_path / "log.jsonl"
     assert tide("audit", "export", "--out", file, "--home", busy.home).exit_code == 0
     assert tide("audit", "verify", "--file", file).exit_code == 0
@@ -190,7 +187,6 @@ def test_an_export_is_whole_or_is_not_there(busy: Coordinator, tmp_path: Path) -
 
 
 def test_an_export_ends_where_the_log_ended_when_it_began(busy: Coordinator, tmp_path: Path) -> None:
-    """What is written meanwhile is left to the next one."""
     journal, file = busy.federation.journal, tmp_path / "log.jsonl"
     tip = journal.audit_tip()
     journal.audit_tip = lambda: tip  # type: ignore[method-assign]
@@ -215,7 +211,6 @@ def test_an_export_that_was_cut(busy: Coordinator, tmp_path: Path) -> None:
 
 
 def test_lines_with_numbers_that_are_none(tmp_path: Path) -> None:
-    """Each is named."""
     file, entry = tmp_path / "log.jsonl", chained(Tip(), [AuditEvent("log_begun", 1.5)])[0]
     for number in ("NaN", "Infinity", "1" + "0" * 400):
         file.write_text(line_of(entry).replace("1.5", number) + "\n")
@@ -223,7 +218,6 @@ def test_lines_with_numbers_that_are_none(tmp_path: Path) -> None:
 
 
 def test_a_time_that_no_calendar_has_is_listed(busy: Coordinator) -> None:
-    """As a number."""
     log = entries(busy)
     log[1] = replace(log[1], at=1e300)
     told = tide("audit", "list", "--home", busy.home)
@@ -231,7 +225,6 @@ def test_a_time_that_no_calendar_has_is_listed(busy: Coordinator) -> None:
 
 
 def test_only_an_admin_reads_the_log(there: Coordinator) -> None:
-    """Others are refused, and told what is needed."""
     made = json.loads(tide("keys", "add", "--name", "eve", "--role", "operator", "--home", there.home, "--json").stdout)
     for command in ("verify", "list"):
         told = tide("audit", command, "--url", there.url, "--api-key", made["key"])

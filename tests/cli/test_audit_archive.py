@@ -71,7 +71,6 @@ def test_archive_and_database_are_one_chain(filed: Filed) -> None:
 
 
 def test_what_is_missing_or_damaged_is_named(filed: Filed) -> None:
-    """The file, and the entry in it."""
     second = filed.archive.folder / filed.files[1].name
     content = second.read_text()
     second.write_text(content.replace('"by":""', '"by":"mallory"', 1))
@@ -129,7 +128,6 @@ def test_an_export_goes_on_behind_the_archive(filed: Filed, tmp_path: Path) -> N
 
 
 def test_a_log_that_is_archived_while_it_is_read(filed: Filed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader begins again."""
     from tideline.client import audit as log
 
     read, more = log.entries, [filed.step]

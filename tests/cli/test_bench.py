@@ -132,7 +132,6 @@ def test_a_failed_run_does_not_stop_the_others(place: Path) -> None:
 
 
 def test_a_refused_run_says_why(place: Path) -> None:
-    """What only the child can see: data that do not fit the world."""
     ended = bench(grid(place, "gate", world={"inputs": [5], "classes": 3, "model": "mlp"}), "--json")
     assert ended.exit_code == ENDED_BADLY
     assert "0 of 3 sites answered" in as_json(ended)["gate"]["cause"] and "expects 5 features" in as_json(ended)["gate"]["cause"]
@@ -152,7 +151,6 @@ def test_policy_and_device_are_those_of_every_run(place: Path) -> None:
 
 
 def test_a_killed_run_is_run_again(place: Path) -> None:
-    """kill -9 of a child fails its cell; the next command runs it."""
     file = grid(place, gated(place))
 
     def kill() -> None:
@@ -245,7 +243,6 @@ def test_an_interrupted_bench(place: Path, number: signal.Signals) -> None:
 
 
 def test_two_commands_do_not_work_in_one_folder(place: Path) -> None:
-    """The second is refused; --table looks all the same."""
     file = grid(place, "gate")
     lock = locked(place / "out" / "lock")
     assert lock is not None

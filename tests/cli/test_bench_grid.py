@@ -128,7 +128,6 @@ def test_a_sweep_is_a_row_for_each_combination(place: Path) -> None:
 
 
 def test_a_method_may_have_a_word_of_the_world_for_itself(place: Path) -> None:
-    """It is merged into the grid's, and held to the same checks."""
     grid = read(place)
     assert world_of(grid, grid.methods[0]) == grid.world
     own = world_of(grid, GridMethod(method="fedavg", world={"class_names": ["x", "y", "z"]}))
@@ -154,7 +153,6 @@ def test_a_key_is_of_one_experiment_and_of_its_data(place: Path) -> None:
 
 
 def test_a_key_does_not_know_where_the_data_lie(place: Path) -> None:
-    """Another machine has the same cells."""
     keys = [c.key for c in cells_of(place)]
     (place / "data").rename(place / "elsewhere")
     assert [c.key for c in cells_of(place, folder=str(place / "elsewhere"))] == keys
@@ -251,7 +249,6 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("changed", "line", "words"), BAD, ids=lambda value: str(value)[:40])
 def test_a_wrong_grid_is_told_with_its_line(place: Path, changed: dict[str, Any], line: str, words: str) -> None:
-    """Before anything runs or is written."""
     path = written(place, **changed)
     ended = tide("bench", path, "--out", place / "out")
     assert ended.exit_code == REFUSED and words in ended.stderr, ended.stderr
@@ -262,27 +259,23 @@ def test_a_wrong_grid_is_told_with_its_line(place: Path, changed: dict[str, Any]
 
 
 def test_a_grid_of_one_domain(tmp_path: Path) -> None:
-    """Nothing would be left to learn from."""
     make_data(tmp_path / "data", "a")
     with pytest.raises(ConfigRefused, match="there is no source domain"):
         cells_of(tmp_path, domains=[1])
 
 
 def test_results_do_not_lie_among_the_data(place: Path) -> None:
-    """Their pictures would be taken for a domain."""
     ended = tide("bench", written(place), "--out", place / "data" / "out")
     assert ended.exit_code == REFUSED and "is in the data folder" in ended.stderr
     assert not (place / "data" / "out").exists()
 
 
 def test_options_that_ask_for_two_things(place: Path) -> None:
-    """Either what would run, or what has run."""
     ended = tide("bench", written(place), "--out", place / "out", "--dry-run", "--table")
     assert ended.exit_code == REFUSED and "--dry-run and --table exclude each other" in ended.stderr
 
 
 def test_a_dry_run_writes_nothing(place: Path) -> None:
-    """It checks, and says what would run, in words and as data."""
     ended = tide("bench", written(place), "--out", place / "out", "--dry-run")
     assert ended.exit_code == DONE and "24 cells, 0 done, 24 to run" in ended.stdout
     assert "prox, c left out, d = 2, seed 1" in ended.stdout

@@ -73,7 +73,6 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("changed", "line", "words"), BAD, ids=lambda value: str(value)[:40])
 def test_a_wrong_rehearsal_is_told_with_its_line(place: Path, changed: dict[str, Any], line: str, words: str) -> None:
-    """Before anything runs or is written."""
     path = written(place, **{**GRID, **changed})
     ended = tide("bench", path, "--out", place / "out")
     assert ended.exit_code == REFUSED and words in ended.stderr, ended.stderr
@@ -116,7 +115,6 @@ def test_what_was_expected_beside_what_was_found(place: Path) -> None:
 
 
 def test_where_nothing_could_be_rehearsed(place: Path) -> None:
-    """There is no expectation, and nothing to hold."""
     cell = cells_of(place, **GRID)[1]
     lay(place / "out", cell, answered(0.5, 0.4, None))
     score = read_cell(place / "out" / "cells" / cell.key, cell)

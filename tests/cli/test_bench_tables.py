@@ -121,7 +121,6 @@ def test_what_is_written(place: Path) -> None:
 
 @pytest.mark.nightly(job="services")
 def test_what_programs_are_told(place: Path) -> None:
-    """The same numbers, unrounded."""
     fill(place)
     ended = tide("bench", written(place, **SMALL), "--out", place / "out", "--table", "--json")
     assert ended.exit_code == ENDED_BADLY
@@ -133,7 +132,6 @@ def test_what_programs_are_told(place: Path) -> None:
 
 
 def test_nothing_is_done_yet(place: Path) -> None:
-    """Tables are empty, and that is no failure."""
     ended = tide("bench", written(place, **SMALL), "--out", place / "out", "--table")
     assert ended.exit_code == DONE
     assert "8 cells: 0 done, 0 failed, 8 waiting" in (place / "out" / "table.md").read_text()
@@ -168,7 +166,6 @@ def test_rounds_of_a_curve() -> None:
 
 
 def test_a_mean_over_fewer_is_none(place: Path) -> None:
-    """One client that could not be scored, and id is not known."""
     cell = cells_of(place, **SMALL)[0]
     score = read_cell(lay(place / "out", cell, result([0.5, None], 0.25)), cell)
     assert (score.id, score.ood) == (None, 0.25)
@@ -191,7 +188,6 @@ def test_numbers_for_people(spread: Spread | None, words: str) -> None:
 
 
 def test_the_grid_of_the_manual_has_the_runs_that_it_says() -> None:
-    """108 of them."""
     page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
     grid = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
     assert len(grid["methods"]) * 4 * len(grid["domains"]) * grid["seeds"] == 108 and "108 runs" in page

@@ -86,7 +86,6 @@ def test_gains_are_seed_by_seed_over_the_strongest_baseline(place: Path) -> None
 
 
 def test_an_interval_over_three_seeds() -> None:
-    """Student's; a single seed has none."""
     values = [0.5, 0.6, 0.7]
     half = STUDENT_2 * 0.1 / 3**0.5
     assert over_seeds(values) == Estimate(
@@ -96,7 +95,6 @@ def test_an_interval_over_three_seeds() -> None:
 
 
 def test_a_seed_whose_cells_are_not_all_done_is_left_out(place: Path) -> None:
-    """Of the mean over targets, and of gains; what is known of a single target stays."""
     scores = [s for s in scores_of(place) if s.cell.label == "fedavg"]
     waiting = [s if (s.cell.leave_out, s.cell.seed) != ("b", 1) else Score(s.cell, s.status) for s in scores]
     found = accuracy(waiting)
@@ -120,7 +118,6 @@ def test_what_is_chosen(place: Path) -> None:
 
 
 def test_nothing_is_chosen_before_a_row_is_whole(place: Path) -> None:
-    """The mean of fewer targets or seeds cannot be compared."""
     scores = [s for s in scores_of(place) if s.cell.seed == 0]
     waiting = [Score(s.cell, s.status) if s.cell.leave_out == "b" else s for s in scores]
     assert list(choices(waiting)) == []
@@ -143,7 +140,6 @@ def test_tables_and_json_of_targets(place: Path) -> None:
 
 
 def test_a_sweep_without_targets_is_chosen_by_id_alone(place: Path) -> None:
-    """There is no oracle where nothing adapts."""
     cells = cells_of(place, **{**GRID, "protocol": "generalise", "baselines": None})
     for cell in cells:
         lay(place / "out", cell, answered(cell.label, 0.5, 0.1))

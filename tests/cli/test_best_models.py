@@ -40,7 +40,6 @@ def test_the_best_of_a_run_and_its_last(there: Coordinator, tmp_path: Path) -> N
 
 
 def test_a_last_model_that_is_the_best(there: Coordinator, tmp_path: Path) -> None:
-    """Nothing is said of another one, at neither end."""
     run = there.complete(**{**RUN, "config": {"rounds": 1, "rate": 0.5}})
     told = tide("run", "export", run, "--out", tmp_path / "last.safetensors", "--home", there.home)
     assert (told.exit_code, told.stderr) == (0, "")
@@ -51,7 +50,6 @@ def test_a_last_model_that_is_the_best(there: Coordinator, tmp_path: Path) -> No
 
 
 def test_each_says_of_which_state_it_is(there: Coordinator, tmp_path: Path) -> None:
-    """Of a best model that is not the run's last state."""
     from tideline.client.http import Client
 
     run = there.complete(**RUN)

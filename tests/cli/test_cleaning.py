@@ -61,13 +61,11 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_without_a_rule_nothing_is_due(home: Path) -> None:
-    """Nor by the built-in policy."""
     assert "Nothing is due" in clean(home).output and left(home) == {"old", "young", "unfinished"}
     assert not policy_in(None, "").rules.cleans
 
 
 def test_old_runs_go_by_the_owners_rule(home: Path) -> None:
-    """Those that are over; first they can be looked at."""
     rule = policy(home, "runs_days = 30")
     shown = clean(home, "--policy", rule, "--dry-run")
     assert shown.exit_code == DONE and "not written to for 30 days" in shown.output and len(left(home)) == 3
@@ -117,7 +115,6 @@ def test_what_the_owner_spares_stays(home: Path) -> None:
 
 
 def test_a_projects_runs_go_by_its_section(home: Path) -> None:
-    """Another project's by the rest of the file."""
     note = {"method": "fedavg", "config": {"rounds": 2}, "world": {}, "role": "source", "intent": {"project": "cardio"}}
     last = (home / "runs" / "old" / "head.json").stat().st_mtime
     FolderVault(home / "runs").note(RunId("old"), note)
@@ -127,7 +124,6 @@ def test_a_projects_runs_go_by_its_section(home: Path) -> None:
 
 
 def test_a_run_that_is_worked_for_stays(home: Path) -> None:
-    """Until the next time; and then nothing of it is in the ledger."""
     rule = policy(home, "runs_days = 30")
     with at_work(home, RunId("old")):
         assert "1 run in use stayed" in clean(home, "--policy", rule, "--yes").output
@@ -135,21 +131,18 @@ def test_a_run_that_is_worked_for_stays(home: Path) -> None:
 
 
 def test_without_a_ledger_nothing_goes(home: Path) -> None:
-    """No deletion without its entry."""
     (home / "ledger.jsonl").write_text("no entry\n")
     assert clean(home, "--policy", policy(home, "runs_days = 30"), "--yes").exit_code != DONE
     assert "old" in left(home)
 
 
 def test_an_agent_cleans_by_itself_as_its_policy_says(home: Path) -> None:
-    """By the policy that it obeys; what it could not do is in its log."""
     obey(home, policy(home, "runs_days = 30"), (home / "policy.toml").read_text())
     assert Cleaner(home, METHODS).clean() and left(home) == {"young", "unfinished"}
     assert not Cleaner(home / "nowhere", METHODS).clean()
 
 
 def test_the_same_is_not_said_twice(tmp_path: Path) -> None:
-    """The older name of the rule goes on to hold."""
     assert policy_in(tmp_path, "retain_days = 30").rules.days(model=True) == 30
     assert policy_in(tmp_path, "[retention]\nruns_days = 30\nmodels_days = 90").rules.days(model=True) == 90
     with pytest.raises(ConfigRefused, match=r"retain_days and retention.runs_days say the same"):

@@ -22,7 +22,6 @@ def held(there: Coordinator) -> None:
 
 
 def test_a_list_of_clients(there: Coordinator) -> None:
-    """Everybody in a line."""
     held(there)
     shown = tide("clients", "list", "--home", there.home).stdout
     carl = next(line for line in shown.splitlines() if "carl" in line)

@@ -55,14 +55,12 @@ def test_a_line_for_each_site_over_the_rounds() -> None:
 
 
 def test_rows_that_are_no_sites_stand_as_they_were_told() -> None:
-    """Such as layers; their lines are whole, as no role is theirs."""
     chart = drawn(told({"layer 2": 0.1, "layer 1": 0.2}, {"layer 2": 0.3, "layer 1": 0.4, "a": 0.5}))
     assert [(line.label, line.role, line.place) for line in chart.lines] == [("layer 2", "", 0), ("layer 1", "", 1), ("a", "", 2)]
     assert {line.get_linestyle() for line in figure_of(chart).axes[0].get_lines()} == {"-"}
 
 
 def test_sites_stand_by_their_last_groups() -> None:
-    """As everywhere."""
     made = clustered({"two": ["a"], "one": ["b"]}, {"two": ["a"], "one": ["b"]}, tables={"t": column("a", "b")})
     assert [line.site for line in drawn(made).lines] == ["b", "a"]
 
@@ -85,7 +83,6 @@ def test_what_stays_a_heat_map() -> None:
 
 @pytest.mark.parametrize(("rows", "which"), [(24, "each row"), (30, "the first 24 of 30 rows")])
 def test_many_rows_are_drawn_in_part(rows: int, which: str, tmp_path: Path) -> None:
-    """The file has all of them."""
     made = told(*({f"row {i}": r + i / 100 for i in range(rows)} for r in (1, 2)))
     chart = drawn(made)
     assert len(chart.drawn) == len(legend(chart)) == MOST_ROWS and f"a line for {which};" in chart.seen()
@@ -113,7 +110,6 @@ def test_a_long_legend_leaves_room_for_the_lines(rows: int, letters: int) -> Non
 
 
 def test_a_page_has_lines_and_maps(tmp_path: Path) -> None:
-    """Both under their tables' names; names cannot become markup."""
     made = told({"<i>": 0.5}, {"<i>": 1.0}, name="<u>", column="<s>")
     for closed in made["phases"]:
         closed["tables"]["wide"] = {"rows": ["a"], "columns": ["x", "y"], "values": [[1.0, 2.0]]}

@@ -62,7 +62,6 @@ def test_the_bins_are_those_of_the_scoring() -> None:
 
 
 def test_reports_load_no_torch() -> None:
-    """Neither the page nor the figures."""
     code = "import sys, tideline.report.page, tideline.report.figures; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -92,7 +91,6 @@ def test_a_run_that_tells_confidences(told: dict[str, Any], tmp_path: Path) -> N
 
 
 def test_shares_of_the_rows_of_several_sites() -> None:
-    """Predictions count, not sites; both charts have one scale."""
     more = ONE | {"bert": (bins((19, 2)), bins((0, 8)))}
     own, targets = confidences(fabricated(scoring(more)))
     assert (own.right, own.wrong) == (tuple(bins((19, 8), (10, 2))), tuple(bins((10, 2), (0, 8))))
@@ -130,7 +128,6 @@ def test_what_is_not_told_is_not_drawn() -> None:
 
 @pytest.mark.parametrize("fault", ["one alone", "other sites", "other bins", "few bins"])
 def test_other_tables_of_these_names_are_heat_maps(fault: str) -> None:
-    """Only the two together, of the same sites and with all bins, are confidences."""
     closed = scoring(ONE)
     if fault == "one alone":
         del closed["tables"][WRONG]
@@ -175,7 +172,6 @@ def test_a_picture_of_confidences() -> None:
 
 
 def test_targets_are_called_unseen_where_all_are() -> None:
-    """Not where some of them adapted."""
     roles = {"anna": "source", "carl": "target", "dora": "target"}
     counts = dict.fromkeys(roles, ONE["carl"])
     means = {"id": {"accuracy": 0.5, "sites": 1}, "ood": {"accuracy": 0.5, "sites": 1}}
@@ -188,7 +184,6 @@ def test_targets_are_called_unseen_where_all_are() -> None:
 
 @pytest.mark.parametrize("n", [1, 3, 10, 30])
 def test_however_many_sites_there_are(n: int, tmp_path: Path) -> None:
-    """The page has them all."""
     roles = {f"<site-{i}>": "target" if i == n - 1 else "source" for i in range(n)}
     made = fabricated(scoring(dict.fromkeys(roles, ONE["anna"])), roles=roles)
     text = page(made, tmp_path)

@@ -59,7 +59,6 @@ def test_a_world_of_columns_is_there_to_be_copied(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_would_be_refused(site: Path) -> None:
-    """With what is wrong, where, and what to do; files are named."""
     (site / "ward" / "cat" / "01.png").write_bytes(b"x")
     done = tide("data", "check", site)
     assert done.exit_code == REFUSED
@@ -71,7 +70,6 @@ def test_a_folder_that_would_be_refused(site: Path) -> None:
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("suffix", ["yaml", "json"])
 def test_the_world_of_an_experiment(site: Path, tmp_path: Path, whole: bool, suffix: str) -> None:
-    """Of a whole experiment, or the world alone."""
     world = {"inputs": [1, 8, 8], "classes": 3, "class_names": ["cat", "dog", "owl"]}
     file = tmp_path / f"digits.{suffix}"
     file.write_text(json.dumps({"method": "fedavg", "world": world} if whole else world))
@@ -102,19 +100,16 @@ def test_a_world_that_does_not_fit(site: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("args", [("--role", "boss"), ("--world", "nowhere.yaml")])
 def test_wrong_options(site: Path, args: tuple[str, str]) -> None:
-    """Roles and files that do not exist."""
     done = tide("data", "check", site, *args)
     assert done.exit_code == REFUSED and "What to do: " in done.output
 
 
 def test_no_folder(tmp_path: Path) -> None:
-    """Told like every error, as data too."""
     done = tide("data", "check", tmp_path / "none", "--json")
     assert done.exit_code == REFUSED and json.loads(done.stdout)["kind"] == "DataRefused"
 
 
 def test_tables_without_labels(tmp_path: Path) -> None:
-    """The site is taken for a target."""
     write(tmp_path, "csv", {k: v for k, v in table().items() if k != "y"})
     done = tide("data", "check", tmp_path)
     assert done.exit_code == DONE and "read as a target" in done.output and "no labels" in done.output
@@ -134,7 +129,6 @@ def test_a_folder_whose_labels_tell_no_world(tmp_path: Path) -> None:
 
 
 def test_a_cell_is_told_to_its_owner(tmp_path: Path) -> None:
-    """Here, and not to a coordinator."""
     (tmp_path / "ward.csv").write_text('a,b,y\n1,"3,5",0\n2,3,1\n4,5,2\n')
     done = tide("data", "check", tmp_path)
     assert done.exit_code == REFUSED
@@ -172,14 +166,12 @@ def test_a_sample_of_digits(tmp_path: Path) -> None:
     ],
 )
 def test_a_sample_that_cannot_be(tmp_path: Path, given: tuple[str, ...], told: str) -> None:
-    """It is said why, and nothing is written."""
     done = tide("data", "sample", tmp_path / "new", *given)
     assert done.exit_code == REFUSED and told in " ".join(done.stderr.split())
     assert not (tmp_path / "new").exists()
 
 
 def test_a_sample_where_nothing_can_be_written(tmp_path: Path) -> None:
-    """A file stands where the folder should be."""
     (tmp_path / "file").write_text("")
     done = tide("data", "sample", tmp_path / "file", "--domain", "usps")
     assert done.exit_code == REFUSED and "Cannot write to" in done.stderr

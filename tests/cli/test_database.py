@@ -24,7 +24,6 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_it_shows_and_takes_back(home: Path) -> None:
-    """In words and as JSON; what stands there is what was written."""
     told = tide("database", "show", "--home", str(home))
     assert told.exit_code == 0 and f"stands at revision {newest()}" in told.output and f"by tideline {__version__}" in told.output
     told = tide("database", "downgrade", OLDEST, "--home", str(home), "--json")
@@ -33,7 +32,6 @@ def test_it_shows_and_takes_back(home: Path) -> None:
 
 
 def test_not_while_its_coordinator_runs(home: Path) -> None:
-    """The home's lock says so; looking is allowed."""
     with (home / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         told = tide("database", "downgrade", OLDEST, "--home", str(home))
@@ -42,7 +40,6 @@ def test_not_while_its_coordinator_runs(home: Path) -> None:
 
 
 def test_a_database_elsewhere() -> None:
-    """Its password is not shown."""
     with own_schema() as url:
         SqlJournal(url).close()
         secret = url.replace("postgres@", "postgres:hush@")
@@ -60,6 +57,5 @@ def test_what_is_not_there(tmp_path: Path, words: tuple[str, ...]) -> None:
 
 
 def test_a_revision_that_is_none(home: Path) -> None:
-    """Those that there are are named."""
     told = tide("database", "downgrade", "12", "--home", str(home))
     assert told.exit_code == 2 and f"Choose one of: {', '.join(each for each in known() if each >= OLDEST)}\n" in told.stderr

@@ -88,7 +88,6 @@ def test_what_was_dealt_is_told(place: Path) -> None:
     ],
 )
 def test_what_cannot_be_dealt_is_refused(place: Path, given: list[object], words: str) -> None:
-    """With the option, and nothing is written."""
     ended = dealt(place, *given)
     assert ended.exit_code == REFUSED and words in ended.stderr and "What to do: " in ended.stderr
     assert not (place / "out").exists()
@@ -105,13 +104,11 @@ def test_folders_that_are_there_stay(place: Path) -> None:
 
 @pytest.mark.parametrize(("folder", "words"), [("nowhere", "There is no data folder"), (".", "holds no .npz")])
 def test_a_folder_without_domains_is_refused(place: Path, folder: str, words: str) -> None:
-    """As by every command that reads one."""
     ended = tide(*("data", "deal", place / folder, "--out", place / "out", "--leave-out", "usps", "--clients", 2, "--domains", 1))
     assert ended.exit_code == REFUSED and words in ended.stderr
 
 
 def test_a_place_that_cannot_be_written(place: Path) -> None:
-    """A file stands where the folder should be."""
     (place / "out").write_text("a file")
     ended = dealt(place, "--leave-out", "usps")
     assert ended.exit_code == REFUSED and "Cannot write to" in ended.stderr
@@ -131,7 +128,6 @@ def test_a_place_that_cannot_be_written(place: Path) -> None:
     ],
 )
 def test_a_wrong_deal_is_told_with_its_line(place: Path, deal: str, words: str) -> None:
-    """Before anything runs."""
     path = place / "e.yaml"
     path.write_text(f"method: fedavg\npreset: tiny\ndeal: {deal}\n")
     ended = tide("simulate", path)
@@ -148,13 +144,11 @@ def test_a_wrong_deal_is_told_with_its_line(place: Path, deal: str, words: str) 
     ],
 )
 def test_a_deal_says_alone_which_sites_there_are(place: Path, more: dict[str, Any], words: str) -> None:
-    """Nothing else may."""
     ended = tide("simulate", experiment(place, deal=DEAL, **more))
     assert ended.exit_code == REFUSED and words in ended.stderr
 
 
 def test_the_roster_of_a_deal_may_be_told_too(place: Path) -> None:
-    """The same file then starts a run of agents."""
     roster = {**{f"client-{i}": "source" for i in (1, 2, 3)}, "unseen": "target"}
     ended = tide("simulate", experiment(place, deal=DEAL, roster=roster), "--json", "--set", "config.rounds=0")
     assert ended.exit_code == DONE, ended.output
@@ -170,7 +164,6 @@ def test_what_a_method_says_of_the_roster_is_said_of_the_deal(place: Path) -> No
 
 
 def test_data_that_do_not_fit_the_world_stall_the_run(place: Path) -> None:
-    """As with agents: every site says why."""
     ended = tide("simulate", experiment(place, deal=DEAL), "--json", "--set", "world={model: mlp, inputs: [3]}")
     assert ended.exit_code == ENDED_BADLY
     told = json.loads(ended.stdout)
@@ -179,7 +172,6 @@ def test_data_that_do_not_fit_the_world_stall_the_run(place: Path) -> None:
 
 
 def test_a_domain_without_labels_is_refused(place: Path) -> None:
-    """With its file."""
     np.savez(place / "digits" / "usps.npz", x=np.zeros((9, 8, 8), np.uint8))
     ended = tide("simulate", experiment(place, deal=DEAL))
     assert ended.exit_code == REFUSED and "usps.npz: there are no labels" in ended.stderr

@@ -80,7 +80,6 @@ def test_methods_that_do_not_ask_see_the_labelled_rows_alone(place: Path) -> Non
 
 
 def test_labelled_devices_may_be_peers(place: Path) -> None:
-    """For methods that settle by themselves who learns from whom."""
     told = json.loads(devices(place, "--take", "mnist", "--role", "peer", "--json").stdout)
     assert [each["role"] for each in told["sites"].values()] == ["peer", "peer", "target", "target"] and told["role"] == "peer"
     ended = tide(
@@ -94,7 +93,6 @@ def test_labelled_devices_may_be_peers(place: Path) -> None:
 
 
 def test_what_was_dealt_to_devices_is_told(place: Path) -> None:
-    """How many rows have no label."""
     ended = devices(place, "--take", "usps")
     assert ended.exit_code == DONE and "no label" in ended.stdout
     assert "roster: {client-1: source, client-2: source, client-3: target, client-4: target}" in ended.stdout
@@ -122,7 +120,6 @@ def test_what_was_dealt_to_devices_is_told(place: Path) -> None:
     ],
 )
 def test_what_devices_cannot_be_dealt_is_refused(place: Path, given: list[object], words: str) -> None:
-    """With the option, and nothing is written."""
     ended = devices(place, *given)
     assert ended.exit_code == REFUSED and words in " ".join(ended.stderr.split()) and "What to do: " in ended.stderr, ended.stderr
     assert not (place / "out").exists()
@@ -140,7 +137,6 @@ def test_what_devices_cannot_be_dealt_is_refused(place: Path, given: list[object
     ],
 )
 def test_a_wrong_deal_to_devices_is_told_with_its_line(place: Path, deal: str, words: str) -> None:
-    """Before anything runs."""
     path = place / "e.yaml"
     path.write_text(f"method: fedavg\npreset: tiny\ndeal: {deal}\n")
     ended = tide("simulate", path)

@@ -34,7 +34,6 @@ SOURCE = site("a", "source", 0.9)
     ],
 )
 def test_what_a_method_bought(accuracy: float, words: str) -> None:
-    """Above, below or level; a gain that may be chance is called so."""
     said = bought(result(SOURCE, site("b", "target", accuracy, 0.6)), {"b": 100})
     assert words in said and "over 100 held-out rows" in said
     assert ("do not tell from chance" in said) == (accuracy == 0.62)
@@ -58,7 +57,6 @@ def test_what_labelled_sites_have() -> None:
 
 
 def test_nothing_to_say() -> None:
-    """Where no target is scored, or nothing stands beside its score."""
     assert bought(result(SOURCE, site("b", "target", None)), {}) == ""
     assert bought(result(SOURCE, site("b", "target", 0.5)), {"b": 9}) == ""
 

@@ -27,7 +27,6 @@ GIVEN: dict[str, Any] = {
 
 
 def test_the_two_runs_differ_in_privacy_alone() -> None:
-    """Neither begins a run of its own over the same rows."""
     made: Any = protected(GIVEN, None)
     assert Privacy(**made["privacy"]).epsilon == EPSILON < BUDGET < 2 * EPSILON, "one run fits into the budget, two do not"
     assert made["world"]["normalise"] == "none" and made["reference"] is None and made["seed"] == 3
@@ -40,7 +39,6 @@ def test_the_two_runs_differ_in_privacy_alone() -> None:
 
 
 def test_owners_set_a_budget(tmp_path: Path) -> None:
-    """Who gives a policy has given it for this, too."""
     read_policy(policy_in(tmp_path, None))
     assert f"epsilon = {BUDGET}" in policy_in(tmp_path, None).read_text()
     assert policy_in(tmp_path, tmp_path / "own.toml") == tmp_path / "own.toml"

@@ -26,6 +26,5 @@ def test_the_first_shape_that_a_network_takes(network: str, shape: tuple[int, ..
 
 
 def test_shapes_that_do_not_fit_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """And the log is as it was afterwards."""
     shape_for("grey", [f"{OWN}:grey"])
     assert not caplog.records and logging.root.manager.disable == logging.NOTSET

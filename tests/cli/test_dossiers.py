@@ -44,7 +44,6 @@ def fingerprint(there: Coordinator) -> str:
 
 
 def test_it_is_saved_and_verified(signing: Coordinator, tmp_path: Path) -> None:
-    """For its owner alone; offline, by the fingerprint, in words and as JSON."""
     run, out, signer = signing.complete(**SMALL), tmp_path / "d.zip", fingerprint(signing)
     assert "It has signed nothing yet" in tide("dossier", "signer", "--home", signing.home).stdout
     told = saved(signing, run, out)
@@ -78,7 +77,6 @@ def test_nothing_is_replaced_without_a_word(signing: Coordinator, tmp_path: Path
 
 @pytest.mark.parametrize("name", ["d.txt", "none/d.zip", "folder.zip"])
 def test_places_that_are_none(signing: Coordinator, tmp_path: Path, name: str) -> None:
-    """Before anything is fetched."""
     (tmp_path / "folder.zip").mkdir()
     told = saved(signing, "x", tmp_path / name, "--force")
     assert told.exit_code == 2 and ("--out" in told.stderr or "There is no folder" in told.stderr)
@@ -105,7 +103,6 @@ def test_what_comes_damaged_is_not_saved(signing: Coordinator, tmp_path: Path, m
 
 
 def test_a_changed_file_is_named(signing: Coordinator, tmp_path: Path) -> None:
-    """With what to do, and the file in it as JSON; a run that has not ended says so."""
     run, out = signing.complete(**SMALL), tmp_path / "d.zip"
     assert saved(signing, run, out).exit_code == 0
     content = out.read_bytes()
@@ -120,14 +117,12 @@ def test_a_changed_file_is_named(signing: Coordinator, tmp_path: Path) -> None:
 
 
 def test_a_run_that_has_not_ended(signing: Coordinator, tmp_path: Path) -> None:
-    """Both commands say so."""
     run = signing.federation.start({"method": "fedavg", "preset": "tiny", "roster": {"anna": "source"}, **SMALL})
     assert "waiting, which has not ended" in saved(signing, run, tmp_path / "d.zip").stdout
     assert "which has not ended" in tide("dossier", "verify", str(tmp_path / "d.zip")).stdout
 
 
 def test_a_coordinator_that_signs_nothing(there: Coordinator, tmp_path: Path) -> None:
-    """An older one has no such address."""
     run = there.complete(**SMALL)
     assert saved(there, run, tmp_path / "d.zip").exit_code == 2
     assert tide("dossier", "signer", "--home", there.home).exit_code == 2

@@ -123,7 +123,6 @@ def test_a_demonstration_that_cannot_be_is_refused_early(
 
 
 def test_nobody_at_home(tmp_path: Path) -> None:
-    """Without a coordinator a command says where it looked and what to do."""
     ended = tide("run", "list", "--home", tmp_path, "--json")
     assert ended.exit_code == 3
     assert str(tmp_path) in ended.stderr and "tideline coordinator" in ended.stderr
@@ -140,21 +139,18 @@ def test_nobody_at_the_address(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_nobody_vouches_for() -> None:
-    """Where a certificate is in the way, the advice is about the certificate."""
     assert "--ca" in remedy("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate")
     assert "tideline coordinator" in remedy("[Errno 111] Connection refused")
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:7880", "ftp://a", "http://", "http://a:port", "http://[::1"])
 def test_what_is_no_address(url: str) -> None:
-    """Addresses that cannot be called are refused."""
     ended = tide("run", "list", "--url", url)
     assert ended.exit_code == 2 and "is not an address" in ended.stderr
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"http": 1, "grpc": 2}'])
 def test_a_damaged_home_is_refused(tmp_path: Path, text: str) -> None:
-    """A coordinator.json that cannot be read is named."""
     (tmp_path / "coordinator.json").write_text(text)
     ended = tide("run", "list", "--home", tmp_path)
     assert ended.exit_code == 2 and "coordinator.json cannot be read" in ended.stderr
@@ -228,7 +224,6 @@ def test_a_coordinator_that_cannot_be_is_refused(tmp_path: Path, args: list[str]
     ],
 )
 def test_an_agent_that_cannot_be_is_refused(tmp_path: Path, args: list[str], code: int, words: str) -> None:
-    """Settings of the agent that do not fit are named."""
     base = ["agent", "--coordinator", "127.0.0.1:1", "--data", tmp_path, "--role", "peer", "--home", tmp_path / "home"]
     ended = tide(*base, *args)
     assert ended.exit_code == code and words in ended.stderr

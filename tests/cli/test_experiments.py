@@ -64,7 +64,6 @@ def write(tmp_path: Path, text: str, name: str = "e.yaml") -> Path:
 
 @pytest.mark.parametrize(("text", "line", "words"), [row[1:] for row in BAD_TEXTS], ids=[row[0] for row in BAD_TEXTS])
 def test_a_file_that_cannot_be_read_is_told_with_its_line(tmp_path: Path, text: str, line: int, words: str) -> None:
-    """Whatever YAML or we do not take is refused at its line."""
     path = write(tmp_path, text)
     with pytest.raises(ConfigRefused) as caught:
         read_file(path)
@@ -107,7 +106,6 @@ def test_odd_files_are_refused(tmp_path: Path, name: str, raw: bytes, words: str
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """A missing file and a folder are refused by name."""
     for path in (tmp_path / "none.yaml", tmp_path):
         with pytest.raises(ConfigRefused, match="cannot be read"):
             read_file(path)

@@ -56,7 +56,6 @@ def test_metrics_that_changed_have_a_chart(result: dict[str, Any]) -> None:
 
 
 def test_accuracies_of_other_words_have_a_chart_too(result: dict[str, Any]) -> None:
-    """They are told in percent, and told of the sites if no target told them."""
     entries = [{"client": "anna", "phase": "p", "round": r, "cursor": r, "metrics": {"accuracy_x": r / 4}} for r in (1, 2)]
     (chart,) = metric_charts(result | {"history": entries})
     assert chart.share and chart.seen().endswith("the site has 25.0\u00a0% at round 1 and 50.0\u00a0% at round 2.")
@@ -85,7 +84,6 @@ def test_what_a_family_is(names: list[str], found: dict[str, dict[int, str]]) ->
 
 
 def test_families_of_two_phases_are_two(result: dict[str, Any]) -> None:
-    """A number in one phase is not put beside a number in another."""
     entries = [
         {"client": "anna", "phase": phase, "round": 1, "cursor": 0, "metrics": {f"line_{n}": 1.0 for n in numbers}}
         for phase, numbers in (("p", (0, 1)), ("q", (2,)), ("r", (3, 4)))
@@ -157,7 +155,6 @@ def test_accuracies_of_other_words_are_bars_too(result: dict[str, Any], tmp_path
 
 
 def test_many_sites_have_no_room_for_bars() -> None:
-    """Of many sites the targets are drawn, or the first; the numbers are whole."""
 
     def bars(sources: int, targets: int) -> Bars:
         roles = ["source"] * sources + ["target"] * targets
@@ -204,7 +201,6 @@ def test_domains_of_several_targets_have_means(result: dict[str, Any]) -> None:
 
 
 def test_a_reference_gives_source_only(result: dict[str, Any]) -> None:
-    """What only the run beside it knows stands in the table."""
     clients = [dict(c, metrics={"accuracy": 0.5}, source_only=0.125) for c in result["clients"]]
     found = scores(result | {"clients": clients})
     assert found is not None and found.metrics == ("accuracy", "source_only") and found.means == (0.5, 0.125)
@@ -261,7 +257,6 @@ def test_files_have_the_numbers_behind_them(result: dict[str, Any], tmp_path: Pa
 
 
 def test_a_result_without_history_has_fewer_charts(tmp_path: Path) -> None:
-    """What a result does not have is left out."""
     names = ["accuracy.png", "accuracies.png", "traffic.png"]
     assert [path.name for path in write_figures(told(history=False), tmp_path)[::2]] == names
 
@@ -352,7 +347,6 @@ def test_rounds_are_whole_numbers() -> None:
 
 
 def test_rounds_begin_at_one() -> None:
-    """Also where the first score came later; what is no round begins where it begins."""
 
     def limits(at: str, *xs: int) -> tuple[float, float]:
         lines = (Line("s", "source", "s", tuple((x, 1.0 + x) for x in xs)),)

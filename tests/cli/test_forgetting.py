@@ -53,7 +53,6 @@ def left(home: Path) -> set[str]:
 
 
 def test_decoded_rows_are_forgotten(tmp_path: Path) -> None:
-    """All but those that a process reads; runs stay, and none may be named beside."""
     worked(tmp_path, "old")
     folder = tmp_path / "rows"
     folder.mkdir()
@@ -69,7 +68,6 @@ def test_decoded_rows_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_a_run_is_forgotten(tmp_path: Path) -> None:
-    """By its id, once its owner has said so; its files are gone and its bytes told."""
     worked(tmp_path, "old")
     worked(tmp_path, "other")
     asked = site(tmp_path, "old", answer="n\n")
@@ -81,7 +79,6 @@ def test_a_run_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_for_programs(tmp_path: Path) -> None:
-    """They are asked nothing, so they say --yes."""
     worked(tmp_path, "old")
     done = site(tmp_path, "old", "--json")
     assert done.exit_code == REFUSED and "--yes" in json.loads(done.stdout)["todo"] and left(tmp_path) == {"old"}
@@ -106,7 +103,6 @@ def test_what_may_go_on_is_kept(tmp_path: Path) -> None:
 
 
 def test_those_of_which_nothing_was_heard_for_long(tmp_path: Path) -> None:
-    """By age; those that may go on are passed over."""
     worked(tmp_path, "new")
     worked(tmp_path, "old", days=40)
     worked(tmp_path, "open", 0, days=40)
@@ -147,19 +143,16 @@ def test_what_the_agent_works_for_is_kept(tmp_path: Path) -> None:
     ],
 )
 def test_refusals(tmp_path: Path, args: tuple[str, ...], said: str) -> None:
-    """What was wrong, and nothing goes."""
     worked(tmp_path, "old")
     done = site(tmp_path, *args, "--yes")
     assert done.exit_code == REFUSED and said in " ".join(done.output.split()) and left(tmp_path) == {"old"}
 
 
 def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
-    """A wrong --home is named."""
     assert "not an agent's home" in site(tmp_path, "old", "--yes").output
 
 
 def test_what_a_killed_command_left_is_deleted(tmp_path: Path) -> None:
-    """By the next one."""
     worked(tmp_path, "old")
     worked(tmp_path, "older")
     forget(tmp_path, RunId("old"))
@@ -168,7 +161,6 @@ def test_what_a_killed_command_left_is_deleted(tmp_path: Path) -> None:
 
 
 def test_a_forgotten_run_can_be_asked_again(tmp_path: Path) -> None:
-    """The vault of an agent that goes on makes its folder anew."""
     worked(tmp_path, "old")
     vault = FolderVault(tmp_path / "runs")
     digest = vault.parts(RunId("old")).put([CONTENT])
@@ -216,7 +208,6 @@ def test_work_and_forgetting_exclude_each_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run", ["../outside", ".hidden", "a/b", "", "x" * 300, "a\0b"])
 def test_an_odd_run_is_worked_for_without_a_lock(tmp_path: Path, run: str) -> None:
-    """Its order is refused inside; nothing is written for it anywhere."""
     home = tmp_path / "home"
     (home / "runs").mkdir(parents=True)
     with at_work(home, RunId(run)):

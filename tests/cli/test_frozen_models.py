@@ -110,7 +110,6 @@ def test_a_simulations_models(tmp_path: Path, method: str) -> None:
 
 
 def test_a_pattern_that_matches_nothing(tmp_path: Path) -> None:
-    """It is named before anything is computed, with what is near."""
     save_file(drawn(WORLD), tmp_path / "base.safetensors")
     asked = {"method": "fedavg", "preset": "tiny", "world": {**WORLD, "trains": ["*.bottlneck.*"]}, "weights": "base.safetensors"}
     data = {"a": {"role": "source", "dataset": "digits", "domain": "mnist", "rows": 40}}

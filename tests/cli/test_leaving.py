@@ -71,14 +71,12 @@ def test_nothing_goes_without_a_word(home: Path, tmp_path: Path) -> None:
 
 
 def test_an_agent_at_work_is_stopped_first(home: Path, tmp_path: Path) -> None:
-    """Its keys are not deleted under it."""
     with only_one(home):
         done = leave(home, "--out", tmp_path / "ledger.jsonl", "--yes")
     assert done.exit_code == REFUSED and "Another agent runs with the home" in done.stderr and (home / "keys.pem").exists()
 
 
 def test_a_ledger_that_was_changed(home: Path, tmp_path: Path) -> None:
-    """Its owner sees to that first: what is written out must be whole."""
     path = home / "ledger.jsonl"
     path.write_text(path.read_text().replace('"1"', '"2"'))
     done = leave(home, "--out", tmp_path / "ledger.jsonl", "--yes")
@@ -86,7 +84,6 @@ def test_a_ledger_that_was_changed(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_place_that_cannot_be_written(home: Path, tmp_path: Path) -> None:
-    """Nothing was deleted before the ledger is safe."""
     (tmp_path / "ledger.jsonl.tmp").mkdir()
     assert leave(home, "--out", tmp_path / "ledger.jsonl", "--yes").exit_code != DONE
     assert (home / "keys.pem").exists()

@@ -53,13 +53,11 @@ def test_a_plan_for_people(tmp_path: Path) -> None:
 
 
 def test_a_plan_for_programs(tmp_path: Path) -> None:
-    """The whole answer, as JSON."""
     done = tide("links", "plan", written(tmp_path, MEASURED), "--json")
     assert done.exit_code == DONE and json.loads(done.stdout) == plan_links(MEASURED)
 
 
 def test_options_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:
-    """The solver, and the weight of energy."""
     path = written(tmp_path, changed(MEASURED, solver="sca", phi={"energy": 5.0, "source": 6.0}))
     made = json.loads(tide("links", "plan", path, "--json", "--solver", "exact", "--phi-energy", "0.5").stdout)
     assert made == plan_links(changed(MEASURED, phi={"energy": 0.5, "source": 6.0}))
@@ -84,13 +82,11 @@ def test_options_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_have_their_line(tmp_path: Path, text: str, said: str) -> None:
-    """And their device."""
     done = tide("links", "plan", written(tmp_path, text, "devices.yaml"))
     assert done.exit_code == REFUSED and said in done.stderr and "What to do: " in done.stderr
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """Told by its path."""
     done = tide("links", "plan", tmp_path / "none.yaml")
     assert done.exit_code == REFUSED and "Name a file that contains a request for a plan" in done.stderr
 
@@ -122,7 +118,6 @@ def test_a_picture(tmp_path: Path) -> None:
 
 
 def test_the_coordinator_plans_the_same(there: Coordinator, tmp_path: Path) -> None:
-    """Also what it refuses is told with the line of the file."""
     path = written(tmp_path, changed(MEASURED, sweep=[0.1, 10.0]))
     here, away = (tide("links", "plan", path, "--json", *more) for more in ((), ("--coordinator", "--home", there.home)))
     assert here.exit_code == away.exit_code == DONE and json.loads(here.stdout) == json.loads(away.stdout)
@@ -131,14 +126,12 @@ def test_the_coordinator_plans_the_same(there: Coordinator, tmp_path: Path) -> N
 
 
 def test_a_coordinator_that_is_not_there(tmp_path: Path) -> None:
-    """It is asked where it is wanted, and only there."""
     path = written(tmp_path)
     assert tide("links", "plan", path, "--coordinator", "--home", tmp_path / "none").exit_code == UNREACHABLE
     assert tide("links", "plan", path, "--home", tmp_path / "none").exit_code == DONE
 
 
 def test_how_a_search_ended_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """In words, with the gap where there is one, and each flag."""
     made = plan_links(MEASURED)
     cut = made | {"status": "limit", "bound": 0.9 * made["objective"], "gap": 0.1}
     assert summary(cut).startswith(f"Objective: {made['objective']:.6g}, found when the time was up; no plan has less than ")

@@ -57,14 +57,12 @@ def test_the_only_login_says_where(there: Coordinator, operator: str) -> None:
 
 
 def test_a_home_that_is_named_goes_first(there: Coordinator, operator: str) -> None:
-    """With its own key; so does a key that is given."""
     log_in(there.url, operator)
     assert tide("keys", "list", "--home", there.home).exit_code == 0
     assert tide("keys", "list", "--url", there.url, "--api-key", KEY).exit_code == 0
 
 
 def test_logging_out(there: Coordinator, operator: str) -> None:
-    """Forgets the key; once."""
     log_in(there.url, operator)
     assert tide("logout", "--url", there.url).exit_code == 0 and logins() == {}
     again = tide("logout", "--url", there.url)
@@ -74,14 +72,12 @@ def test_logging_out(there: Coordinator, operator: str) -> None:
 
 
 def test_a_wrong_key_is_not_kept(there: Coordinator) -> None:
-    """It is tried before."""
     refused = log_in(there.url, "tidekey_wrong")
     assert refused.exit_code == 2 and "missing or wrong" in refused.stderr and not file_of_logins().exists()
 
 
 @pytest.mark.parametrize("key", ["", "a b", "\u00e4", "a\x07"])
 def test_what_is_no_key(there: Coordinator, key: str) -> None:
-    """Is not sent."""
     refused = log_in(there.url, key)
     assert refused.exit_code == 2 and "is not a key" in refused.stderr
 
@@ -98,7 +94,6 @@ def test_without_a_terminal_there_is_nobody_to_ask() -> None:
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644])
 def test_a_file_that_others_can_read_is_refused(there: Coordinator, operator: str, mode: int) -> None:
-    """With what to do about it; nothing is sent. Commands that need no kept key go on."""
     log_in(there.url, operator)
     file_of_logins().chmod(mode)
     refused = tide("run", "list", "--url", there.url)
@@ -109,7 +104,6 @@ def test_a_file_that_others_can_read_is_refused(there: Coordinator, operator: st
 
 @pytest.mark.parametrize("text", ["[", "a = 1", '["x"]\nkey = "k"\nmore = "m"', '["x"]\n', "\x00"])
 def test_a_damaged_file_is_refused(text: str) -> None:
-    """By name, and not written over."""
     file_of_logins().parent.mkdir(parents=True)
     file_of_logins().write_text(text)
     file_of_logins().chmod(0o600)
@@ -119,7 +113,6 @@ def test_a_damaged_file_is_refused(text: str) -> None:
 
 
 def test_texts_come_back_as_they_were() -> None:
-    """Whatever a path or a name holds; two at once lose nothing."""
     odd = Login("k", 'a"b\\c\n\x7f\u00e4\U0001f30a', "viewer", "/a b/[c].pem")
     save("https://a", odd)
     threads = [threading.Thread(target=save, args=(f"https://h{i}", Login(str(i)))) for i in range(8)]
@@ -136,7 +129,6 @@ def test_texts_come_back_as_they_were() -> None:
 
 
 def test_where_keys_lie(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where XDG says, if that is a whole path. An address is kept in one form."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "x"))
     assert file_of_logins() == tmp_path / "x" / "tideline" / "keys.toml"
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
@@ -145,7 +137,6 @@ def test_where_keys_lie(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 def test_the_certificate_is_remembered(there: Coordinator, operator: str) -> None:
-    """By its whole path, for later commands."""
     import certifi
 
     folder = Path(certifi.where())

@@ -84,7 +84,6 @@ def test_who_comes_and_goes_is_on_the_map() -> None:
 
 
 def test_two_phases_that_group_are_named() -> None:
-    """A number alone would not say which of their rounds it is."""
     made = clustered({"one": ["a"]}, {"two": ["a"]})
     made["phases"][1]["name"] = "refine"
     found = cluster_map(made)
@@ -113,7 +112,6 @@ def test_many_changes_are_drawn_in_part(tmp_path: Path) -> None:
     ],
 )
 def test_groups_are_compared_with_domains(groups: dict[str, str], domains: dict[str, str], index: float | None) -> None:
-    """Over the sites that have both; of fewer than two nothing is said."""
     assert adjusted_rand_index(groups, domains) == (None if index is None else pytest.approx(index))
 
 
@@ -147,7 +145,6 @@ def test_sites_stand_by_group_other_rows_as_they_were_told() -> None:
 
 @pytest.mark.parametrize(("told", "drawn"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (4, [1, 3, 4]), (9, [1, 5, 9])])
 def test_which_rounds_are_drawn(told: int, drawn: list[int]) -> None:
-    """Each once, also where there are fewer than three."""
     table = {"rows": ["a"], "columns": ["x", "y"], "values": [[1.0, 2.0]]}
     ((_, charts),) = table_charts(clustered(*[{}] * told, tables={"t": table}))
     assert [chart.name for chart in charts] == [f"train-t-round-{r}" for r in drawn]
@@ -197,7 +194,6 @@ def test_numbers_of_a_map_are_alike(values: list[list[float]], texts: list[list[
     ],
 )
 def test_a_cell_has_a_groups_own_word(groups: list[str], codes: list[str]) -> None:
-    """Without the words with which all names begin."""
     assert list(codes_of(groups).values()) == codes
 
 
@@ -240,21 +236,18 @@ def test_a_page_without_groups_and_tables_has_no_such_heading(tmp_path: Path) ->
 
 
 def test_very_many_tables_are_drawn_in_part(tmp_path: Path) -> None:
-    """The page says how many it leaves out."""
     table = {"rows": ["a"], "columns": ["x"], "values": [[1.0]]}
     text = page(clustered({}, tables={f"t{i}": table for i in range(14)}), tmp_path)
     assert text.count("in phase train</h3>") == 12 and "2 more tables are in result.json." in text
 
 
 def test_the_command_line_has_the_last_groups() -> None:
-    """A line per group, numbers by their size."""
     shown = groups_table(clustered({"c 1": ["a"]}, {"c 10": ["d"], "c 9": ["c", "b"]}))
     assert shown is not None and str(shown.title) == "Groups"
     assert [[str(cell) for cell in column.cells] for column in shown.columns] == [["c 9", "c 10"], ["b, c", "d"]]
 
 
 def test_a_result_for_people_ends_with_the_groups(told: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    """As `run show` and `run watch` tell it."""
     show_result(told, as_json=False)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     at = lines.index("Groups")

@@ -23,6 +23,7 @@ from tideline.core.algorithm import NoModel
 from tideline.core.asked.world import World
 from tideline.core.errors import NotFound
 from tideline.core.run import RunId
+from tideline.core.settings import parse
 from tideline.engine.model.brief import brief_of
 from tideline.experiments.results import Ended
 from tideline_agent.home.runs import UNFINISHED
@@ -93,11 +94,11 @@ def test_a_runs_model_predicts_and_begins_another_run(there: Coordinator, tmp_pa
     run, out = there.complete(), tmp_path / "model.safetensors"
     said = exported(there, run, out)
     assert (said["method"], said["run"], said["site"], said["round"]) == ("fedavg", run, "", 2)
-    world = World(inputs=(3, 80, 80), classes=10, model="mlp")
+    world = parse(World, EXPERIMENT["world"])
     net = nets.build(world)
     net.load_state_dict(load_file(out))
     loaded = tideline.load(out)
-    x = torch.rand(5, 3, 80, 80, generator=torch.Generator().manual_seed(0))
+    x = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(0))
     found = loaded.predict(x)
     assert torch.equal(found.probabilities, net(x).softmax(1).detach()) and len(loaded.class_names) == 10
     assert found.names == tuple(map(str, found.classes.tolist()))
@@ -209,7 +210,6 @@ def test_formats(there: Coordinator, tmp_path: Path) -> None:
 
 @pytest.mark.nightly(job="services")
 def test_onnx_predicts_as_the_model(there: Coordinator, tmp_path: Path) -> None:
-    """With a batch of any size; the classes stand in its metadata."""
     runtime = pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     run = there.complete(world={"inputs": [1, 28, 28], "classes": 10, "model": "lenet_bn"})
     exported(there, run, tmp_path / "model.onnx")
@@ -236,11 +236,10 @@ def test_predictions_of_every_row(there: Coordinator, tmp_path: Path, data: dict
 
 
 def test_predictions_without_labels(there: Coordinator, tmp_path: Path) -> None:
-    """A folder that a target has: rows alone, no score."""
     exported(there, there.complete(), tmp_path / "model.safetensors")
     folder = tmp_path / "rows"
     folder.mkdir()
-    np.savez(folder / "new.npz", x=np.zeros((5, 80, 80, 3), np.uint8))
+    np.savez(folder / "new.npz", x=np.zeros((5, 28, 28), np.uint8))
     scores = predicted(tmp_path / "model.safetensors", folder, tmp_path / "rows.csv")
     assert scores == {"file": str(tmp_path / "rows.csv"), "rows": 5, "labelled": 0}
 

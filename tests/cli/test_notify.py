@@ -53,7 +53,6 @@ def test_a_target_by_its_commands(notifying: Coordinator) -> None:
 
 
 def test_a_test_that_is_not_taken_ends_with_3(notifying: Coordinator) -> None:
-    """With what the receiver answered."""
     with receiving() as receiver:
         receiver.answers = [500]
         done(notifying, "add", receiver.url, "--on", "failed", "--name", "chat", "--form", "teams")
@@ -72,6 +71,5 @@ def test_a_test_that_is_not_taken_ends_with_3(notifying: Coordinator) -> None:
     ],
 )
 def test_what_is_refused(notifying: Coordinator, words: tuple[str, ...], said: str) -> None:
-    """With what is wrong, and what to do."""
     found = done(notifying, "add", *words)
     assert found.exit_code == 2 and said in found.stderr, found.stderr

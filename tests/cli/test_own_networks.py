@@ -39,7 +39,6 @@ def experiment(folder: Path, **options: Any) -> Path:
 
 @pytest.mark.nightly(job="services")
 def test_every_pool_ends_in_the_same_bytes(here: Path) -> None:
-    """Processes of a pool know what their parent adds."""
     file, told = experiment(here, width=6), []
     for pool in ("inline", "processes"):
         ended = tide_process(
@@ -84,7 +83,6 @@ def test_what_is_wrong_is_said_with_its_line(here: Path, options: dict[str, Any]
     ],
 )
 def test_an_agent_says_at_its_start_what_is_wrong(here: Path, place: str, said: str) -> None:
-    """Before it enrols: it ends as refused, and its home knows no coordinator."""
     where = ("--coordinator", "127.0.0.1:1", "--role", "source", "--home", here / "home", "--data", here)
     ended = tide_process("agent", *where, "--networks", place, limit=120)
     words = " ".join((ended.stdout + ended.stderr).split())

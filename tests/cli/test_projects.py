@@ -23,7 +23,6 @@ def made(there: Coordinator, *more: str) -> Any:
 
 
 def test_a_project_by_its_commands(there: Coordinator) -> None:
-    """Its quota stands in the list; it is refused to go while a key opens it."""
     row = made(there, "projects", "add", "cardio", "--most-runs", "5", "--most-bytes", "2GB")
     assert (row["most_runs"], row["most_members"], row["most_bytes"]) == (5, None, 2 * 10**9)
     row = made(there, "projects", "limit", "cardio", "--most-runs", "5", "--retain-runs-days", "30", "--retain-events-days", "0")
@@ -76,20 +75,17 @@ def test_a_login_has_a_project(there: Coordinator, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_site_is_assigned(there: Coordinator) -> None:
-    """All of its projects each time; one that is not enrolled is not found."""
     refused = tide("clients", "assign", "nobody", "default", "--home", there.home)
     assert refused.exit_code == 2 and "There is no client 'nobody'" in refused.stderr
 
 
 @pytest.mark.parametrize(("text", "size"), [("5", 5), ("1.5 kB", 1500), ("2TB", 2 * 10**12)])
 def test_sizes(text: str, size: int) -> None:
-    """Bytes, or a number of a unit."""
     assert bytes_in(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "5GiB", "-1", "many", "1e9"])
 def test_what_is_no_size(text: str) -> None:
-    """It is refused with how to write one."""
     with pytest.raises(ConfigRefused, match="is no size") as refused:
         bytes_in(text)
     assert "500GB" in refused.value.todo

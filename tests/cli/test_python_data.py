@@ -24,7 +24,6 @@ def checked(*words: str) -> tuple[int, str]:
 
 
 def test_a_function_is_checked_as_a_folder_is() -> None:
-    """Rows, classes, and a world that fits."""
     code, said = checked(f"{PLACE}:good", "--json")
     report = json.loads(said)
     assert code == 0 and report["usable"] and report["role"] == "source"
@@ -36,7 +35,6 @@ def test_a_function_is_checked_as_a_folder_is() -> None:
 
 
 def test_as_a_target_its_training_labels_are_not_counted() -> None:
-    """They are not read."""
     _, said = checked(f"{PLACE}:good", "--role", "target", "--json")
     assert all(each["train"] is None for each in json.loads(said)["domains"][0]["classes"])
 
@@ -50,13 +48,11 @@ def test_as_a_target_its_training_labels_are_not_counted() -> None:
     ],
 )
 def test_what_is_wrong_with_it(name: str, words: str) -> None:
-    """And it ends with the code of a refusal."""
     code, said = checked(f"{PLACE}:{name}")
     assert code == 2 and words in said
 
 
 def test_another_world(tmp_path: Path) -> None:
-    """As the run will ask for them."""
     file = tmp_path / "world.yaml"
     file.write_text("{inputs: [4], classes: 2, model: mlp}")
     code, said = checked(f"{PLACE}:good", "--world", str(file))
@@ -71,7 +67,6 @@ def test_another_world(tmp_path: Path) -> None:
     ],
 )
 def test_an_agent_says_at_once_what_names_no_data(tmp_path: Path, data: str, words: str) -> None:
-    """Before anything is sent."""
     command = ("agent", "--coordinator", "127.0.0.1:1", "--role", "source", "--home", str(tmp_path), "--data", data)
     result = CliRunner().invoke(app, list(command))
     assert result.exit_code == 2 and words in result.output and "python:MODULE:NAME" in result.output
@@ -109,7 +104,6 @@ def test_predict_takes_a_function(tmp_path: Path, model: Path, more: tuple[str, 
     ],
 )
 def test_what_predict_says_of_a_function_that_will_not_do(tmp_path: Path, model: Path, data: str, words: str) -> None:
-    """With the code of a refusal, and nothing written."""
     told = tide("predict", "--model", model, "--data", data, "--out", tmp_path / "rows.csv")
     assert told.exit_code == 2 and words in " ".join(told.stderr.split()) and not (tmp_path / "rows.csv").exists(), told.stderr
 
@@ -117,14 +111,12 @@ def test_what_predict_says_of_a_function_that_will_not_do(tmp_path: Path, model:
 def test_the_words_of_a_row_that_cannot_be_read_are_in_the_log(
     tmp_path: Path, model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And not in the sentence."""
     told = tide("predict", "--model", model, "--data", f"{PLACE}:row_17", "--out", tmp_path / "rows.csv")
     assert told.exit_code == 2 and "patient 8" not in told.stderr and "patient 8" in caplog.text
 
 
 @pytest.mark.processes
 def test_an_agent_says_at_its_start_that_a_module_is_not_there(tmp_path: Path) -> None:
-    """Its trainer looks for it; doctor, too."""
     where = ("--coordinator", "127.0.0.1:1", "--role", "source", "--home", tmp_path, "--data", "python:no_such:site")
     for command in ("agent", "doctor"):
         ended = tide_process(command, *where, limit=120)

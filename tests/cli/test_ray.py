@@ -48,7 +48,6 @@ def place(tmp_path: Path) -> Path:
 @pytest.mark.processes
 @pytest.mark.usefixtures("ray")
 def test_a_simulation_on_ray_ends_in_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its folder named as seen from here, and its sites written from a shipped set."""
     monkeypatch.chdir(tmp_path)
     make_data(Path("data"), "ab")
     folders = {name: {"role": role, "folder": "sites/" + name} for name, role in (("a", "source"), ("b", "target"))}
@@ -131,7 +130,6 @@ def begin(stack: ExitStack, env: dict[str, str], *options: str) -> None:
 @pytest.mark.nightly(job="ray")
 @pytest.mark.processes
 def test_a_cluster_of_two_nodes(tmp_path: Path) -> None:
-    """By its address, and through its server of clients; and not with another token."""
     file = write(tmp_path)
     here = json.loads(tide("simulate", file, "--json").stdout)
     with cluster() as (head, clients, env):
@@ -166,7 +164,6 @@ def test_a_bench_whose_ray_goes_away(place: Path) -> None:
 
 
 def test_a_cell_on_a_node_with_other_data(place: Path) -> None:
-    """It is not run: the result would be another's."""
     common = Common(
         data=place / "data",
         digest="0" * 64,
@@ -219,7 +216,6 @@ def test_ray_is_not_installed(place: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_ray_is_loaded_when_it_is_asked_for() -> None:
-    """Not by help, nor by a simulation in this process."""
     code = (
         "import sys, tideline.cli.app, tideline.experiments.simulation, tideline.bench.ray_cells; sys.exit('ray' in sys.modules)"
     )

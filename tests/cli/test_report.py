@@ -67,7 +67,6 @@ def test_a_page_says_what_was_done_with_single_sites(tmp_path: Path) -> None:
 
 
 def test_a_page_tells_the_notes_where_no_site_was_marked(tmp_path: Path) -> None:
-    """In the head: what features cost in privacy is of interest whoever was left out."""
     plain = result([client("anna", "source")], notes=["epsilon 296 <above>"], phases=[])
     assert "epsilon 296 &lt;above&gt;" in page(plain, tmp_path).split("<h2>")[0]
 
@@ -124,7 +123,6 @@ def test_a_page_is_the_same_twice_and_needs_no_network(tmp_path: Path) -> None:
 
 
 def test_texts_from_elsewhere_stay_texts(tmp_path: Path) -> None:
-    """Names and causes cannot become markup."""
     told = result([client("<b>anna", "target", domain="<i>")], cause="<script>", name="<u>", status="failed", curve=[])
     text = page(told, tmp_path)
     assert not re.search(r"<script|<u>|<b>anna|<i>", text)
@@ -181,7 +179,6 @@ def test_a_page_leaves_out_what_is_not_there(tmp_path: Path) -> None:
 
 
 def test_metrics_from_elsewhere_stay_texts(tmp_path: Path) -> None:
-    """Names of phases and metrics cannot become markup either."""
     known = told()
     odd = [
         {"client": "bert", "phase": "<u>", "round": r, "cursor": r, "metrics": {"<i>'": r, "<b>_1": 1.0, "<b>_2": 1.0}}
@@ -222,7 +219,6 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, place: str, path: str) 
 
 
 def test_a_full_disk_wants_room(tmp_path: Path) -> None:
-    """Where nothing but room is missing, that is what is asked for."""
     (tmp_path / "result.json").symlink_to("/dev/full")
     with pytest.raises(ConfigRefused, match="No space left on device") as refused:
         write_all(told(), tmp_path)

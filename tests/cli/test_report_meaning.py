@@ -72,7 +72,6 @@ def test_many_targets_are_counted(tmp_path: Path) -> None:
 
 
 def test_every_chart_has_n_and_a_unit(tmp_path: Path) -> None:
-    """A law over all charts of a result, drawn or in words."""
     for made in (told(), with_tables(**{WEIGHT: weights("ab", ab=1.0)})):
         text = page(made, tmp_path)
         for chart in charts(made):
@@ -121,7 +120,6 @@ def test_a_rehearsal_is_held_to_what_it_let_expect(found: float, where: str) -> 
 
 
 def test_peers_are_called_peers(tmp_path: Path) -> None:
-    """A run among peers has no sites with labels and no targets."""
     assert "trained in 2 rounds at 2 peers (anna, bert)." in head(result([client(n, "peer") for n in ("anna", "bert")]), tmp_path)
 
 

@@ -16,14 +16,12 @@ from tideline.report.tables.words import FIGURES, OWN, figure_line, metric_line
 
 @pytest.mark.parametrize("name", [name for name, _ in METHODS])
 def test_metrics_of_methods_are_known(name: str) -> None:
-    """A new one needs a line."""
     method = resolve(METHODS, name)
     fields = {clause.field for clause in contract(method, method.config()) if clause.field.startswith("metrics.")}
     assert [each for each in fields if metric_line(each.removeprefix("metrics.")) == OWN] == []
 
 
 def test_tables_of_methods_are_known() -> None:
-    """By the names that they have in the methods' folders."""
     folder = Path(__file__).parents[2] / "shared/tideline/algorithms"
     named = {found for path in folder.rglob("*.py") for found in re.findall(r'"([^"\n{]+)": Table\(', path.read_text())}
     named |= {found for path in folder.rglob("*.py") for found in re.findall(r'\w+\["([^"\n]+)"\] = ', path.read_text())}
@@ -33,7 +31,6 @@ def test_tables_of_methods_are_known() -> None:
 
 
 def test_every_figure_says_what_it_says(tmp_path: Path) -> None:
-    """Above it, or below the heading of its table; and every column of scores."""
     text = page(told(), tmp_path)
     assert text.count("<figure>") == text.count("<figure><p class='says'>")
     assert all(words(each).strip() for each in re.findall(r"<p class='says'>(.*?)</p>", text))

@@ -53,7 +53,6 @@ def test_a_run_is_deleted(there: Coordinator) -> None:
 
 
 def test_what_cannot_be_deleted(there: Coordinator) -> None:
-    """One that nobody knows, and one that is not over."""
     assert tell(there, "run", "delete", "nobody", "--yes").exit_code == 2
     run = str(there.start())
     refused = tell(there, "run", "delete", run, "--yes")

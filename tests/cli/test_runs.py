@@ -12,7 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from tests.cli.world import EXPERIMENT, KEY, Coordinator, tide
+from tests.cli.world import EXPERIMENT, KEY, LARGE_WORLD, Coordinator, tide
 from tests.enrolling import enrol
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
@@ -108,7 +108,6 @@ def test_a_watch_begins_with_an_answer(tmp_path: Path) -> None:
 
 
 def test_a_report_of_an_open_run(there: Coordinator, tmp_path: Path) -> None:
-    """As much as there is of it."""
     run = there.start()
     made = json.loads(tide("run", "report", run, "--out", tmp_path / "a", "--home", there.home, "--json").stdout)
     assert made["figures"] == [] and "waiting" in Path(made["report"]).read_text()
@@ -202,7 +201,7 @@ def test_what_the_coordinator_refuses_is_told_with_its_line(
 
 def test_export_equals_the_state(there: Coordinator, tmp_path: Path) -> None:
     """The file opens with safetensors and holds the final state, parts and root alike, bit for bit."""
-    run = there.complete()
+    run = there.complete(world=LARGE_WORLD)
     out = tmp_path / "state.safetensors"
     files = there.federation.journal.rounds(run)[-1].state
     assert len(files) == 2, "the model has a part"
@@ -235,7 +234,7 @@ def test_export_of_what_is_not_there(there: Coordinator, tmp_path: Path) -> None
 
 def test_export_of_damaged_bytes(there: Coordinator, tmp_path: Path) -> None:
     """A part whose bytes are not those of its digest ends the export with code 4 and leaves no file."""
-    run = there.complete()
+    run = there.complete(world=LARGE_WORLD)
     part = there.federation.journal.rounds(run)[-1].state[1][0]
     held = there.federation.parts._held
     content = held[part] if isinstance(held[part], bytes) else held[part].content()
@@ -261,7 +260,6 @@ def test_invite_prints_a_command_that_works(there: Coordinator) -> None:
 
 
 def test_an_invitation_names_the_addresses_that_were_given(there: Coordinator) -> None:
-    """Each of them, in their order; one that is none is said before there is a token."""
     given = ("--address", "https://tideline.example.org", "--address", "10.0.0.7:7800")
     made = json.loads(tide("invite", "--name", "erna", *given, "--home", there.home, "--json").stdout)
     assert read_token(made["token"]).addresses == ("https://tideline.example.org", "10.0.0.7:7800")
@@ -323,7 +321,6 @@ def test_a_key_is_not_shown_to_another_coordinator(there: Coordinator) -> None:
 
 
 def test_names_from_elsewhere_do_not_steer_the_terminal(there: Coordinator) -> None:
-    """A run's name with markup and escapes is printed as text."""
     run = there.start(name="[red]\x1b[2Jhello")
     for words in (tide("run", "list", "--home", there.home).stdout, tide("run", "show", run, "--home", there.home).stdout):
         assert "\x1b" not in words
@@ -331,7 +328,6 @@ def test_names_from_elsewhere_do_not_steer_the_terminal(there: Coordinator) -> N
 
 
 def test_an_id_with_odd_characters_is_no_other_address(there: Coordinator) -> None:
-    """An id is never taken for a path of the door."""
     told = tide("run", "show", "../clients", "--home", there.home)
     assert told.exit_code in (2, 4) and told.stdout == ""
     assert there.federation.journal.run_ids() == ()

@@ -39,7 +39,6 @@ def test_a_picture_says_what_it_is() -> None:
 
 
 def test_a_class_has_one_colour_in_all_clouds() -> None:
-    """Also where a cloud lacks a class."""
     arrays = picture(4)
     arrays["barycenter_class"] = torch.tensor([3, 3, 3, 0])
     drawn = figure_of(clouds(arrays), "a").axes[0].collections
@@ -50,14 +49,12 @@ def test_a_class_has_one_colour_in_all_clouds() -> None:
 
 @pytest.mark.parametrize(("classes", "named"), [(NAMED, 1), (NAMED + 1, 0)])
 def test_many_classes_are_not_named(classes: int, named: int) -> None:
-    """Their colours could not be told apart."""
     arrays = picture(classes)
     assert len(figure_of(clouds(arrays), "a").legends) == named
     assert len(set(colours_of(clouds(arrays)).values())) == classes
 
 
 def test_clouds_without_classes(tmp_path: Path) -> None:
-    """They are grey, and no colour is explained."""
     arrays = {"site": torch.rand(5, 2), "others": torch.rand(3, 2)}
     figure = figure_of(clouds(arrays), "$x^$")
     assert figure.axes[0].get_title(loc="left") == "$x^$" and figure.legends == []

@@ -115,7 +115,6 @@ def test_lost_answers_to_every_command(door: tuple[Coordinator, Troubled]) -> No
 
 
 def test_a_refusal_is_not_sent_again(door: tuple[Coordinator, Troubled], file: Path) -> None:
-    """It would be the same."""
     there, troubled = door
     ended = tide("run", "start", file, "--home", there.home, "--set", "config.rounds=-1")
     assert ended.exit_code == 2 and TRYING not in ended.stderr and len(troubled.keys) == 1
@@ -132,7 +131,6 @@ def test_it_is_given_up_after_a_while(tmp_path: Path, file: Path, monkeypatch: p
 
 
 def test_waiting_does_not_mend_a_certificate() -> None:
-    """What cannot pass by itself is told at once."""
     assert may_pass(Unreachable("No coordinator answers at https://a: [Errno 111] Connection refused"))
     assert not may_pass(Unreachable("No coordinator answers at https://a: [SSL: CERTIFICATE_VERIFY_FAILED] self-signed"))
 

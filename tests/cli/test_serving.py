@@ -72,7 +72,6 @@ def test_an_agent_without_a_coordinator_gives_up(tmp_path: Path) -> None:
 
 
 def test_a_token_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """Missing, or no text: which file, and how one is made."""
     args = ["--data", tmp_path, "--role", "peer", "--name", "x", "--home", tmp_path / "home", "--token-file", tmp_path / "token"]
     for spoilt in (False, True):
         if spoilt:
@@ -95,7 +94,6 @@ def test_words_of_an_invitation() -> None:
 
 
 def test_the_hosts_name_can_name_a_client() -> None:
-    """An agent's default name is one that a coordinator takes."""
     from tideline.engine.coordinator.run_service import check_client_name
 
     check_client_name(host_name(), empty=False)

@@ -97,7 +97,6 @@ def test_login_and_logout(there: Coordinator, provider: Provider) -> None:
 
 
 def test_json_shows_no_token(there: Coordinator) -> None:
-    """The code is on stderr, so that stdout can be read."""
     told = tide("login", "--oidc", "--url", there.url, "--json")
     saved, shown = logins()[there.url], json.loads(told.stdout.splitlines()[-1])
     assert shown["role"] == "operator" and shown["issuer"] == saved.issuer
@@ -105,7 +104,6 @@ def test_json_shows_no_token(there: Coordinator) -> None:
 
 
 def test_several_projects(there: Coordinator, provider: Provider) -> None:
-    """What a user may do where is said, and how one is named."""
     provider.user["groups"] = ["both"]
     assert tide("projects", "add", "retina", "--url", there.url, "--api-key", KEY).exit_code == 0
     told = tide("login", "--oidc", "--url", there.url)
@@ -116,7 +114,6 @@ def test_several_projects(there: Coordinator, provider: Provider) -> None:
 
 
 def test_without_a_role_nothing_is_saved(there: Coordinator, provider: Provider) -> None:
-    """The claim that was looked at is named."""
     provider.user["groups"] = ["nurses"]
     told = tide("login", "--oidc", "--url", there.url)
     assert told.exit_code == 2 and "'nurses'" in told.stderr and not file_of_logins().exists()
@@ -135,7 +132,6 @@ def test_where_there_is_no_way(tmp_path: Path, data: dict[str, Path], provider: 
 
 
 def test_sessions_of_browsers(there: Coordinator) -> None:
-    """None is there; one that is not is not found."""
     listed = tide("sessions", "list", "--url", there.url, "--api-key", KEY, "--json")
     assert json.loads(listed.stdout) == []
     gone = tide("sessions", "revoke", "0123456789abcdef", "--url", there.url, "--api-key", KEY)
@@ -143,7 +139,6 @@ def test_sessions_of_browsers(there: Coordinator) -> None:
 
 
 def test_the_provider_is_asked_as_often_as_it_says(provider: Provider) -> None:
-    """Once it says slower, slower; the user may take his time."""
     provider.interval, waiting = 5, Waiting()
     provider.refusals = ["authorization_pending", "slow_down", "authorization_pending"]
     login, (device,) = signed_in(provider, waiting)
@@ -152,7 +147,6 @@ def test_the_provider_is_asked_as_often_as_it_says(provider: Provider) -> None:
 
 
 def test_a_provider_that_is_away_meanwhile(provider: Provider) -> None:
-    """Is asked again, less often; and not for ever."""
     provider.interval, waiting = 5, Waiting()
     provider.fault["/token"] = FAULTS["cut"]
     with pytest.raises(IdentityRefused, match="Nobody agreed"):
@@ -172,7 +166,6 @@ def test_a_user_who_refuses(provider: Provider, word: str) -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/device"])
 def test_a_provider_that_fails(provider: Provider, path: str, fault: str) -> None:
-    """Is named, with what to do."""
     provider.fault[path] = FAULTS[fault]
     with pytest.raises(FederationError) as told:
         signed_in(provider, Waiting())
@@ -180,7 +173,6 @@ def test_a_provider_that_fails(provider: Provider, path: str, fault: str) -> Non
 
 
 def test_a_provider_without_device_codes(provider: Provider) -> None:
-    """Says what to switch on."""
     provider.without = {"device_authorization_endpoint"}
     with pytest.raises(Unreachable, match="no device_authorization_endpoint"):
         signed_in(provider, Waiting())
@@ -188,21 +180,18 @@ def test_a_provider_without_device_codes(provider: Provider) -> None:
 
 @pytest.mark.parametrize("issuer", ["http://idp.example", "ftp://x", "x", "https://u:p@h", "https://h?x=1"])
 def test_a_coordinator_names_no_provider_without_tls(issuer: str) -> None:
-    """Whatever it says."""
     shown = {"provider": {"issuer": issuer, "client": "x", "scopes": "openid", "token": "id_token"}}
     with pytest.raises(ConfigRefused):
         Way.of(shown, "http://127.0.0.1:1")
 
 
 def test_access_tokens_where_those_are_asked_for(provider: Provider) -> None:
-    """As the coordinator says."""
     login, _ = signed_in(provider, Waiting(), "access_token")
     ours, _ = signed_in(provider, Waiting())
     assert login.token == "access_token" and login.key.split(".")[1] != ours.key.split(".")[1]
 
 
 def test_a_token_is_renewed_before_it_ends(there: Coordinator, provider: Provider) -> None:
-    """By the command that needs it; what renews it is changed with it, and used once."""
     tide("login", "--oidc", "--url", there.url)
     first = logins()[there.url]
     save(there.url, replace(first, expires=str(time.time() + MARGIN_SECONDS - 1)))
@@ -214,7 +203,6 @@ def test_a_token_is_renewed_before_it_ends(there: Coordinator, provider: Provide
 
 
 def test_of_several_commands_one_renews(there: Coordinator, provider: Provider) -> None:
-    """The others use what it got: a refresh token is good once."""
     tide("login", "--oidc", "--url", there.url)
     save(there.url, replace(logins()[there.url], expires="5"))
     before, found = provider.asked["/token"], list[str]()

@@ -109,7 +109,6 @@ def test_every_site_goes_by_the_policy(tmp_path: Path) -> None:
     ],
 )
 def test_a_policy_that_cannot_be_read(tmp_path: Path, text: str | None, words: str) -> None:
-    """It is refused before a site is asked."""
     if text is not None:
         (tmp_path / "policy.toml").write_text(text)
     ended = tide("simulate", write(tmp_path), "--policy", tmp_path / "policy.toml")
@@ -251,7 +250,6 @@ def test_the_contract_of_a_run_with_secure_sums() -> None:
 
 
 def test_a_method_without_secure_sums_has_no_such_contract() -> None:
-    """It is refused by name, with those that have some."""
     ended = tide("contract", "hfedf", "--secure-sums")
     assert ended.exit_code == 2 and "hfedf needs the replies of single sites" in ended.stderr
     assert "Use one of: fedavg, " in ended.stderr and ", ifca_pl, " in ended.stderr

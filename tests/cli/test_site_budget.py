@@ -81,7 +81,6 @@ def test_a_home_without_a_budget(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_is_gone_leaves_what_was_spent(home: Path) -> None:
-    """Whoever takes the section out of the policy sees still what it came to."""
     obey(home, None, "")
     (found,) = budgets(home)
     assert found["epsilon"] is None and found["left"] is None and found["spent"] > 0
@@ -117,7 +116,6 @@ def test_a_reservation_is_freed(home: Path) -> None:
 
 
 def test_a_ledger_that_was_lost(home: Path) -> None:
-    """Nobody knows what is left until the owner says so."""
     (home / FILE).unlink()
     accept(home, "owner")
     (found, _) = budgets(home)
@@ -150,7 +148,6 @@ def test_names_that_are_required_and_that_nothing_has(tmp_path: Path) -> None:
 
 
 def test_a_policy_of_patients_in_words() -> None:
-    """With a budget and without."""
     said = list(privacy_in_words(PrivacyRules(epsilon=2.0, unit="patient")))
     assert said == ["private runs together cost each patient of rows at most: epsilon 2 at delta 1e-05"]
     assert list(privacy_in_words(PrivacyRules(unit="patient"))) == ["private runs protect each patient"]

@@ -44,7 +44,6 @@ def test_a_policy_in_words(tmp_path: Path) -> None:
 
 
 def test_what_holds_for_a_project(tmp_path: Path) -> None:
-    """What is other than for the rest, or all of it."""
     file = tmp_path / "policy.toml"
     file.write_text("[runs]\napprove = 'new'\n[projects.cardio.runs]\nmethods = ['fedavg']\n[projects.retina.runs]\nclip = 10\n")
     told = site("policy", "check", file).output
@@ -58,7 +57,6 @@ def test_what_holds_for_a_project(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["[runs]\napprove = 'often'\n", "[run]\n", "runs = 3\n"])
 def test_a_policy_that_is_none(tmp_path: Path, text: str) -> None:
-    """It is refused, with its place, as an agent would."""
     (tmp_path / "policy.toml").write_text(text)
     told = site("policy", "check", tmp_path / "policy.toml")
     assert told.exit_code == REFUSED and "policy.toml: " in told.output and "What to do: " in told.output
@@ -108,7 +106,6 @@ def test_a_ledger_that_was_cut_is_told_and_the_owner_decides(tmp_path: Path) -> 
 
 
 def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
-    """For every one of these commands, with the option to correct."""
     for words in (
         ("pending",),
         ("approve", "abc", "--yes"),

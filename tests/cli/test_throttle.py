@@ -12,7 +12,6 @@ from tideline.cli.throttle import LEFT_OUT, Throttle
 
 
 def test_lines_of_one_cause_are_bounded_and_counted() -> None:
-    """Those of another are not; the number comes by itself."""
     reported: queue.Queue[tuple[str, int]] = queue.Queue()
     throttle = Throttle(lambda cause, count: reported.put((cause, count)), most=3, seconds=0.05)
     assert [throttle.admits("a") for _ in range(5)] == [True] * 3 + [False] * 2
@@ -22,7 +21,6 @@ def test_lines_of_one_cause_are_bounded_and_counted() -> None:
 
 
 def test_only_what_is_serious_is_bounded() -> None:
-    """And the number of what was left out is always written."""
     throttle = Throttle(lambda cause, count: None, most=1, seconds=600)
     for _ in range(3):
         assert throttle(None, "info", {"event": "x"}) == {"event": "x"}
@@ -33,7 +31,6 @@ def test_only_what_is_serious_is_bounded() -> None:
 
 
 def test_what_libraries_log_is_bounded_too() -> None:
-    """By logger, kind of error and words."""
     throttle = Throttle(lambda cause, count: None, most=1, seconds=600)
     record = logging.LogRecord("asyncio", logging.ERROR, "", 0, "socket.accept() out of system resource", (), None)
     other = logging.LogRecord("grpc", logging.ERROR, "", 0, "socket.accept() out of system resource", (), None)

@@ -59,7 +59,6 @@ def answering(recorded: dict[bytes, bytes]) -> Iterator[tuple[str, list[bytes]]]
 
 @pytest.mark.parametrize("command", [["run", "list"], ["run", "show", "nosuch"]])
 def test_an_older_coordinator(command: list[str]) -> None:
-    """Both versions are named, whether it would have answered or refused."""
     with answering(BEFORE) as (url, asked):
         told = tide(*command, "--url", url, "--api-key", "k")
     assert told.exit_code == 2
@@ -72,7 +71,6 @@ def test_an_older_coordinator(command: list[str]) -> None:
     "answer", [later(b"200 OK", b"[]"), later(b"400 Bad Request", b'{"new": "shape"}'), later(b"200 OK", b"<")]
 )
 def test_a_newer_coordinator(answer: bytes) -> None:
-    """Whatever it answers, and in whatever shape."""
     with answering({b"/runs": answer, b"/health": answer}) as (url, _):
         told = tide("run", "list", "--url", url, "--api-key", "k")
     assert told.exit_code == 2 and "is tideline 7.0 and speaks API 3; this is" in told.stderr

@@ -74,7 +74,6 @@ def test_means_of_a_long_run_are_shown() -> None:
 
 
 def test_the_engines_sentence_is_understood() -> None:
-    """What the engine writes of a wait is what the tally reads."""
     names = frozenset(map(ClientId, ("a.b", "c-d", "e")))
     text = waits_for(Progress(names, frozenset({ClientId("f")}), ((ClientId("g"), "why"),)), Waiting(), 100.0)
     found = WAITS.fullmatch(text)
@@ -152,7 +151,6 @@ def test_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_bars_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """On a terminal the bars show rounds, who is awaited and the accuracy."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "150")
     with Watcher(bars=True) as watcher:
@@ -218,7 +216,6 @@ def test_the_table_has_a_line_per_site() -> None:
 
 
 def test_the_table_tells_how_it_generalizes() -> None:
-    """Below the sites, where targets are unseen."""
     means = {"id": {"accuracy": 0.7152, "sites": 2}, "ood": {"accuracy": 0.5461, "sites": 1}}
     lines = [line.rstrip() for line in printed(result() | {"generalization": means}, 80)]
     assert lines[-2:] == [
@@ -254,7 +251,6 @@ def printed_table(made: Table, width: int) -> list[str]:
 
 
 def test_sizes_for_people() -> None:
-    """Bytes in thousands."""
     assert [size(n) for n in (0, 999, 1000, 1_500_000, 2 * 10**9, 3 * 10**13)] == [
         "0 B",
         "999 B",

@@ -119,7 +119,6 @@ def test_set_names_a_file_seen_from_here(there: Coordinator, tmp_path: Path, mon
 def test_weights_that_do_not_fit_are_refused_with_their_line(
     there: Coordinator, tmp_path: Path, change: Mapping[str, Tensor | None], said: str
 ) -> None:
-    """Before anything is sent."""
     file = write(tmp_path / "study")
     torch.save({n: w for n, w in {**weights(), **change}.items() if w is not None}, tmp_path / "study" / "net.pth")
     refused = tide("run", "start", file, "--home", there.home)
@@ -134,7 +133,6 @@ def test_weights_that_do_not_fit_are_refused_with_their_line(
 def test_a_file_that_cannot_be_read_is_refused_with_its_line(
     there: Coordinator, tmp_path: Path, content: bytes | None, said: str
 ) -> None:
-    """Missing, hostile or empty: with the file, the line and what to do."""
     file = write(tmp_path / "study")
     if content is not None:
         (tmp_path / "study" / "net.pth").write_bytes(content)
@@ -146,7 +144,6 @@ def test_a_file_that_cannot_be_read_is_refused_with_its_line(
 
 
 def test_a_refusal_of_the_coordinator_has_the_line_too(there: Coordinator, tmp_path: Path) -> None:
-    """Of a method that takes none, and of a digest that is not there."""
     file = write(tmp_path / "study", method="local", config={"rounds": 1})
     torch.save(weights(), tmp_path / "study" / "net.pth")
     for more, said in (
@@ -159,7 +156,6 @@ def test_a_refusal_of_the_coordinator_has_the_line_too(there: Coordinator, tmp_p
 
 
 def test_a_file_beyond_the_coordinators_limit_is_not_sent(there: Coordinator, tmp_path: Path) -> None:
-    """It says so ahead."""
     file = write(tmp_path / "study")
     torch.save(weights(), tmp_path / "study" / "net.pth")
     there.app.state.settings = type(there.app.state.settings)(max_weights_bytes=100)
@@ -183,7 +179,6 @@ def test_a_backbone_is_put_under_what_the_seed_draws(there: Coordinator, tmp_pat
 
 @pytest.mark.parametrize("roster", [{"bert": "target"}, {"anna": "target", "bert": "target"}])
 def test_a_backbone_that_nobody_could_train_on_is_refused(there: Coordinator, tmp_path: Path, roster: dict[str, str]) -> None:
-    """Where all sites are targets, at the roster's line."""
     file = write(tmp_path / "study", world=PHOTOS, roster=roster)
     torch.save(backbone(), tmp_path / "study" / "net.pth")
     refused = tide("run", "start", file, "--home", there.home)
@@ -191,7 +186,6 @@ def test_a_backbone_that_nobody_could_train_on_is_refused(there: Coordinator, tm
 
 
 def test_a_simulation_begins_from_a_file(there: Coordinator, tmp_path: Path, data: dict[str, Path]) -> None:
-    """To the same digests as at a coordinator, of the file and of the end."""
     sites = {name: {"role": role, "folder": str(data[name])} for name, role in ROSTER.items()}
     torch.save(weights(), tmp_path / "net.pth")
     told = tide("simulate", write(tmp_path, config={"rounds": 1}, data=sites), "--json")
@@ -218,7 +212,6 @@ def test_a_simulation_refuses_with_the_line(tmp_path: Path) -> None:
 
 
 def test_packed_weights_are_the_same_bytes_each_time(tmp_path: Path) -> None:
-    """Whatever order and kind of file they came in; and the package reads them."""
     save_file(dict(reversed(weights().items())), tmp_path / "net.safetensors")
     torch.save({"model": weights()}, tmp_path / "net.pth")
     text = read_file(write(tmp_path))

@@ -117,7 +117,6 @@ def test_what_a_file_names_is_there(file: Path) -> None:
 
 
 def test_images_are_pinned() -> None:
-    """By a version; one's own are local."""
     for name, told in together().items():
         image = re.fullmatch(r"\$\{[A-Z_]+:-(.+)\}", told["image"])
         assert image is not None, f"{name}: another image can be named for {told['image']}"
@@ -236,7 +235,6 @@ def test_no_secret_is_in_what_inspect_shows() -> None:
 
 
 def test_nobody_logs_in_to_grafana_with_a_known_password() -> None:
-    """It has no form for that, and its admin's password is drawn."""
     grafana = services(ROOT / "deploy" / "metrics.yml")["grafana"]
     assert grafana["environment"]["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
     assert mounted(grafana, grafana["environment"]["GF_SECURITY_ADMIN_PASSWORD__FILE"])
@@ -265,7 +263,6 @@ def composers() -> list[list[str]]:
 
 @pytest.mark.parametrize("files", printed(), ids=lambda files: "+".join(Path(each).stem for each in files))
 def test_compose_takes_them(files: list[str]) -> None:
-    """Each Compose that there is reads them."""
     if not (found := composers()):
         pytest.skip("There is neither docker-compose nor `docker compose` here")
     for command in found:
@@ -276,7 +273,6 @@ def test_compose_takes_them(files: list[str]) -> None:
 
 
 def test_the_manual_knows_the_overlays() -> None:
-    """Each has a line in the page, and the page names no other."""
     page = PAGE.read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `deploy/([a-z-]+\.yml)`", page, re.MULTILINE)) == {file.name for file in OVERLAYS}
     variables = set(re.findall(r"\$\{([A-Z_]+)", "".join(file.read_text(encoding="utf-8") for file in FILES)))

@@ -49,7 +49,6 @@ def objects(name: str) -> list[Object]:
 
 
 def test_it_lints() -> None:
-    """No error and no warning, with the defaults and with agents."""
     import helm_python
 
     for values in ({}, RENDERED["every port and every knob"]):
@@ -75,7 +74,6 @@ def test_the_api_takes_it(objects: list[Object]) -> None:
 
 
 def test_the_schemas_are_strict() -> None:
-    """A misspelt field deep in an object would be seen."""
     deployment = of(render(without_tls()), "Deployment")[0]
     deployment["spec"]["template"]["spec"]["containers"][0]["readOnly"] = True
     assert not validator(NEWEST, "Deployment", "apps/v1").is_valid(deployment)
@@ -302,7 +300,6 @@ def test_every_setting_can_be_set() -> None:
 
 @EVERY
 def test_agents_take_their_options(objects: list[Object]) -> None:
-    """Each agent's arguments are those of `tideline agent`; its files are mounted."""
     for pod in pods(objects):
         (container,) = pod["spec"]["containers"]
         if container["name"] == "agent":
@@ -342,7 +339,6 @@ def test_one_agent_a_home() -> None:
 
 
 def test_what_cannot_be_lost_is_kept() -> None:
-    """Claims and the admin key stay when the release goes."""
     made = render(RENDERED["many replicas"] | {"agents": [agent()]})
     for each in (*of(made, "PersistentVolumeClaim"), *of(made, "Secret")):
         assert each["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
@@ -404,7 +400,6 @@ def test_the_alerts_know_the_job() -> None:
     ],
 )
 def test_a_scratch_home_is_asked_room_for(values: Object, room: str | None) -> None:
-    """So that it comes to a machine that has it; unless the values say how much."""
     (container,) = containers(render(without_tls(**values)))
     assert container["resources"]["requests"].get("ephemeral-storage") == room
     assert {"cpu", "memory"} < set(container["resources"]["requests"]) | {"ephemeral-storage"}
@@ -432,7 +427,6 @@ def test_the_start_is_given_time() -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_work_is_refused(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """With what is wrong, where, and what to do."""
     import helm_python
 
     values, words = REFUSED[name]

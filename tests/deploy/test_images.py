@@ -51,7 +51,6 @@ def test_every_package_that_is_asked_for_has_its_version() -> None:
 
 
 def test_so_has_what_they_need() -> None:
-    """As far as the same versions are installed here, which say what they need."""
     for name in PINS:
         try:
             same = version(name) == PINS[name]
@@ -94,7 +93,6 @@ def test_the_recipe_goes_by_it() -> None:
 
 
 def test_torch_is_pinned_alike() -> None:
-    """In the recipe, in the compose file and for GPUs."""
     base = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["x-coordinator-image"]["build"]["args"][
         "TORCH"
     ]

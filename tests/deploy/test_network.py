@@ -17,7 +17,6 @@ def ports_of(rules: list[Object]) -> list[int]:
 
 
 def test_agents_reach_the_coordinators_and_nobody_reaches_them() -> None:
-    """In one cluster: names, and the gRPC port of this release's coordinators."""
     sites = policies(made_of("sixteen agents"))["sites"]
     assert sites["policyTypes"] == ["Ingress", "Egress"] and sites["ingress"] == []
     names, grpc = sites["egress"]
@@ -26,7 +25,6 @@ def test_agents_reach_the_coordinators_and_nobody_reaches_them() -> None:
 
 
 def test_agents_reach_a_coordinator_elsewhere() -> None:
-    """At its address alone, where that is given."""
     names, grpc = policies(made_of("agents"))["sites"]["egress"]
     assert ports_of([names, grpc]) == [53, 7800] and grpc["to"] == [{"ipBlock": {"cidr": "203.0.113.7/32"}}]
 
@@ -43,7 +41,6 @@ def test_agents_call_what_they_may_reach() -> None:
 
 
 def test_numbers_of_agents_are_read_by_those_who_are_named() -> None:
-    """At the ports that containers have for it; otherwise nobody reaches an agent."""
     objects = made_of("numbers of agents")
     (rule,) = policies(objects)["sites"]["ingress"]
     assert ports_of([rule]) == [9107, 9108] and rule["from"] == PEERS
@@ -52,7 +49,6 @@ def test_numbers_of_agents_are_read_by_those_who_are_named() -> None:
 
 
 def test_coordinators_reach_their_stores() -> None:
-    """At the ports of their URLs, or the usual ones; without stores, names alone."""
     assert ports_of(policies(made_of("trial"))["coordinators"]["egress"]) == [53]
     assert ports_of(policies(made_of("coordinators"))["coordinators"]["egress"]) == [53, 443, 5432, 6379]
     assert ports_of(policies(made_of("every port and every knob"))["coordinators"]["egress"]) == [53, 443, 587, 5433, 9000]
@@ -67,7 +63,6 @@ def test_coordinators_reach_their_stores() -> None:
 
 
 def test_the_database_is_reached_by_coordinators_alone() -> None:
-    """Where its pods are named."""
     assert "database" not in policies(made_of("coordinators"))
     policy = policies(made_of("every port and every knob"))["database"]
     (rule,) = policy["ingress"]

@@ -179,7 +179,6 @@ def test_alerts_go_where_they_are_told(url: str, tmp_path: Path) -> None:
 
 
 def test_alertmanager_takes_its_configuration() -> None:
-    """Its own tool reads the file as it is, too."""
     tool = shutil.which("amtool")
     if tool is None:
         pytest.skip("NOT TESTED: there is no amtool here; the package prometheus-alertmanager has it")
@@ -277,7 +276,6 @@ def test_each_gets_what_it_needs(mounts: Containers) -> None:
 
 
 def test_a_certificate_of_others_making_stays(mounts: Containers) -> None:
-    """Where there is no authority, it is nobody's business here."""
     mounts.at("certificate/coordinator.pem").write_text("theirs")
     mounts.done("authority.sh", "federation")
     assert mounts.at("certificate/coordinator.pem").read_text() == "theirs" and not list(mounts.at("authority").iterdir())

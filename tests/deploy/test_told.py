@@ -62,7 +62,6 @@ def test_the_manual_installs_what_it_says() -> None:
 
 
 def test_namespaces_are_made_before_they_are_used() -> None:
-    """Each command finds the one that it names."""
     made: set[str] = set()
     for line in "".join(blocks(PAGE, "sh")).replace("\\\n", " ").splitlines():
         made |= set(re.findall(r"create namespace (\S+)", line))
@@ -81,6 +80,5 @@ def test_values_of_the_manual_exist() -> None:
 
 
 def test_a_key_that_stands_twice_is_seen() -> None:
-    """As it would be by an API server."""
     with pytest.raises(AssertionError, match="stands twice"):
         read("a: 1\na: 2\n")

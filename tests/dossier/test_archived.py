@@ -81,7 +81,6 @@ def test_where_nobody_knows_the_archive(filed: Filed) -> None:
 
 
 def test_where_a_file_is_elsewhere(filed: Filed) -> None:
-    """Which entries no file has."""
     gone = filed.paths[1]
     gone.unlink()
     heads = part(filed.dossier(filed.archive), HEADS)
@@ -102,7 +101,6 @@ def test_where_a_file_is_elsewhere(filed: Filed) -> None:
     ],
 )
 def test_a_damaged_file_is_not_signed(filed: Filed, damage: Callable[[bytes], bytes]) -> None:
-    """It is named, with what to do."""
     path = next(each for each in filed.paths if b"anna" in (text := each.read_bytes()) and filed.run.encode() in text)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ChainBroken, match=path.name) as broken:
@@ -111,7 +109,6 @@ def test_a_damaged_file_is_not_signed(filed: Filed, damage: Callable[[bytes], by
 
 
 def test_an_archive_of_another_log(filed: Filed, tmp_path: Path) -> None:
-    """Its chain is whole, and does not end in what the database goes on from."""
     other, _ = played(experiment("fedavg", ROSTER, seed=5))
     archive = FolderArchive(tmp_path / "other")
     other.clock.advance(5 * 86400.0)
@@ -124,7 +121,6 @@ def test_an_archive_of_another_log(filed: Filed, tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read(filed: Filed) -> None:
-    """What is in the way, and what to do."""
 
     class Shut(FolderArchive):
         def read(self, span: object) -> bytes:

@@ -51,7 +51,6 @@ def flipped(content: bytes, at: int, bits: int = 1) -> bytes:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_change_within_a_file_names_it(good: bytes, name: str) -> None:
-    """Its first byte, its last, and one between."""
     member = next(each for each in members_in(io.BytesIO(good), NAMES) if each.name == name)
     for at in (member.begin, (member.begin + member.end) // 2, member.end - 1):
         broken(flipped(good, at), f"^{name} is not as it was signed", name)
@@ -87,7 +86,6 @@ def test_spliced_files(good: bytes) -> None:
 
 
 def test_a_cut_or_a_longer_file(good: bytes) -> None:
-    """At any end; a file that is empty, or none."""
     for content in (
         good[:-1],
         good[1:],
@@ -128,7 +126,6 @@ def test_members_that_are_others(files: dict[str, bytes]) -> None:
     "name", ["../../etc/passwd", "/etc/passwd", "..\\run.json", "run.json/", "RUN.JSON", "a" * 200, "\x1b[31m"]
 )
 def test_names_that_lead_elsewhere(files: dict[str, bytes], name: str) -> None:
-    """Nothing is unpacked, and no such name is one of a dossier."""
     names = [name if each == RUN else each for each in NAMES]
     broken(packed({**files, name: files[RUN]}, names), "no dossier has")
 
@@ -151,7 +148,6 @@ def test_a_file_that_would_grow(files: dict[str, bytes]) -> None:
 
 
 def test_a_file_that_is_too_long(tmp_path: Path) -> None:
-    """It is not read."""
     file = tmp_path / "sparse.zip"
     with file.open("wb") as out:
         out.truncate(MOST_BYTES * 4)
@@ -195,7 +191,6 @@ KEYS = [
 
 @pytest.mark.parametrize("pem", KEYS, ids=range(len(KEYS)))
 def test_a_key_in_another_form(files: dict[str, bytes], pem: bytes) -> None:
-    """One form alone: no room for words beside a key."""
     import hashlib
 
     content = {**files, KEY: pem}
@@ -218,7 +213,6 @@ SUMS_IN_OTHER_FORMS: list[Callable[[bytes], bytes]] = [
 
 @pytest.mark.parametrize("change", SUMS_IN_OTHER_FORMS, ids=range(len(SUMS_IN_OTHER_FORMS)))
 def test_sums_in_another_form(files: dict[str, bytes], change: Callable[[bytes], bytes]) -> None:
-    """Also where the key's holder signed them."""
     sums = change(files[SUMS])
     broken(packed({**files, SUMS: sums, SIGNATURE: OURS.sign(sums)}), member=SUMS)
 
@@ -249,7 +243,6 @@ def test_entries_of_the_log_are_computed_again(files: dict[str, bytes]) -> None:
 
 
 def test_heads_fit_the_excerpt(files: dict[str, bytes]) -> None:
-    """Where the log began and ended; a head that the excerpt has is that entry."""
     heads = json.loads(files[HEADS])
     for change in (
         {"head": {**heads["excerpt_last"], "hash": "0" * 64}},
@@ -266,7 +259,6 @@ def test_heads_fit_the_excerpt(files: dict[str, bytes]) -> None:
 
 
 def test_replies_are_held_to_the_log(files: dict[str, bytes]) -> None:
-    """One less, one more, one with other files, one twice."""
     rows = files[REPLIES].splitlines(keepends=True)
     at = next(i for i, line in enumerate(rows) if json.loads(line)["files"])
     row = json.loads(rows[at])
@@ -282,7 +274,6 @@ def test_replies_are_held_to_the_log(files: dict[str, bytes]) -> None:
 @pytest.mark.parametrize("name", PARTS)
 @pytest.mark.parametrize("content", [b"", b"[]", b"1", b"\xff", b"{", b"[" * 200_000], ids=range(6))
 def test_parts_that_are_none(files: dict[str, bytes], name: str, content: bytes) -> None:
-    """Signed nonsense is named, and no traceback."""
     broken(signed({**files, name: content}), "is no JSON object", name)
 
 
@@ -291,7 +282,6 @@ def test_parts_that_are_none(files: dict[str, bytes], name: str, content: bytes)
 )
 @pytest.mark.parametrize("name", [RUN, HEADS])
 def test_parts_that_say_something_else(files: dict[str, bytes], name: str, content: bytes) -> None:
-    """The same for objects that lack what a dossier says."""
     broken(signed({**files, name: content}))
 
 
@@ -302,7 +292,6 @@ def test_fingerprints_that_are_none(text: str) -> None:
 
 
 def test_fingerprints_as_people_type_them() -> None:
-    """In groups, with colons, in capital letters."""
     digits = OURS.fingerprint
     groups = " ".join(digits[at : at + 4] for at in range(0, 64, 4))
     assert {read_fingerprint(each) for each in (digits, groups, groups.upper().replace(" ", ":"), f" {digits}\n")} == {digits}

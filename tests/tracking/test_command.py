@@ -29,7 +29,6 @@ from tideline.tracking.opening import Options, open_tracker
     ],
 )
 def test_an_experiment_names_trackers_that_there_are(track: object, path: str, words: str) -> None:
-    """Checked at the start, with their place and the list."""
     with pytest.raises(ConfigRefused) as raised:
         read_experiment({**EXPERIMENT, "track": track})
     assert str(raised.value.context["path"]).startswith(path) and words.lower() in raised.value.todo.lower()
@@ -48,14 +47,12 @@ def test_who_writes_a_run_down_makes_it_no_other(there: Coordinator, client: Cli
 
 
 def test_the_reference_of_a_run_names_none(there: Coordinator, client: Client) -> None:
-    """It stands beside its run, and would stand there twice."""
     run = there.complete(method="fedprox", reference={"method": "fedavg"}, track=["mlflow"])
     assert {line["id"]: line["track"] for line in client.get("/runs")} == {run: ["mlflow"], f"{run}-ref": []}
 
 
 @pytest.mark.parametrize("name", TRACKERS)
 def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
-    """Words that say what to install."""
     for module in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
@@ -76,13 +73,11 @@ def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_pa
     ],
 )
 def test_what_the_command_refuses(there: Coordinator, words: tuple[str, ...], error: str) -> None:
-    """Before anything is called."""
     refused = tide("run", "track", *words, "--home", there.home)
     assert refused.exit_code == 2 and error.lower() in refused.stderr.lower()
 
 
 def test_a_run_that_is_not_there(there: Coordinator, tmp_path: Path) -> None:
-    """Said before a tracker is written to."""
     pytest.importorskip("tensorboard")
     place = tmp_path / "tb"
     refused = tide("run", "track", "nobody", "--to", "tensorboard", "--uri", place, "--home", there.home)

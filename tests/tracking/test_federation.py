@@ -58,7 +58,6 @@ def moved(kind: Kind, process: subprocess.Popen[bytes], before: dict[str, Read],
 
 
 def test_killed_whenever_it_wrote(made: Net, kind: Kind) -> None:
-    """While the run goes on, and after its end: in the end all stands there once."""
     run, kills, code = made.run({**ROUNDS, "config": {"rounds": 6}}), 0, None
     while code is None:
         before, process = standing(kind), tracking(made, kind, run)
@@ -75,7 +74,6 @@ def test_killed_whenever_it_wrote(made: Net, kind: Kind) -> None:
 
 
 def test_events_that_a_rule_of_age_has_deleted(made: Net, kind: Kind) -> None:
-    """The history makes up for them."""
     run = made.run({**ROUNDS, "config": {"rounds": 3}})
     assert made.ended(run)["status"] == "completed"
     made.kill(COORDINATOR)

@@ -26,7 +26,6 @@ def played(**more: object) -> RunResult:
 
 
 def test_what_a_private_run_has_cost() -> None:
-    """The most that a row of any site has paid."""
     result = played()
     paid = [each["epsilon"] for each in result["clients"]]
     assert lineage_of(result, "")["tideline.epsilon"] == f"{max(each for each in paid if each is not None):.6g}"

@@ -152,7 +152,6 @@ def test_what_else_a_server_answers(
 
 
 def test_an_answer_that_never_ends(there: Coordinator, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its words are as short as any."""
     run = there.complete()
     with answers(status(200, b"{" * 3_000_000)) as address, pytest.raises(Unreachable) as raised:
         follower(client, MlflowKind(address, "x").tracker()).poll(one(run))
@@ -160,7 +159,6 @@ def test_an_answer_that_never_ends(there: Coordinator, client: Client, monkeypat
 
 
 def test_what_is_refused_of_one_run_holds_up_no_other(there: Coordinator, client: Client, kind: MlflowKind) -> None:
-    """It is put aside with words, and tried again later."""
     kind.client.create_experiment(kind.experiment)
     first, second, said, pace = there.complete(name="first"), there.complete(name="second"), list[str](), Pace()
     tracker = kind.tracker()
@@ -183,7 +181,6 @@ def test_what_is_refused_of_one_run_holds_up_no_other(there: Coordinator, client
 
 
 def test_a_run_that_was_made_twice_is_one(there: Coordinator, client: Client, kind: MlflowKind) -> None:
-    """As when a server still heard a follower that was killed."""
     run = there.complete()
     at = kind.client.create_experiment(kind.experiment)
     for _ in range(2):
@@ -193,7 +190,6 @@ def test_a_run_that_was_made_twice_is_one(there: Coordinator, client: Client, ki
 
 
 def test_a_run_that_a_person_deleted_there_stays_so(there: Coordinator, client: Client, kind: MlflowKind) -> None:
-    """It is not written again."""
     run = there.complete()
     follower(client, kind.tracker()).poll(one(run))
     (found,) = kind.client.search_runs([kind.client.get_experiment_by_name(kind.experiment).experiment_id])
@@ -214,7 +210,6 @@ def test_a_deleted_run_is_closed(there: Coordinator, client: Client, kind: Mlflo
 
 
 def test_a_password_in_the_address_is_in_no_words(there: Coordinator, client: Client) -> None:
-    """Nor anywhere else."""
     run, port = there.complete(), free_port()
     with pytest.raises(Unreachable) as raised:
         follower(client, MlflowKind(f"http://me:secret@127.0.0.1:{port}", "x").tracker()).poll(one(run))
@@ -222,7 +217,6 @@ def test_a_password_in_the_address_is_in_no_words(there: Coordinator, client: Cl
 
 
 def test_the_command(there: Coordinator, kind: MlflowKind) -> None:
-    """One run, then every run that names mlflow."""
     run, named = there.complete(), there.complete(track=["mlflow", "tensorboard"])
     where = ("--to", "mlflow", "--uri", kind.address, "--experiment", kind.experiment, "--home", there.home)
     done = tide("run", "track", run, *where)

@@ -29,7 +29,6 @@ def closed(phase: str, number: int) -> Any:
 
 
 def test_a_round_is_its_sites_and_their_mean() -> None:
-    """The mean is of those who answered before the round closed."""
     numbers = Numbers(CONTRACT)
     told = [*numbers.answered(answered("score", 2, "a", accuracy=0.5)), *numbers.answered(answered("score", 2, "b", accuracy=1))]
     cost: Any = {"name": "score", "round": 2, "bytes_up": 3, "bytes_down": 4, "seconds": 0.5, "replies": 2}
@@ -45,7 +44,6 @@ def test_a_round_is_its_sites_and_their_mean() -> None:
 
 
 def test_a_metric_of_several_phases_has_the_phase_before_it() -> None:
-    """Their rounds count each from one."""
     numbers = Numbers(CONTRACT)
     assert list(numbers.answered(answered("train", 1, "a", loss=2))) == [("train.loss/a", 1, 2.0)]
     assert list(numbers.answered(answered("adapt", 1, "a", loss=1))) == [("adapt.loss/a", 1, 1.0)]
@@ -53,7 +51,6 @@ def test_a_metric_of_several_phases_has_the_phase_before_it() -> None:
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), True, "0.5", [1]])
 def test_what_is_no_number_is_left_out(value: object) -> None:
-    """A site may tell anything that its method lets it."""
     numbers = Numbers(CONTRACT)
     assert list(numbers.answered(answered("score", 1, "a", accuracy=value))) == []
     assert list(numbers.closed(closed("score", 1), {})) == []
@@ -80,7 +77,6 @@ def test_names_are_of_characters_that_every_tracker_takes(name: str, made: str) 
 
 
 def test_events_are_in_order() -> None:
-    """A gap is told; what goes back is refused."""
     events: Any = [{"seq": 4}, {"seq": 5}]
     assert check_order(events, 3) and not check_order(events, 1) and check_order([], 9)
     for odd in ([{"seq": 5}, {"seq": 4}], [{"seq": 3}], [{"seq": 4}, {"seq": 4}]):
@@ -89,13 +85,11 @@ def test_events_are_in_order() -> None:
 
 
 def test_points_stand_once() -> None:
-    """Behind the last step of their key, and once among themselves."""
     points = [Point("a", step, 0.0, 0.0) for step in (1, 2, 2, 3)] + [Point("b", 0, 0.0, 0.0)]
     assert [(p.key, p.step) for p in unwritten(points, {"a": 1})] == [("a", 2), ("a", 3), ("b", 0)]
 
 
 def test_totals_leave_out_what_sites_tell_themselves() -> None:
-    """Else the same number stood there twice, of two places."""
     sites: Any = [
         {"name": "a", "source_only": 0.25, "bytes_up": 1, "bytes_down": 2},
         {"name": "b", "source_only": None, "bytes_up": 3, "bytes_down": 4},

@@ -37,7 +37,6 @@ def test_a_file_that_ends_anywhere(tmp_path: Path) -> None:
 
 
 def test_starts_within_one_second(tmp_path: Path) -> None:
-    """Each has a file behind those before it, also where the clock went back."""
     for n in range(1, len(POINTS) + 1):
         folder = written(tmp_path, POINTS[:n])
     names = sorted(path.name for path in folder.glob(to_tensorboard.PATTERN))
@@ -48,7 +47,6 @@ def test_starts_within_one_second(tmp_path: Path) -> None:
 
 
 def test_what_it_does_not_have(there: Coordinator, tmp_path: Path) -> None:
-    """No registry, no experiments, and no folder of its own."""
     run, where = there.complete(), ("--to", "tensorboard", "--home", there.home)
     for more, words in (
         (("--register", "m"), "--register is for mlflow"),
@@ -61,7 +59,6 @@ def test_what_it_does_not_have(there: Coordinator, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_takes_no_file(there: Coordinator, tmp_path: Path) -> None:
-    """Said with its path; the command ends, a service tries again."""
     run = there.complete()
     place = tmp_path / "tb"
     place.mkdir()

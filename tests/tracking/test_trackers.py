@@ -119,7 +119,6 @@ def test_each_round_has_another_follower(there: Coordinator, client: Client, kin
 
 
 def test_a_run_is_seen_while_it_goes_on(there: Coordinator, client: Client, kind: Kind) -> None:
-    """Each closed round stands there at the next look."""
     run, seen, first = there.start(**ROUNDS), [0], follower(client, kind.tracker())
 
     def look(orders: list[Any]) -> list[Any]:
@@ -133,7 +132,6 @@ def test_a_run_is_seen_while_it_goes_on(there: Coordinator, client: Client, kind
 
 
 def test_the_reference_stands_beside_its_run(there: Coordinator, client: Client, kind: Kind) -> None:
-    """And its accuracy is the run's source_only."""
     run = there.complete(method="fedprox", reference={"method": "fedavg"})
     assert not follower(client, kind.tracker()).poll(one(run))
     read = kind.read()
@@ -154,7 +152,6 @@ def test_a_name_is_harmless(there: Coordinator, client: Client, kind: Kind) -> N
 
 
 def test_only_runs_that_name_it(there: Coordinator, client: Client, kind: Kind) -> None:
-    """All of them, those that are over too."""
     asked = there.complete(track=[kind.name])
     there.complete()
     follower(client, kind.tracker()).poll(lambda line: kind.name in line.get("track", ()))
@@ -162,7 +159,6 @@ def test_only_runs_that_name_it(there: Coordinator, client: Client, kind: Kind) 
 
 
 def test_a_failed_run_stands_as_such(there: Coordinator, client: Client, kind: Kind) -> None:
-    """Without a model, and with why."""
     run = there.start()
     there.federation.run_service.cancel(RunId(run))
     assert not follower(client, kind.tracker(), WITH_MODEL).poll(one(run))
@@ -189,7 +185,6 @@ def test_a_page_that_fails_holds_up_no_other(there: Coordinator, client: Client,
 
 
 def test_a_status_that_changed_while_nobody_followed(there: Coordinator, client: Client, kind: Kind) -> None:
-    """The next follower writes it, though it closes no round."""
     run = there.start()
     follower(client, kind.tracker()).poll(one(run))
     if kind.name == "trackio":

@@ -34,7 +34,6 @@ def test_killed_between_its_calls(there: Coordinator, client: Client, tmp_path: 
 
 @pytest.mark.parametrize("name", ["TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"])
 def test_elsewhere(there: Coordinator, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A follower could not read there how far it is."""
     monkeypatch.setenv(name, "someone/somewhere")
     refused = tide("run", "track", there.complete(), "--to", "trackio", "--home", there.home)
     assert refused.exit_code == 2 and f"{name} is set" in refused.stderr
