@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.world import KEY, Coordinator, tide
+from tests.cli.world import KEY, Coordinator, output_of, refusal_of, tide
 from tideline.client.audit import Verified, file_of_tips, save, verified_logs
 from tideline.engine.audit.log import UNREADABLE, AuditEvent, Entry, Tip, chained, line_of, read_line
 from tideline.engine.simulation.journal import MemoryJournal
@@ -39,8 +39,7 @@ def verify(there: Coordinator, *more: str) -> Any:
 def test_a_log_is_verified_and_remembered(busy: Coordinator) -> None:
     """How far, in a file of this user alone; the next time it is told that it is as it was."""
     last = entries(busy)[-1]
-    told = verify(busy)
-    assert told.exit_code == 0 and f"The log is valid: {last.seq} entries, the last with hash {last.hash}" in told.stdout
+    assert f"The log is valid: {last.seq} entries, the last with hash {last.hash}" in output_of(verify(busy))
     assert stat.S_IMODE(file_of_tips().stat().st_mode) == 0o600
     assert verified_logs()[busy.url].tip == Tip(last.seq, last.hash)
     assert tide("keys", "add", "--name", "alice", "--role", "viewer", "--home", busy.home).exit_code == 0
@@ -129,8 +128,7 @@ def test_a_memory_that_others_may_write_is_refused(busy: Coordinator) -> None:
     assert verify(busy).exit_code == 2
     file_of_tips().chmod(0o600)
     file_of_tips().write_text("{")
-    told = verify(busy)
-    assert told.exit_code == 2 and "cannot be read" in told.stderr
+    assert "cannot be read" in refusal_of(verify(busy))
 
 
 def test_a_list(busy: Coordinator) -> None:
@@ -141,10 +139,8 @@ def test_a_list(busy: Coordinator) -> None:
     assert tide("audit", "list", "--run", "none", "--home", busy.home).stdout == "No such entry\n"
     assert tide("audit", "list", "--since", "2h", "--home", busy.home).stdout == "No such entry\n"  # its clock begins at 0
     assert tide("audit", "list", "--since", "1960-01-01", "--home", busy.home).stdout == shown
-    wrong = tide("audit", "list", "--since", "yesterday", "--home", busy.home)
-    assert wrong.exit_code == 2 and "--since is 'yesterday'" in wrong.stderr
-    wrong = tide("audit", "list", "--kind", "revocation", "--home", busy.home)
-    assert wrong.exit_code == 2 and "kind" in wrong.stderr
+    assert "--since is 'yesterday'" in refusal_of(tide("audit", "list", "--since", "yesterday", "--home", busy.home))
+    assert "kind" in refusal_of(tide("audit", "list", "--kind", "revocation", "--home", busy.home))
 
 
 def test_an_export_is_verified_anywhere(busy: Coordinator, tmp_path: Path) -> None:
@@ -220,8 +216,7 @@ def test_lines_with_numbers_that_are_none(tmp_path: Path) -> None:
 def test_a_time_that_no_calendar_has_is_listed(busy: Coordinator) -> None:
     log = entries(busy)
     log[1] = replace(log[1], at=1e300)
-    told = tide("audit", "list", "--home", busy.home)
-    assert told.exit_code == 0 and "1e+300" in told.stdout
+    assert "1e+300" in output_of(tide("audit", "list", "--home", busy.home))
 
 
 def test_only_an_admin_reads_the_log(there: Coordinator) -> None:

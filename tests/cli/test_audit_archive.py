@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.world import Coordinator, tide
+from tests.cli.world import Coordinator, output_of, refusal_of, tide
 from tideline.client.audit import Verified, save, verified_logs
 from tideline.engine.audit.archived import Span
 from tideline.engine.audit.log import Entry, Tip
@@ -62,8 +62,7 @@ def broken(told: Any, words: str) -> None:
 def test_archive_and_database_are_one_chain(filed: Filed) -> None:
     """With the archive all is verified, without it what the database has, and that is said."""
     assert filed.base.seq == 9
-    told = verify(filed)
-    assert told.exit_code == 0 and "Entries 1 to 9 were archived and are not verified: --archive DIR verifies" in told.stdout
+    assert "Entries 1 to 9 were archived and are not verified: --archive DIR verifies" in output_of(verify(filed))
     told = verify(filed, "--archive", filed.archive.folder)
     assert told.exit_code == 0 and "archived" not in told.stdout and "have not changed" in told.stdout
     assert json.loads(verify(filed, "--json").stdout)["from"] == 10
@@ -80,16 +79,14 @@ def test_what_is_missing_or_damaged_is_named(filed: Filed) -> None:
     second.write_text(content)
     (filed.archive.folder / filed.files[2].name).unlink()
     broken(verify(filed, "--archive", filed.archive.folder), "lacks the entries 7 to 9")
-    told = verify(filed, "--archive", filed.archive.folder / "nowhere")
-    assert told.exit_code == 2 and "cannot be read" in told.stderr
+    assert "cannot be read" in refusal_of(verify(filed, "--archive", filed.archive.folder / "nowhere"))
 
 
 def test_what_was_verified_before_is_found_in_the_archive(filed: Filed) -> None:
     """Wherever it lies by now; where only the archive has it, it is asked for."""
     entry = filed.log[4]
     save(filed.there.url, Verified(entry.seq, entry.hash, 1.0))
-    told = verify(filed)
-    assert told.exit_code == 2 and "The log begins with entry 10, and you verified 5 on" in told.stderr
+    assert "The log begins with entry 10, and you verified 5 on" in refusal_of(verify(filed))
     assert verified_logs()[filed.there.url].seq == 5
     assert verify(filed, "--archive", filed.archive.folder).exit_code == 0
     save(filed.there.url, Verified(5, "0" * 64, 1.0), forget=True)
@@ -113,12 +110,9 @@ def test_a_log_that_does_not_tell_of_its_archive_is_broken(filed: Filed) -> None
 def test_an_export_goes_on_behind_the_archive(filed: Filed, tmp_path: Path) -> None:
     """It is verified alone, as it tells where it begins, or behind the archive; so is the archive alone."""
     out, folder = tmp_path / "log.jsonl", filed.archive.folder
-    told = tide("audit", "export", "--home", filed.home, "--out", out)
-    assert told.exit_code == 0 and "Those before entry 10 are in the archive" in told.stdout, told.output
-    alone = tide("audit", "verify", "--file", out)
-    assert alone.exit_code == 0 and "Entries 1 to 9 were archived" in alone.stdout
-    both = tide("audit", "verify", "--file", out, "--archive", folder)
-    assert both.exit_code == 0 and "archived" not in both.stdout
+    assert "Those before entry 10 are in the archive" in output_of(tide("audit", "export", "--home", filed.home, "--out", out))
+    assert "Entries 1 to 9 were archived" in output_of(tide("audit", "verify", "--file", out))
+    assert "archived" not in output_of(tide("audit", "verify", "--file", out, "--archive", folder))
     assert json.loads(tide("audit", "verify", "--file", folder, "--json").stdout)["entries"] == 9
     assert tide("audit", "verify", "--file", folder, "--tip", filed.base.hash).exit_code == 0
     middle = folder / filed.files[1].name
@@ -139,7 +133,6 @@ def test_a_log_that_is_archived_while_it_is_read(filed: Filed, monkeypatch: pyte
         return read(*given)
 
     monkeypatch.setattr(log, "entries", slow)
-    told = verify(filed)
-    assert told.exit_code == 0 and filed.base.seq == 12 and "Entries 1 to 12 were archived" in told.stdout, told.output
+    assert "Entries 1 to 12 were archived" in output_of(verify(filed)) and filed.base.seq == 12
     found: list[Entry] = list(filed.journal.audit())
     assert found[0].seq == 13

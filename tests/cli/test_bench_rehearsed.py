@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.test_bench_grid import cells_of, make_data, written
 from tests.cli.test_bench_tables import lay, result
-from tests.cli.world import tide
+from tests.cli.world import json_of, output_of, tide
 from tideline.bench.expectations import Expected, expected_and_found
 from tideline.bench.grid import Cell
 from tideline.bench.scores import read_cell
@@ -102,8 +102,7 @@ def test_what_was_expected_beside_what_was_found(place: Path) -> None:
     for cell in cells_of(place, **GRID):
         told = result([0.8], 0.6) if cell.label == "fedavg" else answered(*found[cell.seed])
         lay(place / "out", cell, told)
-    ended = tide("bench", written(place, **GRID), "--out", place / "out", "--table")
-    assert ended.exit_code == DONE, ended.output
+    output_of(tide("bench", written(place, **GRID), "--out", place / "out", "--table"))
     text = (place / "out" / "table.md").read_text()
     assert "## Expected and found\n\n| row | d | target | chosen | expected gain | found | holds |" in text
     line = "| chosen | 1 | a | site 75 %, no adaptation 25 % | +2.0 (-0.5 to +4.5) | +0.0 | 1 of 2 |"
@@ -137,9 +136,7 @@ def test_a_row_is_chosen(tmp_path: Path) -> None:
         np.savez(tmp_path / "data" / f"{name}.npz", x=x.astype(np.float32), y=y)
     config = {"config": {"rounds": 2, "rate": 0.1}}
     file = written(tmp_path, **{**GRID, "methods": [{"method": "fedavg", **config}, {**ROW, **config}], "seeds": 1})
-    ended = tide("bench", file, "--out", tmp_path / "out", "--jobs", 2, "--json")
-    assert ended.exit_code == DONE, ended.output
-    told = json.loads(ended.stdout)
+    told = json_of(tide("bench", file, "--out", tmp_path / "out", "--jobs", 2, "--json"))
     plain, chosen = told["cells"]
     assert chosen["status"] == "done" and chosen["id"] is None and chosen["rows"] == plain["rows"] == 9
     assert chosen["bytes"] > 8 * plain["bytes"], "of the runs of three candidates at three sites and at the target"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.test_bench_grid import cells_of, make_data, written
 from tests.cli.test_bench_tables import lay, result
-from tests.cli.world import tide
+from tests.cli.world import json_of, tide
 from tideline.bench.choices import ORACLE, choices, with_choices
 from tideline.bench.estimates import Estimate, accuracy, over_seeds, target_rows
 from tideline.bench.scores import Score, read_cell
@@ -175,9 +175,7 @@ def test_two_methods_adapt_to_two_targets(tmp_path: Path) -> None:
         np.savez(tmp_path / "data" / f"{name}.npz", x=x.astype(np.float32), y=y)
     methods = ["fedavg", {"method": "shot", "preset": "tiny"}]
     file = written(tmp_path, protocol="adapt", methods=methods, domains=1, seeds=1, leave_out=["a", "b"], base=None)
-    ended = tide("bench", file, "--out", tmp_path / "out", "--jobs", 2, "--json")
-    assert ended.exit_code == DONE, ended.output
-    cells = json.loads(ended.stdout)["cells"]
+    cells = json_of(tide("bench", file, "--out", tmp_path / "out", "--jobs", 2, "--json"))["cells"]
     assert [(c["label"], c["left_out"], c["status"], c["rows"]) for c in cells] == [
         (label, target, "done", 9) for target in "ab" for label in ("fedavg", "shot")
     ]

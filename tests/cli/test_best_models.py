@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import tideline
 from tests.cli.test_models import WORLD, exported, home_of, refused
-from tests.cli.world import Coordinator, tide
+from tests.cli.world import Coordinator, json_of, refusal_of, tide
 
 RUN: dict[str, Any] = {"world": WORLD, "selection": "entropy", "scores": "every", "config": {"rounds": 4, "rate": 0.5}}
 
@@ -91,9 +91,7 @@ def test_the_best_of_a_site(there: Coordinator, tmp_path: Path) -> None:
     assert f"tideline site export --home HOME --run {run} model --which best --out model.safetensors" in said
     best = shown(there, run)["selection"]["best"]
     home = best_home(there, run, "anna", tmp_path / "anna")
-    told = tide("site", "export", "--home", home, "--run", run, "model", "--which", "best", "--out", out, "--json")
-    assert told.exit_code == 0, told.output
-    made = json.loads(told.stdout)
+    made = json_of(tide("site", "export", "--home", home, "--run", run, "model", "--which", "best", "--out", out, "--json"))
     assert (made["which"], made["round"], made["note"]) == ("best", best["round"], "")
     assert made["metrics"].keys() >= {"accuracy", "validation_entropy"}
     told = tide("site", "export", "--home", home, "--run", run, "model", "--out", tmp_path / "last.safetensors")
@@ -126,8 +124,7 @@ def test_where_there_is_no_best(there: Coordinator, tmp_path: Path) -> None:
         (("--out", out), "selects by no score"),
         (("--out", tmp_path / "a.npz"), "--which best is of the site's model as a model's file"),
     ):
-        told = tide("site", "export", "--home", home, "--run", run, "model", "--which", "best", *more)
-        assert told.exit_code == 2 and words in told.stderr, told.output
+        assert words in refusal_of(tide("site", "export", "--home", home, "--run", run, "model", "--which", "best", *more))
 
 
 def test_a_selection_that_found_nothing(there: Coordinator, tmp_path: Path) -> None:

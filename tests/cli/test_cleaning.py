@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.cli.world import output_of
 from tests.cli.test_forgetting import left, worked
 from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED
@@ -67,8 +68,7 @@ def test_without_a_rule_nothing_is_due(home: Path) -> None:
 
 def test_old_runs_go_by_the_owners_rule(home: Path) -> None:
     rule = policy(home, "runs_days = 30")
-    shown = clean(home, "--policy", rule, "--dry-run")
-    assert shown.exit_code == DONE and "not written to for 30 days" in shown.output and len(left(home)) == 3
+    assert "not written to for 30 days" in output_of(clean(home, "--policy", rule, "--dry-run")) and len(left(home)) == 3
     assert clean(home, "--policy", rule, answer="n\n").exit_code == REFUSED and len(left(home)) == 3
     assert clean(home, "--policy", rule, "--json").exit_code == REFUSED
     done = clean(home, "--policy", rule, "--yes", "--json")

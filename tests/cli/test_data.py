@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.cli.world import tide
+from tests.cli.world import json_of, output_of, refusal_of, tide
 from tests.learning.images_on_disk import save_classes
 from tests.learning.test_tables import table, write
 from tideline.cli.guard import DONE, REFUSED
@@ -73,9 +73,7 @@ def test_the_world_of_an_experiment(site: Path, tmp_path: Path, whole: bool, suf
     world = {"inputs": [1, 8, 8], "classes": 3, "class_names": ["cat", "dog", "owl"]}
     file = tmp_path / f"digits.{suffix}"
     file.write_text(json.dumps({"method": "fedavg", "world": world} if whole else world))
-    done = tide("data", "check", site, "--world", file, "--json")
-    assert done.exit_code == DONE, done.output
-    told = json.loads(done.stdout)
+    told = json_of(tide("data", "check", site, "--world", file, "--json"))
     assert told["usable"] and told["given"] and told["world"] == {**world, "model": "lenet", "sizes": {}}
     (domain,) = told["domains"]
     assert [c["name"] for c in domain["classes"]] == ["cat", "dog", "owl"]
@@ -152,8 +150,7 @@ def test_a_sample_of_digits(tmp_path: Path) -> None:
     assert tide("data", "check", tmp_path / "1", "--role", "source").exit_code == DONE
     one, two = ({row.tobytes() for row in np.load(tmp_path / n / "usps.npz", allow_pickle=False)["x"]} for n in "12")
     assert not one & two
-    bare = tide("data", "sample", tmp_path / "bare", "--domain", "optdigits", "--no-labels")
-    assert bare.exit_code == DONE and "held out" in bare.stdout
+    assert "held out" in output_of(tide("data", "sample", tmp_path / "bare", "--domain", "optdigits", "--no-labels"))
     assert "y" not in np.load(tmp_path / "bare" / "optdigits.npz", allow_pickle=False)
 
 
@@ -166,15 +163,13 @@ def test_a_sample_of_digits(tmp_path: Path) -> None:
     ],
 )
 def test_a_sample_that_cannot_be(tmp_path: Path, given: tuple[str, ...], told: str) -> None:
-    done = tide("data", "sample", tmp_path / "new", *given)
-    assert done.exit_code == REFUSED and told in " ".join(done.stderr.split())
+    assert told in " ".join(refusal_of(tide("data", "sample", tmp_path / "new", *given)).split())
     assert not (tmp_path / "new").exists()
 
 
 def test_a_sample_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = tide("data", "sample", tmp_path / "file", "--domain", "usps")
-    assert done.exit_code == REFUSED and "Cannot write to" in done.stderr
+    assert "Cannot write to" in refusal_of(tide("data", "sample", tmp_path / "file", "--domain", "usps"))
 
 
 def test_check_says_where_features_have_other_scales(tmp_path: Path) -> None:

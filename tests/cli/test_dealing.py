@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.cli.world import tide
+from tests.cli.world import output_of, refusal_of, tide
 from tideline.cli.guard import DONE, ENDED_BADLY, REFUSED
 from tideline.learning.datasets import digits
 
@@ -97,8 +97,7 @@ def test_folders_that_are_there_stay(place: Path) -> None:
     """A second deal to the same place is refused, also where one folder of the first is left."""
     assert dealt(place, "--leave-out", "usps").exit_code == DONE
     before = {f: f.read_bytes() for f in (place / "out").rglob("*") if f.is_file()}
-    ended = dealt(place, "--leave-out", "usps")
-    assert ended.exit_code == REFUSED and "client-1 is there already" in ended.stderr
+    assert "client-1 is there already" in refusal_of(dealt(place, "--leave-out", "usps"))
     assert {f: f.read_bytes() for f in (place / "out").rglob("*") if f.is_file()} == before
 
 
@@ -110,8 +109,7 @@ def test_a_folder_without_domains_is_refused(place: Path, folder: str, words: st
 
 def test_a_place_that_cannot_be_written(place: Path) -> None:
     (place / "out").write_text("a file")
-    ended = dealt(place, "--leave-out", "usps")
-    assert ended.exit_code == REFUSED and "Cannot write to" in ended.stderr
+    assert "Cannot write to" in refusal_of(dealt(place, "--leave-out", "usps"))
 
 
 @pytest.mark.parametrize(
@@ -144,14 +142,12 @@ def test_a_wrong_deal_is_told_with_its_line(place: Path, deal: str, words: str) 
     ],
 )
 def test_a_deal_says_alone_which_sites_there_are(place: Path, more: dict[str, Any], words: str) -> None:
-    ended = tide("simulate", experiment(place, deal=DEAL, **more))
-    assert ended.exit_code == REFUSED and words in ended.stderr
+    assert words in refusal_of(tide("simulate", experiment(place, deal=DEAL, **more)))
 
 
 def test_the_roster_of_a_deal_may_be_told_too(place: Path) -> None:
     roster = {**{f"client-{i}": "source" for i in (1, 2, 3)}, "unseen": "target"}
-    ended = tide("simulate", experiment(place, deal=DEAL, roster=roster), "--json", "--set", "config.rounds=0")
-    assert ended.exit_code == DONE, ended.output
+    output_of(tide("simulate", experiment(place, deal=DEAL, roster=roster), "--json", "--set", "config.rounds=0"))
 
 
 def test_what_a_method_says_of_the_roster_is_said_of_the_deal(place: Path) -> None:
@@ -173,5 +169,4 @@ def test_data_that_do_not_fit_the_world_stall_the_run(place: Path) -> None:
 
 def test_a_domain_without_labels_is_refused(place: Path) -> None:
     np.savez(place / "digits" / "usps.npz", x=np.zeros((9, 8, 8), np.uint8))
-    ended = tide("simulate", experiment(place, deal=DEAL))
-    assert ended.exit_code == REFUSED and "usps.npz: there are no labels" in ended.stderr
+    assert "usps.npz: there are no labels" in refusal_of(tide("simulate", experiment(place, deal=DEAL)))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cli.test_dealing import experiment
-from tests.cli.world import tide
+from tests.cli.world import json_of, refusal_of, tide
 from tideline.cli.guard import DONE, REFUSED
 from tideline.learning.datasets import digits
 
@@ -43,9 +43,7 @@ def devices(place: Path, *more: object, out: str = "out") -> Any:
 def test_devices_in_one_process_as_by_agents(place: Path, case: str) -> None:
     """As with the first rule; some rows of the labelled ones come without labels, and the others are targets."""
     take = ["mnist"] if case == "single" else ["mnist", "optdigits"]
-    ended = devices(place, "--case", case, *(word for name in take for word in ("--take", name)), "--json")
-    assert ended.exit_code == DONE, ended.output
-    told = json.loads(ended.stdout)
+    told = json_of(devices(place, "--case", case, *(word for name in take for word in ("--take", name)), "--json"))
     assert {site: each["role"] for site, each in told["sites"].items()} == {
         **{f"client-{i}": "source" for i in (1, 2)},
         **{f"client-{i}": "target" for i in (3, 4)},
@@ -149,6 +147,5 @@ def test_rows_without_labels_cannot_be_dealt(place: Path) -> None:
         x, y = arrays["x"], arrays["y"].astype(int)
     y[7] = -1
     np.savez(place / "digits" / "usps.npz", x=x, y=y)
-    ended = devices(place, "--take", "usps")
-    assert ended.exit_code == REFUSED and "usps.npz: 1 of 300 rows have no label, the first of them row 7" in ended.stderr
+    assert "usps.npz: 1 of 300 rows have no label, the first of them row 7" in refusal_of(devices(place, "--take", "usps"))
     assert devices(place, "--take", "mnist").exit_code == DONE

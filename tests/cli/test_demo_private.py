@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.test_report import client, result
-from tests.cli.world import tide
+from tests.cli.world import refusal_of, tide
 from tideline.cli.local import demo_private
 from tideline.cli.local.demo_private import BUDGET, EPSILON, METHOD, beside, check_private, lines_of, policy_in, protected
 from tideline.core.asked.private import Privacy
@@ -47,8 +47,7 @@ def test_owners_set_a_budget(tmp_path: Path) -> None:
 def test_what_cannot_be_shown_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     check_private(None)
     check_private(METHOD)
-    done = tide("demo", "--private", "--method", "feddadil")
-    assert done.exit_code == 2 and "--private shows fedavg, and --method is feddadil" in done.stderr
+    assert "--private shows fedavg, and --method is feddadil" in refusal_of(tide("demo", "--private", "--method", "feddadil"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigRefused, match="dp-accounting is not installed") as raised:
         check_private(None)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.cli.world import Coordinator, tide
+from tests.cli.world import Coordinator, output_of, tide
 from tideline.dossier.signing import Signer
 from tideline.engine.audit.log import AuditEvent, Tip, chained, line_of
 from tideline_server.api import create_app
@@ -134,8 +134,7 @@ def test_it_is_held_to_the_log(signing: Coordinator, tmp_path: Path) -> None:
     assert saved(signing, run, out).exit_code == 0
     assert tide("keys", "add", "--name", "alice", "--role", "viewer", "--home", signing.home).exit_code == 0
     assert tide("audit", "export", "--out", str(log), "--home", signing.home).exit_code == 0
-    told = tide("dossier", "verify", str(out), "--log", str(log))
-    assert told.exit_code == 0 and "is whole, and has" in told.stdout, told.output
+    assert "is whole, and has" in output_of(tide("dossier", "verify", str(out), "--log", str(log)))
     found = json.loads(tide("dossier", "verify", str(out), "--log", str(log), "--json").stdout)
     assert found["in_log"] >= found["entries"]
     lines = log.read_text().splitlines(keepends=True)

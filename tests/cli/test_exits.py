@@ -15,7 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.cli.world import tide, tide_process
+from tests.cli.world import refusal_of, tide, tide_process
 from tideline.__main__ import main
 from tideline.archive.errors import DigestMismatch
 from tideline.cli import guard
@@ -145,15 +145,13 @@ def test_a_certificate_that_nobody_vouches_for() -> None:
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:7880", "ftp://a", "http://", "http://a:port", "http://[::1"])
 def test_what_is_no_address(url: str) -> None:
-    ended = tide("run", "list", "--url", url)
-    assert ended.exit_code == 2 and "is not an address" in ended.stderr
+    assert "is not an address" in refusal_of(tide("run", "list", "--url", url))
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"http": 1, "grpc": 2}'])
 def test_a_damaged_home_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "coordinator.json").write_text(text)
-    ended = tide("run", "list", "--home", tmp_path)
-    assert ended.exit_code == 2 and "coordinator.json cannot be read" in ended.stderr
+    assert "coordinator.json cannot be read" in refusal_of(tide("run", "list", "--home", tmp_path))
 
 
 @pytest.fixture
@@ -210,8 +208,7 @@ def test_a_process_ends_with_the_code(tmp_path: Path) -> None:
 )
 def test_a_coordinator_that_cannot_be_is_refused(tmp_path: Path, args: list[str], env: dict[str, str], words: str) -> None:
     """Settings of the coordinator that do not fit are named as they were given."""
-    ended = tide("coordinator", "--home", tmp_path / "home", *args, env=env)
-    assert ended.exit_code == 2 and words in ended.stderr
+    assert words in refusal_of(tide("coordinator", "--home", tmp_path / "home", *args, env=env))
 
 
 @pytest.mark.parametrize(

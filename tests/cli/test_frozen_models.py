@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import tideline
 from tests.cli.test_models import exported, home_of, predicted
-from tests.cli.world import Coordinator, tide
+from tests.cli.world import Coordinator, json_of, tide
 from tests.frozen.played import HEAD, drawn
 
 WORLD: dict[str, Any] = {"inputs": [1, 28, 28], "classes": 10, "model": "lenet_bn"}
@@ -35,9 +35,7 @@ def begun(
     asked = {"method": method, "preset": "tiny", "world": {**WORLD, "trains": trains}, "weights": "base.safetensors"}
     file = tmp_path / "e.json"
     file.write_text(json.dumps({**asked, "roster": {"anna": "source", "bert": "target"}}))
-    told = tide("run", "start", file, "--home", there.home, "--json")
-    assert told.exit_code == 0, told.output
-    run: str = json.loads(told.stdout)["run"]
+    run: str = json_of(tide("run", "start", file, "--home", there.home, "--json"))["run"]
     there.federation.run(run)  # type: ignore[arg-type]
     return run
 

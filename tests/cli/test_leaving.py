@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.cli.world import json_of
 from tests.cli.test_forgetting import worked
 from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED
@@ -51,9 +52,7 @@ def test_a_site_leaves(home: Path, tmp_path: Path) -> None:
     assert "2 runs" in done.output and sorted(each.name for each in (home / "runs").iterdir()) == ["one", "two"]
     assert "keys.pem, keys.next.pem, coordinator.json" in done.output and "tideline clients revoke" in done.output
     assert remembered(home).seq == len(list(entries(home))) == 2
-    again = leave(home, "--out", out, "--runs", "--yes", "--json")
-    assert again.exit_code == DONE, again.output
-    told = json.loads(again.stdout)
+    told = json_of(leave(home, "--out", out, "--runs", "--yes", "--json"))
     assert (told["deleted"], told["forgotten"], told["runs"], told["entries"]) == ([], 2, 0, 3)
     assert list((home / "runs").iterdir()) == [] and (home / "ledger.jsonl").exists()
 

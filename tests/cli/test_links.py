@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.cli.world import Coordinator, tide
+from tests.cli.world import Coordinator, output_of, refusal_of, tide
 from tests.planning.cases import BOUNDS, MEASURED, changed, entry
 from tideline.cli.coordinator.links import FLAGS, show_plan, summary
 from tideline.cli.guard import DONE, REFUSED, UNREACHABLE
@@ -53,16 +53,14 @@ def test_a_plan_for_people(tmp_path: Path) -> None:
 
 
 def test_a_plan_for_programs(tmp_path: Path) -> None:
-    done = tide("links", "plan", written(tmp_path, MEASURED), "--json")
-    assert done.exit_code == DONE and json.loads(done.stdout) == plan_links(MEASURED)
+    assert json.loads(output_of(tide("links", "plan", written(tmp_path, MEASURED), "--json"))) == plan_links(MEASURED)
 
 
 def test_options_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:
     path = written(tmp_path, changed(MEASURED, solver="sca", phi={"energy": 5.0, "source": 6.0}))
     made = json.loads(tide("links", "plan", path, "--json", "--solver", "exact", "--phi-energy", "0.5").stdout)
     assert made == plan_links(changed(MEASURED, phi={"energy": 0.5, "source": 6.0}))
-    done = tide("links", "plan", path, "--phi-energy", "-1")
-    assert done.exit_code == REFUSED and "Error: --phi-energy: phi.energy is -1.0" in done.stderr
+    assert "Error: --phi-energy: phi.energy is -1.0" in refusal_of(tide("links", "plan", path, "--phi-energy", "-1"))
     assert "Error: --solver: solver is 'milp'" in tide("links", "plan", path, "--solver", "milp").stderr
 
 
@@ -87,8 +85,7 @@ def test_mistakes_have_their_line(tmp_path: Path, text: str, said: str) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    done = tide("links", "plan", tmp_path / "none.yaml")
-    assert done.exit_code == REFUSED and "Name a file that contains a request for a plan" in done.stderr
+    assert "Name a file that contains a request for a plan" in refusal_of(tide("links", "plan", tmp_path / "none.yaml"))
 
 
 def test_a_long_file_of_a_program(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import tideline
-from tests.cli.world import EXPERIMENT, Coordinator, tide
+from tests.cli.world import EXPERIMENT, Coordinator, json_of, output_of, tide
 from tests.laws.stage import registered
 from tideline import nets
 from tideline.algorithms.averaging import fedavg
@@ -34,9 +34,7 @@ WORLD: dict[str, Any] = {"inputs": [1, 28, 28], "classes": 10, "model": "lenet_b
 
 def exported(there: Coordinator, run: str, out: Path, *more: str) -> dict[str, Any]:
     """What `run export` says of a model that it wrote."""
-    told = tide("run", "export", run, "--out", out, *more, "--home", there.home, "--json")
-    assert told.exit_code == 0, told.output
-    made: dict[str, Any] = json.loads(told.stdout)
+    made: dict[str, Any] = json_of(tide("run", "export", run, "--out", out, *more, "--home", there.home, "--json"))
     return made
 
 
@@ -134,8 +132,7 @@ def test_a_site_export_normalises_by_itself(
     roster, out = {"anna": "source", "bert": role}, tmp_path / "model.safetensors"
     run = there.complete(method=method, world={**WORLD, "normalise": kind}, roster=roster)
     home = home_of(there, run, "bert", tmp_path / "bert")
-    told = tide("site", "export", "--home", home, "--run", run, "model", "--out", out)
-    assert told.exit_code == 0, told.output
+    output_of(tide("site", "export", "--home", home, "--run", run, "model", "--out", out))
     scores = predicted(out, data["bert"], tmp_path / "rows.csv", "--held-out")
     stated = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)["clients"]
     assert [scores["accuracy"]["value"]] == [c["accuracy"] for c in stated if c["name"] == "bert"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.cli.world import Coordinator, tide
+from tests.cli.world import Coordinator, json_of, refusal_of, tide
 from tideline.cli.app import app
 from tideline.cli.coordinator.projects import bytes_in
 from tideline.client.logins import logins
@@ -17,9 +17,7 @@ from tideline.core.errors import ConfigRefused
 
 def made(there: Coordinator, *more: str) -> Any:
     """What a command of the admin's prints as JSON."""
-    told = tide(*more, "--home", there.home, "--json")
-    assert told.exit_code == 0, told.output
-    return json.loads(told.stdout)
+    return json_of(tide(*more, "--home", there.home, "--json"))
 
 
 def test_a_project_by_its_commands(there: Coordinator) -> None:
@@ -32,8 +30,7 @@ def test_a_project_by_its_commands(there: Coordinator) -> None:
     month = tide("projects", "show", "default", "--home", there.home, "--month", "2026-10").stdout
     assert "default in 2026-10" in month and "0.00 of 1.5" in month and "0.00 of 10,000" in month
     assert made(there, "projects", "show", "default")["clients"] == []
-    wrong = tide("projects", "show", "default", "--home", there.home, "--month", "10/2026")
-    assert wrong.exit_code == 2 and "no month" in wrong.stderr
+    assert "no month" in refusal_of(tide("projects", "show", "default", "--home", there.home, "--month", "10/2026"))
     shown = tide("projects", "list", "--home", there.home).stdout
     assert "30 d, events for ever" in " ".join(shown.split()) and "as all" in shown
     made(there, "keys", "add", "--name", "alice", "--role", "viewer", "--project", "cardio")
@@ -70,13 +67,11 @@ def test_a_login_has_a_project(there: Coordinator, monkeypatch: pytest.MonkeyPat
     seen = json.loads(tide("projects", "list", "--url", there.url, "--json").stdout)
     assert [row["name"] for row in seen] == ["default", "cardio"]
     for name, words in (("nope", "There is no project 'nope'"), ("No/pe", "cannot name a project")):
-        refused = tide("run", "list", "--url", there.url, "--project", name)
-        assert refused.exit_code == 2 and words in refused.stderr
+        assert words in refusal_of(tide("run", "list", "--url", there.url, "--project", name))
 
 
 def test_a_site_is_assigned(there: Coordinator) -> None:
-    refused = tide("clients", "assign", "nobody", "default", "--home", there.home)
-    assert refused.exit_code == 2 and "There is no client 'nobody'" in refused.stderr
+    assert "There is no client 'nobody'" in refusal_of(tide("clients", "assign", "nobody", "default", "--home", there.home))
 
 
 @pytest.mark.parametrize(("text", "size"), [("5", 5), ("1.5 kB", 1500), ("2TB", 2 * 10**12)])

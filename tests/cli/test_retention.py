@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.cli.world import Coordinator, tide
+from tests.cli.world import Coordinator, output_of, refusal_of, tide
 from tideline.engine.coordinator.retention.archiving import Archiving
 from tideline.engine.coordinator.retention.deleting import Deleting
 from tideline.engine.coordinator.retention.keeping import DAY, Retention, Rules
@@ -41,22 +41,17 @@ def tell(there: Coordinator, *more: str) -> Any:
 def test_a_run_is_deleted(there: Coordinator) -> None:
     """Once and for all: whoever asks for it hears so, and to delete it again changes nothing."""
     run = run_of(there)
-    asked = tell(there, "run", "delete", run)
-    assert asked.exit_code == 2 and "you did not confirm" in asked.stderr
-    done = tell(there, "run", "delete", run, "--yes")
-    assert done.exit_code == 0 and run in done.stdout, done.output
-    gone = tell(there, "run", "show", run)
-    assert gone.exit_code == 2 and "was deleted at" in gone.stderr
-    again = tell(there, "run", "delete", run, "--yes", "--json")
-    assert again.exit_code == 0 and json.loads(again.stdout)["deleted"][0]["run"] == run
+    assert "you did not confirm" in refusal_of(tell(there, "run", "delete", run))
+    assert run in output_of(tell(there, "run", "delete", run, "--yes"))
+    assert "was deleted at" in refusal_of(tell(there, "run", "show", run))
+    assert json.loads(output_of(tell(there, "run", "delete", run, "--yes", "--json")))["deleted"][0]["run"] == run
     assert run not in tell(there, "run", "list").stdout
 
 
 def test_what_cannot_be_deleted(there: Coordinator) -> None:
     assert tell(there, "run", "delete", "nobody", "--yes").exit_code == 2
     run = str(there.start())
-    refused = tell(there, "run", "delete", run, "--yes")
-    assert refused.exit_code == 2 and f"tideline run cancel {run}" in refused.stderr
+    assert f"tideline run cancel {run}" in refusal_of(tell(there, "run", "delete", run, "--yes"))
 
 
 def test_what_goes_next_is_shown(there: Coordinator, tmp_path: Path) -> None:

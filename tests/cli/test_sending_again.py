@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import save_file
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tests.cli.world import EXPERIMENT, Coordinator, tide
+from tests.cli.world import EXPERIMENT, Coordinator, json_of, output_of, tide
 from tests.enrolling import enrol
 from tideline import nets
 from tideline.client import http as client
@@ -105,9 +105,7 @@ def test_lost_answers_to_every_command(door: tuple[Coordinator, Troubled]) -> No
     run = there.start()
     for args in (["invite", "--name", "carl"], ["run", "cancel", run]):
         troubled.troubles = ["cut", "cut"]
-        ended = tide(*args, "--home", there.home, "--json")
-        assert ended.exit_code == 0, ended.stderr
-        told: dict[str, Any] = json.loads(ended.stdout)
+        told: dict[str, Any] = json_of(tide(*args, "--home", there.home, "--json"))
         if "token" in told:
             enrol(there.federation.run_service, told["token"], "carl", ("peer",))
         else:
@@ -143,8 +141,7 @@ def test_weights_are_brought_through_troubles(
     there, troubled = door
     troubled.troubles = troubles
     save_file(nets.weights_of(nets.build(parse(World, EXPERIMENT["world"]))), tmp_path / "net.safetensors")
-    started = tide("run", "start", file, "--home", there.home, "--set", f"weights={tmp_path / 'net.safetensors'}")
-    assert started.exit_code == 0, started.stderr
+    output_of(tide("run", "start", file, "--home", there.home, "--set", f"weights={tmp_path / 'net.safetensors'}"))
     (row,) = there.federation.journal.headlines()
     run = there.federation.run_service.find(row.id)
     assert there.federation.parts.size(run.spec.initial_weights) == run.spec.initial_weights_bytes

@@ -11,14 +11,12 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from tests.cli.world import tide
+from tests.cli.world import json_of, refusal_of, tide
 
 
 def init(out: Path, *hosts: str) -> dict[str, str]:
     """What `tideline tls init` writes."""
-    told = tide("tls", "init", "--out", out, *(word for host in hosts for word in ("--host", host)), "--json")
-    assert told.exit_code == 0, told.output
-    return dict(json.loads(told.stdout))
+    return dict(json_of(tide("tls", "init", "--out", out, *(word for host in hosts for word in ("--host", host)), "--json")))
 
 
 def test_an_authority_and_its_leaf(tmp_path: Path) -> None:
@@ -66,8 +64,7 @@ def test_a_clients_certificate(tmp_path: Path) -> None:
 @pytest.mark.parametrize("taken", ["ca.pem", "ca.key", "coordinator.pem", "coordinator.key"])
 def test_what_is_not_its_own_is_left_alone(tmp_path: Path, taken: str) -> None:
     (tmp_path / taken).write_text("-----BEGIN SOMETHING-----")
-    refused = tide("tls", "init", "--out", tmp_path, "--host", "one.example")
-    assert refused.exit_code == 2 and "Choose another --out" in refused.stderr
+    assert "Choose another --out" in refusal_of(tide("tls", "init", "--out", tmp_path, "--host", "one.example"))
     assert (tmp_path / taken).read_text() == "-----BEGIN SOMETHING-----"
 
 

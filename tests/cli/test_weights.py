@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save, save_file
 from torch import Tensor
 
-from tests.cli.world import Coordinator, tide
+from tests.cli.world import Coordinator, json_of, refusal_of, tide
 from tideline import nets
 from tideline.algorithms.averaging.messages import State
 from tideline.archive.digests import digest_of
@@ -52,9 +52,7 @@ def write(folder: Path, **changed: Any) -> Path:
 
 def started(there: Coordinator, file: Path, *more: str) -> dict[str, Any]:
     """A run that `run start` starts, played to its end; its result."""
-    told = tide("run", "start", file, "--home", there.home, "--json", *more)
-    assert told.exit_code == 0, told.output
-    run = json.loads(told.stdout)["run"]
+    run = json_of(tide("run", "start", file, "--home", there.home, "--json", *more))["run"]
     there.federation.run(run)
     result: dict[str, Any] = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)
     return result
@@ -188,9 +186,7 @@ def test_a_backbone_that_nobody_could_train_on_is_refused(there: Coordinator, tm
 def test_a_simulation_begins_from_a_file(there: Coordinator, tmp_path: Path, data: dict[str, Path]) -> None:
     sites = {name: {"role": role, "folder": str(data[name])} for name, role in ROSTER.items()}
     torch.save(weights(), tmp_path / "net.pth")
-    told = tide("simulate", write(tmp_path, config={"rounds": 1}, data=sites), "--json")
-    assert told.exit_code == 0, told.output
-    here = json.loads(told.stdout)
+    here = json_of(tide("simulate", write(tmp_path, config={"rounds": 1}, data=sites), "--json"))
     there_too = started(there, write(tmp_path, config={"rounds": 1}))
     assert here["weights"] == there_too["weights"] is not None
     assert here["state_digest"] == there_too["state_digest"] is not None
@@ -204,8 +200,7 @@ def test_a_simulation_refuses_with_the_line(tmp_path: Path) -> None:
         ((), ":4: The weights do not fit mlp: more is not in the network"),
         (("--set", f"weights={'b3-' + 'ab' * 32}"), "none that were uploaded"),
     ):
-        refused = tide("simulate", write(tmp_path, roster={}, data=data), *more)
-        assert refused.exit_code == 2 and said in refused.stderr, refused.stderr
+        assert said in refusal_of(tide("simulate", write(tmp_path, roster={}, data=data), *more))
     torch.save(backbone(), tmp_path / "net.pth")
     refused = tide("simulate", write(tmp_path, roster={}, world=PHOTOS, data={"a": {**data["a"], "role": "target"}}))
     assert refused.exit_code == 2 and "no site in the roster has labels" in refused.stderr and "e.yaml:7: " in refused.stderr
