@@ -102,7 +102,7 @@ def test_a_grid_runs_once(place: Path) -> None:
     (cell,) = (place / "out" / "cells").iterdir()
     assert sorted(path.name for path in cell.iterdir()) == ["experiment.yaml", "lock", "log.txt", "result.json"]
     assert sorted(path.name for path in (place / "out").iterdir()) == [
-        *("cells", "curves.csv", "data", "data.json", "figures", "lock", "results.csv", "table.md"),
+        *("cells", "curves.csv", "data", "data.json", "figures", "lock", "results.csv", "table.md")
     ]
     told = json.loads((cell / "result.json").read_text())
     again = tide("simulate", cell / "experiment.yaml", *REGISTRY, "--json")
@@ -203,6 +203,7 @@ def test_a_run_goes_on_without_its_parent(place: Path) -> None:
     assert len(waiting(place)) == 1 and list(results(place)) == ["gated"]
 
 
+@pytest.mark.nightly(job="services")
 def test_a_cell_that_another_process_works_on_is_waited_for(place: Path) -> None:
     """While its lock is held nothing is started; its result is taken, or the cell run where there is none."""
     file = grid(place, "gate")

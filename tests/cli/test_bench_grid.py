@@ -288,7 +288,7 @@ plain = st.one_of(
     *(st.text(max_size=12), st.sampled_from(["no", "1e-3", "12:30", "~", "0x1f", "1_000", "=", "- a", "2020-01-01", "<<", "1."])),
 )
 keys = st.text(max_size=6)
-nested = st.recursive(plain, lambda x: st.one_of(st.lists(x, max_size=4), st.dictionaries(keys, x, max_size=4)), max_leaves=9)
+nested: Any = st.deferred(lambda: plain | st.lists(nested, max_size=2) | st.dictionaries(keys, nested, max_size=2))
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=8), nested, min_size=1, max_size=4))

@@ -15,7 +15,7 @@ from tests.cli.world import json_of, output_of, tide
 from tideline.bench.expectations import Expected, expected_and_found
 from tideline.bench.grid import Cell
 from tideline.bench.scores import read_cell
-from tideline.cli.guard import DONE, REFUSED
+from tideline.cli.guard import REFUSED
 from tideline.engine.model.experiment import read_experiment
 from tideline.written.yaml_lines import read_yaml
 

@@ -16,7 +16,7 @@ from tests.cli.world import output_of, tide
 from tideline.bench.grid import Cell
 from tideline.bench.scores import Point, Spread, Status, by_round, over_seeds, read_cell, rows
 from tideline.bench.tables import COLUMNS, percent
-from tideline.cli.guard import DONE, ENDED_BADLY
+from tideline.cli.guard import ENDED_BADLY
 
 SMALL: dict[str, Any] = {"methods": ["fedavg", "local"], "domains": [1], "seeds": 2, "leave_out": ["a", "b"]}
 

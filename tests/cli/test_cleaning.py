@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.cli.world import output_of
 from tests.cli.test_forgetting import left, worked
+from tests.cli.world import output_of
 from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED
 from tideline.core.errors import ConfigRefused

@@ -92,8 +92,7 @@ def test_many_rows_are_drawn_in_part(rows: int, which: str, tmp_path: Path) -> N
     assert lines[:2] == [["row 0", "1", "1.0"], ["row 0", "2", "2.0"]]
 
 
-@pytest.mark.parametrize("rows", [1, 3, 10, 24])
-@pytest.mark.parametrize("letters", [5, 24, 26, 200])
+@pytest.mark.parametrize(("rows", "letters"), [(1, 5), (3, 200), (10, 26), (24, 24), (24, 200)])
 def test_a_long_legend_leaves_room_for_the_lines(rows: int, letters: int) -> None:
     """Whatever the names are, the picture is six inches wide, nothing runs out of it, and lines have a third of 3.7 inches."""
     names = {f"{'n' * (letters - 3)} {i}": float(i) for i in range(rows)}

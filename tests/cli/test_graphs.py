@@ -97,9 +97,7 @@ def test_a_site_has_its_own_colour() -> None:
     assert [node.place for node in drawn(strangers).nodes] == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("senders", "receivers", "each"), [(1, 1, 1), (1, 39, 1), (20, 20, 1), (20, 20, 20), (39, 1, 39), (6, 8, 6)]
-)
+@pytest.mark.parametrize(("senders", "receivers", "each"), [(1, 39, 1), (20, 20, 20), (39, 1, 39), (6, 8, 6)])
 def test_pictures_of_any_size_can_be_read(senders: int, receivers: int, each: int) -> None:
     """Six inches wide and no endless strip; words beside arrows where there are not too many, each in a row of its own."""
     nodes = [Node(f"n{i}", f"n{i}", i) for i in range(senders + receivers)]

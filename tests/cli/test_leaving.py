@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.cli.world import json_of
 from tests.cli.test_forgetting import worked
+from tests.cli.world import json_of
 from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED
 from tideline_agent.home import identity

@@ -158,8 +158,7 @@ def square(rows: int, columns: int, value: float = 0.25) -> HeatMap:
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "numbered"),
-    [(1, 1, True), (12, 12, True), (20, 8, True), (25, 3, False), (4, 30, False), (100, 100, False)],
+    ("rows", "columns", "numbered"), [(1, 1, True), (20, 8, True), (25, 3, False), (4, 30, False), (100, 100, False)]
 )
 def test_numbers_stand_in_cells_where_they_fit(rows: int, columns: int, numbered: bool) -> None:
     """Else a bar says what the colours mean. Whatever the size, a picture is six inches wide and no endless strip."""

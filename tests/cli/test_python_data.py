@@ -61,10 +61,7 @@ def test_another_world(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("data", "words"),
-    [
-        ("python:clinic", "--data python:clinic does not name a function"),
-        ("clinic", "--data clinic is not a folder"),
-    ],
+    [("python:clinic", "--data python:clinic does not name a function"), ("clinic", "--data clinic is not a folder")],
 )
 def test_an_agent_says_at_once_what_names_no_data(tmp_path: Path, data: str, words: str) -> None:
     command = ("agent", "--coordinator", "127.0.0.1:1", "--role", "source", "--home", str(tmp_path), "--data", data)

@@ -79,7 +79,7 @@ def test_a_grid_on_ray(place: Path) -> None:
     (state,) = (place / "out" / "cells").glob("*/state.safetensors")
     assert state.parent.name == there["gate"]["folder"]
     assert sorted(path.name for path in state.parent.iterdir()) == [
-        *("experiment.yaml", "lock", "log.txt", "result.json", "state.safetensors"),
+        *("experiment.yaml", "lock", "log.txt", "result.json", "state.safetensors")
     ]
     assert "2 cells, 1 done, 1 to run" in bench(file, *RAY).stderr
 

@@ -1,4 +1,4 @@
-"""The report page: whole, safe to open, and the same for the same result."""
+"""The report page: whole, safe to open, and the same for the same result; each metric and figure has a line on what it says."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tideline.core.algorithm import contract, resolve
 from tideline.core.errors import ConfigRefused
 from tideline.core.privacy import to_json
 from tideline.report.page import write_all, write_report
+from tideline.report.tables.words import FIGURES, OWN, figure_line, metric_line
 
 
 def client(name: str, role: str, **changed: Any) -> dict[str, Any]:
@@ -203,8 +204,7 @@ def test_everything_in_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "path"),
-    [("taken", "figures"), ("taken/below", "figures"), ("half", "report.html"), ("drawn", "figures")],
+    ("place", "path"), [("taken", "figures"), ("taken/below", "figures"), ("half", "report.html"), ("drawn", "figures")]
 )
 def test_a_folder_that_cannot_be_written(tmp_path: Path, place: str, path: str) -> None:
     """What is in the way is told by its path, nothing is written, and there is no word of room."""
@@ -229,3 +229,42 @@ def test_rows_that_are_not_in_the_result(tmp_path: Path) -> None:
     """A number that the result does not have is a dash: the site may have told it to the coordinator in a reply."""
     text = page(result([client("anna", "source", samples=None), client("bert", "target", samples=1234)]), tmp_path)
     assert "<td class='n'>–</td>" in text and "<td class='n'>1,234</td>" in text and "not told" not in text
+
+
+@pytest.mark.parametrize("name", [name for name, _ in METHODS])
+def test_metrics_of_methods_are_known(name: str) -> None:
+    method = resolve(METHODS, name)
+    fields = {clause.field for clause in contract(method, method.config()) if clause.field.startswith("metrics.")}
+    assert [each for each in fields if metric_line(each.removeprefix("metrics.")) == OWN] == []
+
+
+def test_tables_of_methods_are_known() -> None:
+    folder = Path(__file__).parents[2] / "shared/tideline/algorithms"
+    named = {found for path in folder.rglob("*.py") for found in re.findall(r'"([^"\n{]+)": Table\(', path.read_text())}
+    named |= {found for path in folder.rglob("*.py") for found in re.findall(r'\w+\["([^"\n]+)"\] = ', path.read_text())}
+    assert len(named) > 8 and [each for each in named if " " in each and figure_line(each) == OWN] == []
+    assert metric_line("anything") == OWN and figure_line("anything") == OWN
+    assert all(line.endswith(".") and "\n" not in line for line in FIGURES.values())
+
+
+def test_every_figure_says_what_it_says(tmp_path: Path) -> None:
+    text = page(told(), tmp_path)
+    assert text.count("<figure>") == text.count("<figure><p class='says'>")
+    assert all(words(each).strip() for each in re.findall(r"<p class='says'>(.*?)</p>", text))
+    assert "What training makes small" in text and "accuracy_b</b>: Share of held-out rows" in text
+
+
+def test_marks_and_tables_have_a_line(tmp_path: Path) -> None:
+    rounds = [
+        {
+            "name": "train",
+            "round": number,
+            "asked": 0,
+            "marks": {"left out": ["anna"], "<u>": ["anna"]},
+            "tables": {"weight of each site": {"rows": ["anna"], "columns": ["weight"], "values": [[0.5 * number]]}},
+        }
+        for number in (1, 2, 3)
+    ]
+    text = page(result([client("anna", "source")], phases=rounds), tmp_path)
+    assert "<b>left out</b>: its reply was not used" in text and "<b>&lt;u&gt;</b>" in text
+    assert "<p class='says'>How much each site&#x27;s knowledge counts" in text

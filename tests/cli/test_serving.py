@@ -11,11 +11,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.world import tide, tide_process
-from tideline.cli.serving import agent_command, host_name, read_labels, read_seconds
+from tideline.cli.serving import AGENT_OPTIONS, agent_command, agent_settings, host_name, read_labels, read_seconds
+from tideline.core.errors import ConfigRefused
 from tideline.core.tokens import Token, Trust
 from tideline.engine.coordinator.idempotency import Identity
 
@@ -97,3 +99,20 @@ def test_the_hosts_name_can_name_a_client() -> None:
     from tideline.engine.coordinator.run_service import check_client_name
 
     check_client_name(host_name(), empty=False)
+
+
+def given(tmp_path: Path, workers: int | None) -> dict[str, Any]:
+    """All options of the command, most of them not given."""
+    options = {each.name: None if each.default is each.empty else each.default for each in AGENT_OPTIONS}
+    return {**options, "data": tmp_path, "role": ["source"], "name": "anna", "token": "", "workers": workers}
+
+
+@pytest.mark.parametrize("workers", [None, 0, 1, 64])
+def test_a_number_or_as_many_as_cores(workers: int | None, tmp_path: Path) -> None:
+    assert agent_settings(given(tmp_path, workers)).workers == workers
+
+
+@pytest.mark.parametrize("workers", [-1, 65])
+def test_numbers_out_of_range(workers: int, tmp_path: Path) -> None:
+    with pytest.raises(ConfigRefused, match="workers"):
+        agent_settings(given(tmp_path, workers))

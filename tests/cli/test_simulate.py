@@ -25,10 +25,7 @@ BASE: dict[str, Any] = {
     "preset": "tiny",
     "world": {"model": "mlp", "inputs": [1, 16, 16]},
     "seed": 5,
-    "data": {
-        "a": {"role": "source", "domain": "mnist", **SITE},
-        "b": {"role": "target", "domain": "usps", **SITE},
-    },
+    "data": {"a": {"role": "source", "domain": "mnist", **SITE}, "b": {"role": "target", "domain": "usps", **SITE}},
 }
 
 

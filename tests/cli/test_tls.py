@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from datetime import UTC, datetime
 from pathlib import Path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.deploy.cases import IMAGES, PEERS, RENDERED, agent, made_of, without_tls
+from tests.deploy.cases import IMAGES, PEERS, RENDERED, agent, made_of, plain
 from tests.deploy.chart import NAMESPACE, Object, containers, named, render
 
 
@@ -31,7 +31,7 @@ def test_agents_reach_a_coordinator_elsewhere() -> None:
 
 def test_agents_call_what_they_may_reach() -> None:
     """The Service of this release, also where tokens tell those elsewhere to call something else; or what they are told to."""
-    values = without_tls(advertise="federation.example:7800", grpc={"port": 7801})
+    values = plain(advertise="federation.example:7800", grpc={"port": 7801})
     elsewhere = agent("hospital-b", coordinator="b.example:7800")
     said = [each["args"] for each in containers(render(values | {"agents": [agent(), elsewhere]})) if each["name"] == "agent"]
     called = [[word.partition("=")[2] for word in args if word.startswith("--coordinator=")] for args in said]
@@ -54,12 +54,7 @@ def test_coordinators_reach_their_stores() -> None:
     assert ports_of(policies(made_of("every port and every knob"))["coordinators"]["egress"]) == [53, 443, 587, 5433, 9000]
     assert ports_of(
         policies(render(RENDERED["URLs in Secrets"] | {"networkPolicy": {"ports": {"redis": 6380}}}))["coordinators"]["egress"]
-    ) == [
-        53,
-        5432,
-        6380,
-        9000,
-    ]
+    ) == [53, 5432, 6380, 9000]
 
 
 def test_the_database_is_reached_by_coordinators_alone() -> None:

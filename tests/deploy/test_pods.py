@@ -72,10 +72,7 @@ def test_pods_find_each_other(federation: Net, tmp_path: Path) -> None:
     said = texts(
         IMAGES
         | {
-            "coordinator": {
-                "advertise": f"127.0.0.1:{grpc}",
-                "tls": {"secret": "tls", "clientCa": {"secret": "authority"}},
-            },
+            "coordinator": {"advertise": f"127.0.0.1:{grpc}", "tls": {"secret": "tls", "clientCa": {"secret": "authority"}}},
             "agents": [SITE | MOUNTS | {"coordinator": f"127.0.0.1:{grpc}"}],
         }
     )
