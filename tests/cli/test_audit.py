@@ -25,14 +25,12 @@ def busy(there: Coordinator) -> Coordinator:
 
 
 def entries(there: Coordinator) -> list[Entry]:
-    """The log itself, to be tampered with."""
     journal = there.federation.journal
     assert isinstance(journal, MemoryJournal)
     return journal._chain()
 
 
 def verify(there: Coordinator, *more: str) -> Any:
-    """Verify it."""
     return tide("audit", "verify", "--home", there.home, *more)
 
 

@@ -31,7 +31,6 @@ class Filed:
             self.step()
 
     def step(self) -> None:
-        """One file more."""
         now, days = self.there.federation.clock.now(), -1000.0
         clock = self.there.federation.clock
         rule = Archiving(self.journal, self.archive, clock, days, self.files.append, most=MOST)
@@ -50,7 +49,6 @@ def filed(there: Coordinator, tmp_path: Path) -> Filed:
 
 
 def verify(filed: Filed, *more: str | Path) -> Any:
-    """Verify it."""
     return tide("audit", "verify", "--home", filed.home, *map(str, more))
 
 

@@ -41,7 +41,6 @@ def grid(place: Path, *methods: Any, **changed: Any) -> Path:
 
 
 def gated(place: Path, label: str = "gated", **more: Any) -> dict[str, Any]:
-    """A method that waits at the gate."""
     return {"label": label, "method": "gate", "config": {"gate": str(place / "gate"), **more}}
 
 
@@ -51,13 +50,11 @@ def bench(file: Path, *more: object) -> Any:
 
 
 def started(file: Path, *more: str) -> subprocess.Popen[str]:
-    """The command in a process of its own."""
     command = [sys.executable, "-m", "tideline", "bench", str(file), "--out", str(file.parent / "out"), *REGISTRY, *more]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def until(true: Callable[[], Any]) -> Any:
-    """Wait for something to be so."""
     end = time.monotonic() + LIMIT
     while not (seen := true()):
         assert time.monotonic() < end

@@ -42,7 +42,6 @@ def place(tmp_path: Path) -> Path:
 
 
 def make_data(folder: Path, domains: str = "abc", n: int = 30) -> None:
-    """Domains of vectors in three classes."""
     folder.mkdir()
     for i, name in enumerate(domains):
         x = np.random.default_rng(i).normal(size=(n, 4)).astype(np.float32)
@@ -50,7 +49,6 @@ def make_data(folder: Path, domains: str = "abc", n: int = 30) -> None:
 
 
 def written(place: Path, **changed: Any) -> Path:
-    """A grid's file; None takes a key out."""
     path = place / "grid.yaml"
     given = {key: value for key, value in {**GRID, **changed}.items() if value is not None}
     path.write_text(yaml.safe_dump(given, sort_keys=False))
@@ -58,7 +56,6 @@ def written(place: Path, **changed: Any) -> Path:
 
 
 def read(place: Path, **changed: Any) -> Grid:
-    """A grid from its file."""
     return read_grid(read_file(written(place, **changed)))
 
 
@@ -177,7 +174,6 @@ def test_a_digest_of_data_is_kept(place: Path) -> None:
 
 
 def swept(**values: Any) -> dict[str, Any]:
-    """A method with a sweep."""
     return {"method": "fedprox", "sweep": values}
 
 

@@ -122,7 +122,6 @@ def test_where_nothing_could_be_rehearsed(place: Path) -> None:
 
 
 def lines(cells: list[tuple[Cell, Expected]]) -> list[list[str]]:
-    """Those below the header."""
     return expected_and_found(cells)[1]
 
 

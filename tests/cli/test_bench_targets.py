@@ -52,7 +52,6 @@ def answered(label: str, ood: float, half: float) -> dict[str, Any]:
 
 
 def scores_of(place: Path, half: float = 0.1, **changed: Any) -> list[Score]:
-    """All cells of a grid, done."""
     cells = cells_of(place, **{**GRID, **changed})
     for cell in cells:
         at = [("a", 0), ("b", 0), ("a", 1), ("b", 1)].index((cell.leave_out, cell.seed))

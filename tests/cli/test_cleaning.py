@@ -31,12 +31,10 @@ METHODS = "tideline.algorithms:METHODS"
 
 
 def clean(home: Path, *args: str | Path, answer: str | None = None) -> Result:
-    """Clean a home by a policy."""
     return CliRunner().invoke(app, ["site", "clean", "--home", str(home), *map(str, args)], input=answer)
 
 
 def policy(home: Path, text: str) -> Path:
-    """A policy file."""
     path = home / "policy.toml"
     path.write_text(f"[retention]\n{text}\n")
     return path
@@ -48,7 +46,6 @@ def deleted(home: Path, *runs: str) -> None:
 
 
 def forgotten(home: Path) -> list[tuple[str, Any]]:
-    """What the ledger says."""
     return [(each.run, each.details["why"]) for each in entries(home) if each.kind == "forgotten"]
 
 

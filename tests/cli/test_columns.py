@@ -28,14 +28,12 @@ def told(*rounds: dict[str, float], name: str = WEIGHT, column: str = "rho", **c
 
 
 def drawn(made: dict[str, Any]) -> Column:
-    """The only chart of its tables."""
     ((_, (chart,)),) = table_charts(made)
     assert isinstance(chart, Column)
     return chart
 
 
 def legend(chart: Column) -> list[str]:
-    """How the lines are named."""
     (made,) = figure_of(chart).legends
     return [text.get_text() for text in made.get_texts()]
 
@@ -66,7 +64,6 @@ def test_sites_stand_by_their_last_groups() -> None:
 
 
 def column(*rows: str) -> dict[str, Any]:
-    """A table of one column."""
     return {"rows": list(rows), "columns": ["x"], "values": [[0.5] for _ in rows]}
 
 

@@ -34,7 +34,6 @@ def told() -> dict[str, Any]:
 
 
 def bins(*at: tuple[int, int]) -> list[int]:
-    """Counts that are zero but in these bins."""
     return [dict(at).get(b, 0) for b in range(BINS)]
 
 
@@ -48,7 +47,6 @@ def scoring(counts: Counts, number: int = 1, phase: str = "score", columns: tupl
 
 
 def fabricated(*rounds: dict[str, Any], roles: dict[str, str] | None = None, **changed: Any) -> dict[str, Any]:
-    """A result of these rounds."""
     clients = [client(name, role, metrics={"ece": 0.125}) for name, role in (roles or ROSTER).items()]
     return result(clients, phases=list(rounds), groups=None, notes=[], **changed)
 

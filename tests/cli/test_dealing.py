@@ -27,19 +27,16 @@ def place(tmp_path: Path) -> Path:
 
 
 def experiment(place: Path, **sites: Any) -> Path:
-    """An experiment file."""
     path = place / "e.yaml"
     path.write_text(yaml.safe_dump({"method": "fedavg", "preset": "tiny", "world": WORLD, "seed": 2, **sites}, sort_keys=False))
     return path
 
 
 def dealt(place: Path, *more: object) -> Any:
-    """The command."""
     return tide("data", "deal", place / "digits", "--out", place / "out", "--clients", 3, "--domains", 2, *more)
 
 
 def options(given: dict[str, Any]) -> list[object]:
-    """Keys of a deal as the command's options."""
     return [word for key, value in given.items() for word in (f"--{key.replace('_', '-')}", value)]
 
 
@@ -192,7 +189,6 @@ def crowd(tmp_path: Path) -> Path:
 
 
 def devices(crowd: Path, *more: object, out: str = "out") -> Any:
-    """The command with the other rule."""
     common = ("--rule", "dirichlet", "--clients", 4, "--labelled", 2, "--scale", 0.01, "--alpha", 20, "--seed", 3)
     return tide("data", "deal", crowd / "digits", "--out", crowd / out, *common, *more)
 

@@ -24,7 +24,6 @@ from tideline_agent.policy_file import read_policy
 
 
 def site(name: str, role: str, accuracy: float | None, source_only: float | None = None, **changed: Any) -> dict[str, Any]:
-    """A site's line."""
     made = {"name": name, "role": role, "accuracy": accuracy, "source_only": source_only, "metrics": {}}
     return made | {"bytes_up": 1000, "bytes_down": 3000} | changed
 
@@ -149,7 +148,6 @@ def test_it_says_what_privacy_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def facts(preset: dict[str, Plain] | None, extra_rounds: int) -> MethodFacts:
-    """What the demonstration asks of a method."""
     presets = {} if preset is None else {"demo": preset}
     return MethodFacts(cast=[], unlike="styles", extra_rounds=extra_rounds, network="lenet", presets=presets)
 

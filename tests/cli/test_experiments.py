@@ -56,7 +56,6 @@ WRONG = [
 
 
 def write(tmp_path: Path, text: str, name: str = "e.yaml") -> Path:
-    """An experiment file."""
     path = tmp_path / name
     path.write_bytes(text.encode())
     return path

@@ -25,18 +25,15 @@ def result() -> dict[str, Any]:
 
 
 def points(chart: Curves) -> dict[str, tuple[tuple[int, float], ...]]:
-    """What is drawn, by site."""
     return {line.site: line.points for line in chart.lines}
 
 
 def words(chart: Chart) -> list[str]:
-    """The legend of a chart."""
     (legend,) = figure_of(chart).legends
     return [text.get_text() for text in legend.get_texts()]
 
 
 def read(path: Path) -> list[list[str]]:
-    """The rows of a CSV file."""
     return list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"))))
 
 

@@ -30,7 +30,6 @@ CONTENT = b"x" * 5000
 
 
 def site(home: Path, *args: str | Path, answer: str | None = None) -> Result:
-    """A command on a home."""
     return CliRunner().invoke(app, ["site", "forget", "--home", str(home), *map(str, args)], input=answer)
 
 
@@ -215,7 +214,6 @@ def test_an_odd_run_is_worked_for_without_a_lock(tmp_path: Path, run: str) -> No
 
 
 def over(home: Path, run: str, base: str) -> None:
-    """A run over these frozen weights."""
     worked(home, run)
     again(home, run, base)
 

@@ -29,24 +29,20 @@ def weights(names: str, **arrows: float) -> dict[str, Any]:
 
 
 def costs(**joules: float) -> dict[str, Any]:
-    """A table of links, as `ab=3.5`."""
     rows = [f"{link[0]} to {link[1]}" for link in joules]
     return {"rows": rows, "columns": ["weight", "joules"], "values": [[1.0, value] for value in joules.values()]}
 
 
 def told(names: str = "abcd", *, rounds: int = 1, **tables: Any) -> dict[str, Any]:
-    """A result whose rounds told these tables."""
     return clustered(*[{}] * rounds, names=names, tables=tables)
 
 
 def drawn(made: dict[str, Any], name: str = "w") -> Any:
-    """The chart of a table that was told once."""
     (chart,) = dict(table_charts(made))[f"{name} in phase train"]
     return chart
 
 
 def said(chart: Any) -> list[str]:
-    """The words in a picture."""
     return [each.get_text() for each in figure_of(chart).axes[0].texts if each.get_text()]
 
 

@@ -22,7 +22,6 @@ SHARED = {"--url", "--api-key", "--home", "--ca", "--project"}  # the coordinato
 
 
 def commands() -> dict[str, Any]:
-    """Every command by the words that call it."""
     return dict(below(COMMAND, ""))
 
 
@@ -38,7 +37,6 @@ def options_of(command: Any) -> set[str]:
 
 
 def sections() -> dict[str, str]:
-    """The page's sections by heading."""
     parts = re.split(r"^## (.+)$", PAGE.read_text(encoding="utf-8"), flags=re.M)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 

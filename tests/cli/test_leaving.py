@@ -21,7 +21,6 @@ from tideline_agent.home.retention.leaving import SECRETS
 
 
 def leave(home: Path, *args: str | Path, answer: str | None = None) -> Result:
-    """Leave."""
     return CliRunner().invoke(app, ["site", "leave", "--home", str(home), *map(str, args)], input=answer)
 
 

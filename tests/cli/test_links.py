@@ -30,7 +30,6 @@ pins: [c]
 
 
 def written(folder: Path, given: Any = BOUNDS, name: str = "devices.json") -> Path:
-    """A file with a question, or a text."""
     path = folder / name
     path.write_text(given if isinstance(given, str) else json.dumps(given))
     return path

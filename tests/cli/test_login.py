@@ -20,7 +20,6 @@ from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound
 
 
 def log_in(url: str, key: str, *more: str) -> Any:
-    """Log in with a key on stdin."""
     return CliRunner().invoke(app, ["login", "--url", url, "--key-stdin", *more], input=key + "\n", catch_exceptions=False)
 
 

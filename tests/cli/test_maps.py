@@ -46,12 +46,10 @@ def clustered(*rounds: Groups, names: str = "abcd", tables: Any = None, phase: s
 
 
 def read(path: Path) -> list[list[str]]:
-    """The rows of a CSV file."""
     return list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"))))
 
 
 def texts(chart: ClusterMap | HeatMap) -> list[str]:
-    """What stands in the cells, row by row."""
     return [each.get_text() for each in figure_of(chart).axes[0].texts]
 
 
@@ -151,7 +149,6 @@ def test_which_rounds_are_drawn(told: int, drawn: list[int]) -> None:
 
 
 def square(rows: int, columns: int, value: float = 0.25) -> HeatMap:
-    """A map of so many cells."""
     heads = tuple(f"site-{i}" for i in range(rows))
     cells = tuple(tuple(value * (i + j) for j in range(columns)) for i in range(rows))
     return HeatMap("t", "t", heads, heads, tuple(f"cluster {j}" for j in range(columns)), cells, (), 0.0, 1.0)

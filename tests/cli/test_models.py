@@ -46,7 +46,6 @@ def refused(there: Coordinator, run: str, out: Path, *more: str) -> str:
 
 
 def predicted(model: Path, folder: Path, out: Path, *more: str) -> dict[str, Any]:
-    """What `predict` says in JSON."""
     told = tide("predict", "--model", model, "--data", folder, "--out", out, "--device", "cpu", *more, "--json")
     assert told.exit_code == 0, told.output
     made: dict[str, Any] = json.loads(told.stdout)
@@ -363,7 +362,6 @@ def test_the_best_of_a_site(there: Coordinator, tmp_path: Path) -> None:
 
 
 def best_home(there: Coordinator, run: Any, site: str, folder: Path) -> Path:
-    """A home with the best model's files, too."""
     from tideline_agent.vault import FolderVault
 
     home, ours = home_of(there, run, site, folder), there.federation.agents[site].vault  # type: ignore[index]

@@ -32,7 +32,6 @@ def notifying(there: Coordinator, tmp_path: Path) -> Iterator[Coordinator]:
 
 
 def done(there: Coordinator, *more: str) -> Any:
-    """A notify command."""
     return tide("notify", *more, "--home", there.home)
 
 

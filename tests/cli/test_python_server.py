@@ -15,7 +15,6 @@ from tideline.core.run import RunId
 
 
 def server(there: Coordinator, **more: Any) -> tideline.Server:
-    """The coordinator, from a program."""
     return tideline.connect(there.url, KEY, **more)
 
 

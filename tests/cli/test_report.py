@@ -20,13 +20,11 @@ from tideline.report.tables.words import FIGURES, OWN, figure_line, metric_line
 
 
 def client(name: str, role: str, **changed: Any) -> dict[str, Any]:
-    """A site's line."""
     made = {"name": name, "domain": "usps", "role": role, "samples": 48, "accuracy": 0.5, "source_only": 0.25}
     return made | {"bytes_up": 1_700_000, "bytes_down": 256, "failures": []} | changed
 
 
 def result(clients: list[dict[str, Any]], **changed: Any) -> dict[str, Any]:
-    """A finished run's result."""
     fedavg = resolve(METHODS, "fedavg")
     clauses = to_json(contract(fedavg, fedavg.config()))
     made = {"name": "demo", "method": "fedavg", "seed": 0, "rounds": 2, "seconds": 3.0, "status": "completed", "cause": ""}
@@ -41,18 +39,15 @@ def result(clients: list[dict[str, Any]], **changed: Any) -> dict[str, Any]:
 
 
 def page(told: dict[str, Any], folder: Path) -> str:
-    """The report of a result."""
     write_report(told, folder / "report.html")
     return (folder / "report.html").read_text(encoding="utf-8")
 
 
 def headings(text: str) -> list[str]:
-    """What a page's sections are."""
     return re.findall(r"<h2>(.+?)</h2>", text)
 
 
 def words(text: str) -> str:
-    """A page without its marks."""
     return re.sub(r"<[^>]+>", " ", text).replace("\u00a0", " ")
 
 

@@ -23,13 +23,11 @@ from tideline.report.tables.methods import lines, mean_gain, methods_table
 
 
 def score(value: float, rows: int) -> dict[str, Any]:
-    """A scoring's accuracy as a result has it."""
     of = wilson(value, rows)
     return {"accuracy": {"value": of.value, "low": of.low, "high": of.high, "rows": rows}}
 
 
 def head(made: dict[str, Any], folder: Path) -> str:
-    """The words above the first heading."""
     return " ".join(words(page(made, folder).split("<h2>")[0]).split())
 
 
@@ -153,7 +151,6 @@ def adapted(*targets: dict[str, Any], rows: int | None = 100, **more: Any) -> di
 
 
 def table(made: dict[str, Any], folder: Path) -> list[str]:
-    """The rows of the section, as words."""
     text = page(made, folder).partition(f"<h2>{TITLE}</h2>")[2].partition("</table>")[0].partition("</thead>")[2]
     return [" ".join(words(each).split()) for each in text.split("</tr>") if each.strip()]
 

@@ -20,21 +20,17 @@ class SomeEvents:
     """A journal with old events."""
 
     def drop_events(self, before: Cutoffs, most: int) -> int:
-        """None at once."""
         return 0
 
     def old_events(self, before: Cutoffs) -> int:
-        """A few."""
         return 7
 
 
 def run_of(there: Coordinator) -> str:
-    """A run that has ended."""
     return str(there.complete(world={"inputs": [1, 8, 8], "classes": 10, "model": "linear"}))
 
 
 def tell(there: Coordinator, *more: str) -> Any:
-    """A command at this coordinator."""
     return tide(*more, "--home", there.home)
 
 

@@ -22,7 +22,6 @@ def picture(classes: int) -> dict[str, Tensor]:
 
 
 def texts(legend: Any) -> list[str]:
-    """A legend's words."""
     return [text.get_text() for text in legend.get_texts()]
 
 

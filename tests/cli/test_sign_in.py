@@ -43,7 +43,6 @@ def there(tmp_path: Path, data: dict[str, Path], provider: Provider) -> Iterator
 
 
 def extend(made: Coordinator, provider: Provider, **settings: Any) -> None:
-    """Let users of a provider in."""
     grants = ("cardio-ops=operator", "admins=admin", "both=viewer:retina", "both=operator:default")
     given = {"oidc_issuer": provider.issuer, "oidc_client_id": CLIENT, "oidc_grant": grants} | settings
     options = options_of(CoordinatorSettings(**given))
@@ -54,7 +53,6 @@ def extend(made: Coordinator, provider: Provider, **settings: Any) -> None:
 
 
 def way(provider: Provider, token: str = "id_token") -> Way:
-    """What a coordinator would show."""
     return Way(provider.issuer, CLIENT, "openid profile", token)
 
 
@@ -65,17 +63,14 @@ class Waiting:
         self.at, self.pauses = 0.0, list[float]()
 
     def pause(self, seconds: float) -> None:
-        """Let so many seconds go by."""
         self.at += seconds
         self.pauses.append(seconds)
 
     def now(self) -> float:
-        """Seconds since the beginning."""
         return self.at
 
 
 def signed_in(provider: Provider, waiting: Waiting, token: str = "id_token") -> tuple[Login, list[Device]]:
-    """A login, and what was shown."""
     shown: list[Device] = []
     return log_in(way(provider, token), None, shown.append, waiting.pause, waiting.now), shown
 

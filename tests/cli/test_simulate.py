@@ -30,7 +30,6 @@ BASE: dict[str, Any] = {
 
 
 def write(tmp_path: Path, **changed: Any) -> Path:
-    """An experiment file."""
     path = tmp_path / "e.yaml"
     path.write_text(yaml.safe_dump({**BASE, **changed}, sort_keys=False))
     return path
@@ -145,7 +144,6 @@ def test_what_cannot_be_simulated_is_refused_with_its_place(tmp_path: Path, sett
 
 
 def two_domains(folder: Path) -> None:
-    """Domains near and far, of 60 and 90 rows."""
     folder.mkdir()
     for name, n, shift in (("near", 60, 0.0), ("far", 90, 9.0)):
         y = np.arange(n) % 3

@@ -14,7 +14,6 @@ from tests.cli.world import json_of, refusal_of, tide
 
 
 def init(out: Path, *hosts: str) -> dict[str, str]:
-    """What `tideline tls init` writes."""
     return dict(json_of(tide("tls", "init", "--out", out, *(word for host in hosts for word in ("--host", host)), "--json")))
 
 

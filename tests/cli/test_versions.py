@@ -27,7 +27,6 @@ BEFORE = {
 
 
 def later(status: bytes, body: bytes, api: bytes = b"3") -> bytes:
-    """An answer of a coordinator to come."""
     head = b"HTTP/1.1 %s\r\nTideline-Version: 7.0\r\nTideline-Api: %s\r\nContent-Type: application/json\r\n" % (status, api)
     return head + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body
 

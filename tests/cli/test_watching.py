@@ -53,12 +53,10 @@ def result(**changed: Any) -> dict[str, Any]:
 
 
 def reply(client: str, cursor: int, kind: str = "answered", **metrics: float) -> dict[str, Any]:
-    """A reply's event."""
     return {"kind": kind, "data": {"client": client, "cursor": cursor, "metrics": metrics}}
 
 
 def closed(phase: str, number: int, cursor: int) -> dict[str, Any]:
-    """A closed round's event."""
     return {"kind": "closed", "data": {"phase": phase, "round": number, "seconds": 1.0, "replies": 2, "cursor": cursor}}
 
 
@@ -109,7 +107,6 @@ def test_what_a_fold_did_with_single_sites_is_told() -> None:
 
 
 def drawn(table: Table) -> list[str]:
-    """A table's rows as texts."""
     return [" ".join(str(cell) for cell in row) for row in zip(*(column.cells for column in table.columns), strict=True)]
 
 
@@ -238,12 +235,10 @@ def test_tables_fit_a_window() -> None:
 
 
 def printed(told: dict[str, Any], width: int = 150) -> list[str]:
-    """The lines of a result's table."""
     return printed_table(result_table(told), width)
 
 
 def printed_table(made: Table, width: int) -> list[str]:
-    """A table's lines in a window."""
     console = Console(file=io.StringIO(), width=width)
     console.print(made)
     assert isinstance(console.file, io.StringIO)

@@ -30,13 +30,11 @@ SITE: dict[str, Any] = {"dataset": "digits", "rows": 40}
 
 
 def weights(world: Mapping[str, Any] = WORLD, seed: int = 2) -> dict[str, Tensor]:
-    """Weights of a network."""
     torch.manual_seed(seed)
     return nets.weights_of(nets.build(parse(World, world)))
 
 
 def same(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:
-    """Equal names, dtypes and bits."""
     return a.keys() == b.keys() and all(a[n].dtype == b[n].dtype and torch.equal(a[n], b[n]) for n in a)
 
 
@@ -59,7 +57,6 @@ def started(there: Coordinator, file: Path, *more: str) -> dict[str, Any]:
 
 
 def backbone() -> dict[str, Tensor]:
-    """A state dict of torchvision's."""
     from torchvision.models import resnet18
 
     torch.manual_seed(8)

@@ -49,7 +49,6 @@ EXPERIMENT: dict[str, Any] = {"method": "fedavg", "preset": "tiny", "world": WOR
 
 
 async def moved(topic: str, seconds: float) -> bool:
-    """A bell that rings often."""
     await asyncio.sleep(min(seconds, 0.05))
     return True
 
@@ -62,7 +61,6 @@ class Door(uvicorn.Server):
         self.listening, self.closed = threading.Event(), asyncio.Event()
 
     async def main_loop(self) -> None:
-        """Serve until `close` is called."""
         self.loop = asyncio.get_running_loop()
         await self.on_tick(0)
         self.listening.set()
@@ -80,7 +78,6 @@ class Door(uvicorn.Server):
                 task.cancel()
 
     def close(self) -> None:
-        """End the server, from another thread."""
         self.loop.call_soon_threadsafe(self.closed.set)
 
 
@@ -106,7 +103,6 @@ class Coordinator:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Coordinator]:
-        """Listen, and say so in the home."""
         with socket.create_server(("127.0.0.1", 0)) as door:
             self.url = f"http://127.0.0.1:{door.getsockname()[1]}"
             self.home.mkdir(exist_ok=True)
@@ -123,11 +119,9 @@ class Coordinator:
                 thread.join()
 
     def start(self, **changed: Any) -> RunId:
-        """A run that nobody has worked for yet."""
         return self.federation.start({**EXPERIMENT, **changed})
 
     def complete(self, **changed: Any) -> RunId:
-        """A run that has completed."""
         run = self.start(**changed)
         self.federation.run(run)
         return run
@@ -143,13 +137,11 @@ def opener(folder: Path) -> Any:
 
 
 def tide(*args: object, env: Mapping[str, str] | None = None) -> Result:
-    """A command, run in this process."""
     with own_log():
         return CliRunner().invoke(app, [str(a) for a in args], env=dict(env or {}), catch_exceptions=False)
 
 
 def tide_process(*args: object, env: Mapping[str, str] | None = None, limit: float = 60.0) -> subprocess.CompletedProcess[str]:
-    """A command, run in a process of its own."""
     command = [sys.executable, "-m", "tideline", *map(str, args)]
     return subprocess.run(command, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=limit, check=False)
 

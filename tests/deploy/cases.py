@@ -11,7 +11,6 @@ IMAGES = {"image": {each: {"repository": f"registry.example/tideline/{each}"} fo
 
 
 def agent(name: str = "hospital-a", **more: Any) -> Object:
-    """An agent with what it needs."""
     whole = {"name": name, "roles": ["source"], "data": {"existingClaim": f"{name}-data"}, "token": {"secret": f"{name}-token"}}
     return whole | more
 
@@ -203,11 +202,9 @@ REFUSED: dict[str, tuple[Object, str]] = {
 
 @functools.cache
 def said_of(name: str) -> dict[str, str]:
-    """What the templates say, asked once."""
     return texts(RENDERED[name])
 
 
 @functools.cache
 def made_of(name: str) -> list[Object]:
-    """The objects in it."""
     return parsed(said_of(name))

@@ -33,7 +33,6 @@ def why_not() -> str:
 
 
 def files(module: str) -> Path:
-    """The folder of an installed package."""
     spec = importlib.util.find_spec(module)
     assert spec is not None and spec.origin is not None
     return Path(spec.origin).parent
@@ -49,7 +48,6 @@ class Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mis
 
 
 def read(text: str) -> Any:
-    """One YAML document."""
     loader = Strict(text)
     try:
         return loader.get_single_data()
@@ -59,14 +57,12 @@ def read(text: str) -> Any:
 
 @functools.cache
 def loaded() -> Any:
-    """The chart, in Helm's hands."""
     import helm_python
 
     return helm_python.Chart.load(CHART)
 
 
 def defaults() -> dict[str, Any]:
-    """values.yaml."""
     return dict(read((CHART / "values.yaml").read_text(encoding="utf-8")))
 
 
@@ -81,33 +77,27 @@ def render(values: Object, release: str = RELEASE) -> list[Object]:
 
 
 def parsed(said: dict[str, str]) -> list[Object]:
-    """The objects in what templates say."""
     documents = [each for name, text in said.items() if name.endswith(".yaml") for each in text.split("\n---\n")]
     return [made for each in documents if (made := read(each)) is not None]
 
 
 def of(objects: list[Object], kind: str) -> list[Object]:
-    """Those of a kind."""
     return [each for each in objects if each["kind"] == kind]
 
 
 def named(objects: list[Object], kind: str) -> dict[str, Object]:
-    """Those of a kind, by name."""
     return {each["metadata"]["name"]: each for each in of(objects, kind)}
 
 
 def pods(objects: list[Object]) -> list[Object]:
-    """What every Deployment makes pods of."""
     return [each["spec"]["template"] for each in of(objects, "Deployment")]
 
 
 def containers(objects: list[Object]) -> list[Object]:
-    """Every container."""
     return [each for pod in pods(objects) for key in ("initContainers", "containers") for each in pod["spec"].get(key, [])]
 
 
 def leaves(value: Any) -> Iterator[str]:
-    """Every text in an object."""
     if isinstance(value, dict):
         value = [*value.values(), *value]
     if isinstance(value, list):
@@ -139,7 +129,6 @@ def validator(version: str, kind: str, api: str) -> Any:
 
 @functools.cache
 def definitions(version: str) -> Any:
-    """What the schemas of a version refer to."""
     from referencing import Registry, Resource
 
     folder = files("kubernetes_validate") / "kubernetes-json-schema" / f"v{version}-local-strict"

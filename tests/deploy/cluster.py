@@ -40,7 +40,6 @@ class Api(BaseHTTPRequestHandler):
     answers: Answers
 
     def do_GET(self) -> None:
-        """What there is, or 404."""
         found = self.answers.get(self.path.partition("?")[0])
         body = json.dumps(found or NOT_FOUND).encode()
         self.send_response(200 if found else 404)
@@ -54,18 +53,10 @@ class Api(BaseHTTPRequestHandler):
 
 
 def kubeconfig(port: int) -> str:
-    """Where the cluster is."""
-    names = {"cluster": "here", "user": "anybody"}
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-            "contexts": [{"name": "here", "context": names}],
-            "users": [{"name": "anybody", "user": {}}],
-            "current-context": "here",
-        }
-    )
+    clusters = [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}]
+    contexts = [{"name": "here", "context": {"cluster": "here", "user": "anybody"}}]
+    found = {"clusters": clusters, "contexts": contexts, "users": [{"name": "anybody", "user": {}}]}
+    return json.dumps({"apiVersion": "v1", "kind": "Config", "current-context": "here", **found})
 
 
 def rendered_in(config: str, values: Object) -> list[Object]:

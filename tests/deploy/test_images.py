@@ -25,7 +25,6 @@ PINS = dict(line.split("==") for line in LINES if not line.startswith("#"))
 
 
 def tool() -> ModuleType:
-    """tools/constraints.py."""
     spec = importlib.util.spec_from_file_location("constraints", ROOT / "tools" / "constraints.py")
     assert spec is not None and spec.loader is not None
     made = importlib.util.module_from_spec(spec)
@@ -37,7 +36,6 @@ TOOL = tool()
 
 
 def torch(text: str) -> list[Requirement]:
-    """The first pin of torch in a text."""
     found = re.search(r"torch==\S+ torchvision==[0-9.]+", text)
     assert found is not None, text
     return [Requirement(word) for word in found[0].split()]
@@ -93,13 +91,10 @@ def test_the_recipe_goes_by_it() -> None:
 
 
 def test_torch_is_pinned_alike() -> None:
-    base = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["x-coordinator-image"]["build"]["args"][
-        "TORCH"
-    ]
-    gpu = yaml.safe_load((ROOT / "deploy" / "gpu.yml").read_text(encoding="utf-8"))["services"]["site-1"]["build"]["args"][
-        "TORCH"
-    ]
-    assert base.removeprefix("${TORCH:-").removesuffix("}") == gpu == " ".join(map(str, torch(RECIPE)))
+    files = (ROOT / "docker-compose.yml", ROOT / "deploy" / "gpu.yml")
+    base, gpu = (yaml.safe_load(file.read_text(encoding="utf-8")) for file in files)
+    usual = base["x-coordinator-image"]["build"]["args"]["TORCH"].removeprefix("${TORCH:-").removesuffix("}")
+    assert usual == gpu["services"]["site-1"]["build"]["args"]["TORCH"] == " ".join(map(str, torch(RECIPE)))
 
 
 # What an engine says of images: those of `lost` are at no registry, and `made` was made here.

@@ -23,6 +23,7 @@ from tideline.client.certificates import issue_client, issue_coordinator
 pytestmark = [pytest.mark.processes, pytest.mark.nightly(job="services")]
 MOUNTED = re.compile(r"^(--[a-z-]+=)?(/(?:var/lib/tideline|secrets|parts|data)(?:/.*)?)$")
 SITE = {"name": "hospital-a", "roles": ["source"], "device": "cpu", "tls": {"secret": "hospital-a-tls"}}
+TLS = {"secret": "tls", "clientCa": {"secret": "authority"}}
 MOUNTS = {"data": {"existingClaim": "hospital-a-data"}, "token": {"secret": "hospital-a"}}
 
 
@@ -36,7 +37,6 @@ class Pod:
         self.at("/var/lib/tideline").chmod(0o2775)  # as a claim comes from the kubelet: its group may write
 
     def at(self, path: str) -> Path:
-        """A path of the container, here."""
         return self.root / path.lstrip("/")
 
     def moved(self, words: list[str]) -> list[str]:
@@ -45,12 +45,10 @@ class Pod:
 
     @property
     def args(self) -> list[str]:
-        """What `tideline` is started with."""
         return self.moved(self.container["args"])
 
     @property
     def env(self) -> dict[str, str]:
-        """Its variables."""
         return {each["name"]: self.moved([each["value"]])[0] for each in self.container["env"]}
 
     def secret(self, path: str, content: bytes) -> None:

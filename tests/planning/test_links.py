@@ -18,7 +18,6 @@ from tideline.planning.request import read_links
 
 
 def refused(given: dict[str, Any]) -> ConfigRefused:
-    """The refusal of a question."""
     with pytest.raises(ConfigRefused) as caught:
         plan_links(given)
     return caught.value

@@ -13,7 +13,6 @@ from tideline.planning.request import MOST, MOST_SWEPT, read_links
 
 
 def refused(given: Any) -> ConfigRefused:
-    """The refusal of a question."""
     with pytest.raises(ConfigRefused) as caught:
         read_links(given)
     assert caught.value.todo

@@ -73,7 +73,6 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def answers(address: str) -> bool:
-    """Whether a server says that it is well."""
     try:
         return httpx.get(f"{address}/health", timeout=5.0).is_success
     except httpx.HTTPError:

@@ -73,7 +73,6 @@ class MlflowKind:
 
     @property
     def client(self) -> Any:
-        """MLflow's own."""
         from mlflow.tracking import MlflowClient
 
         return MlflowClient(self.address, self.address)
@@ -93,7 +92,6 @@ class MlflowKind:
         return found
 
     def files(self, client: Any, run: str, folder: str | None) -> Iterator[str]:
-        """All paths below a folder."""
         for each in client.list_artifacts(run, folder):
             if each.is_dir:
                 yield from self.files(client, run, each.path)
@@ -101,7 +99,6 @@ class MlflowKind:
                 yield each.path
 
     def versions(self) -> list[Any]:
-        """The registered model's."""
         return list(self.client.search_model_versions(f"name = 'model of {self.experiment}'"))
 
 

@@ -12,7 +12,6 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 @contextlib.contextmanager
 def serving(answer: Answer) -> Iterator[int]:
-    """Its port, for a block."""
 
     class Handler(BaseHTTPRequestHandler):
         def reply(self) -> None:

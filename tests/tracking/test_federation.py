@@ -37,7 +37,6 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
 
 
 def tracking(made: Net, kind: Kind, run: str) -> subprocess.Popen[bytes]:
-    """The command, as a user starts it."""
     where = ["--uri", kind.address, "--experiment", kind.experiment] if kind.name == "mlflow" else ["--uri", str(kind.folder)]
     command = [sys.executable, "-m", "tideline", "run", "track", run, "--to", kind.name, *where, "--home", str(made.folder)]
     with (made.home / "track.log").open("ab") as log:

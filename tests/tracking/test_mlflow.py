@@ -114,7 +114,6 @@ def answers(answer: Answer) -> Iterator[str]:
 
 
 def status(code: int, body: bytes) -> Answer:
-    """One answer to everything."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(code)

@@ -19,12 +19,10 @@ CONTRACT: Any = [
 
 
 def answered(phase: str, number: int, site: str, **metrics: Any) -> Any:
-    """A reply."""
     return {"seq": 1, "kind": "answered", "data": {"phase": phase, "round": number, "client": site, "metrics": metrics}}
 
 
 def closed(phase: str, number: int) -> Any:
-    """A closed round."""
     return {"seq": 2, "kind": "closed", "data": {"phase": phase, "round": number}}
 
 

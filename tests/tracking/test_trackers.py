@@ -45,7 +45,6 @@ def expected(client: Client, run: str) -> dict[str, list[tuple[int, float]]]:
 
 
 def assert_stands(client: Client, run: str, read: Mapping[str, Read], done: str) -> None:
-    """All of a run, and each number once."""
     found, result = read[run], client.run(run)
     wanted = expected(client, run)
     for key, points in wanted.items():
@@ -98,7 +97,6 @@ def test_killed_before_each_write(there: Coordinator, client: Client, kind: Kind
 
 
 def each_place(kind: Any, n: int) -> tuple[Any, ...]:
-    """A place of its own for the n-th try."""
     if kind.name == "mlflow":
         return kind.address, f"{kind.experiment}-{n}"
     return (kind.folder / str(n),) if kind.name == "tensorboard" else (kind.folder, f"{kind.project}-{n}")

@@ -60,7 +60,6 @@ def test_killed_between_its_calls(tmp_path: Path) -> None:
 
 
 def folders(kind: WandbKind) -> list[Path]:
-    """The logs that there are."""
     return wandb_logs.logs_of(kind.folder / "wandb", "*", "tideline")
 
 
