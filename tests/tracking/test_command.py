@@ -17,6 +17,7 @@ from tideline.engine.model.experiment import TRACKERS, read_experiment
 from tideline.tracking.opening import Options, open_tracker
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("track", "path", "words"),
     [
@@ -51,6 +52,7 @@ def test_the_reference_of_a_run_names_none(there: Coordinator, client: Client) -
     assert {line["id"]: line["track"] for line in client.get("/runs")} == {run: ["mlflow"], f"{run}-ref": []}
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", TRACKERS)
 def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     for module in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
@@ -62,6 +64,7 @@ def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert raised.value.todo == f"Install it beside tideline: pip install 'tideline[{name}]'"
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("words", "error"),
     [

@@ -1,4 +1,4 @@
-"""Points of events: what each is called, its step, and what is left out."""
+"""Points of events: what each is called, its step, and what is left out; and where a model comes from."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ from typing import Any
 
 import pytest
 
+from tests.engine.test_private_runs import asked
+from tests.laws.stage import Stage
+from tests.synthetic import sites
+from tideline.algorithms import METHODS
+from tideline.client.answers import RunResult
 from tideline.core.errors import Malformed
+from tideline.core.run import ClientId
+from tideline.engine.coordinator.result import result_of
+from tideline.engine.model.said.disclosed import Disclosed
+from tideline.tracking.cards import lineage_of
 from tideline.tracking.numbers import Numbers, check_order, plain_name, totals
 from tideline.tracking.pages import Point, unwritten
 
+pytestmark = pytest.mark.quick
 CONTRACT: Any = [
     {"phase": "train", "field": "metrics.loss"},
     {"phase": "score", "field": "metrics.accuracy"},
@@ -32,12 +42,8 @@ def test_a_round_is_its_sites_and_their_mean() -> None:
     cost: Any = {"name": "score", "round": 2, "bytes_up": 3, "bytes_down": 4, "seconds": 0.5, "replies": 2}
     told += numbers.closed(closed("score", 2), {("score", 2): cost})
     assert told[:3] == [("accuracy/a", 2, 0.5), ("accuracy/b", 2, 1.0), ("accuracy", 2, 0.75)]
-    assert {key: value for key, _, value in told[3:]} == {
-        "score.bytes_up": 3.0,
-        "score.bytes_down": 4.0,
-        "score.seconds": 0.5,
-        "score.replies": 2.0,
-    }
+    costs = {"score.bytes_up": 3.0, "score.bytes_down": 4.0, "score.seconds": 0.5, "score.replies": 2.0}
+    assert {key: value for key, _, value in told[3:]} == costs
     assert list(numbers.closed(closed("score", 2), {})) == []
 
 
@@ -47,31 +53,18 @@ def test_a_metric_of_several_phases_has_the_phase_before_it() -> None:
     assert list(numbers.answered(answered("adapt", 1, "a", loss=1))) == [("adapt.loss/a", 1, 1.0)]
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), float("inf"), True, "0.5", [1]])
-def test_what_is_no_number_is_left_out(value: object) -> None:
-    numbers = Numbers(CONTRACT)
-    assert list(numbers.answered(answered("score", 1, "a", accuracy=value))) == []
-    assert list(numbers.closed(closed("score", 1), {})) == []
+def test_what_is_no_number_is_left_out() -> None:
+    for value in (None, float("nan"), float("inf"), True, "0.5", [1]):
+        numbers = Numbers(CONTRACT)
+        assert list(numbers.answered(answered("score", 1, "a", accuracy=value))) == []
+        assert list(numbers.closed(closed("score", 1), {})) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "made"),
-    [
-        ("accuracy", "accuracy"),
-        ("<b>", "_b_"),
-        ("a/b", "a_b"),
-        ("\u202ex", "_x"),
-        ("\x1b[31m", "__31m"),
-        ("", "_"),
-        (".", "_"),
-        ("..", "__"),
-        ("é", "_"),
-    ],
-)
-def test_names_are_of_characters_that_every_tracker_takes(name: str, made: str) -> None:
+def test_names_are_of_characters_that_every_tracker_takes() -> None:
     """No slash makes a site of a metric, and nothing turns a line around."""
-    assert plain_name(name) == made
-    assert len(plain_name("x" * 999)) == 80
+    names = {"accuracy": "accuracy", "<b>": "_b_", "a/b": "a_b", "\u202ex": "_x", "\x1b[31m": "__31m", "é": "_"}
+    for name, plain in {**names, "": "_", ".": "_", "..": "__", "x" * 999: "x" * 80}.items():
+        assert plain_name(name) == plain
 
 
 def test_events_are_in_order() -> None:
@@ -95,15 +88,31 @@ def test_totals_leave_out_what_sites_tell_themselves() -> None:
     scores = {"a": {"accuracy": {"value": 0.5}, "macro_f1": {"value": 0.4}}}
     result: Any = {"phases": [{"round": 7}], "scores": scores, "clients": sites}
     told = {key: (step, value) for key, step, value in totals(result, frozenset({"accuracy"}))}
-    assert told == {
-        "macro_f1/a": (7, 0.4),
-        "macro_f1": (7, 0.4),
-        "source_only/a": (7, 0.25),
-        "source_only": (7, 0.25),
-        "bytes_up/a": (7, 1.0),
-        "bytes_up/b": (7, 3.0),
-        "bytes_up": (7, 4.0),
-        "bytes_down/a": (7, 2.0),
-        "bytes_down/b": (7, 4.0),
-        "bytes_down": (7, 6.0),
-    }
+    scores_of_a = {"macro_f1/a": 0.4, "macro_f1": 0.4, "source_only/a": 0.25, "source_only": 0.25}
+    sent, received = {"bytes_up/a": 1, "bytes_up/b": 3, "bytes_up": 4}, {"bytes_down/a": 2, "bytes_down/b": 4, "bytes_down": 6}
+    assert told == {key: (7, value) for key, value in {**scores_of_a, **sent, **received}.items()}
+
+
+def played(**more: object) -> RunResult:
+    """A run's result, of sites of which two disclose their data."""
+    stage = Stage(METHODS, sites())
+    for name, digest in (("anna", "b3-a"), ("carl", "b3-c")):
+        told = Disclosed.of("", "", digest)
+        stage.agents[ClientId(name)].owner.discloses = lambda project, told=told: told  # type: ignore[misc]
+    run = stage.start(asked(**more))  # type: ignore[arg-type]
+    assert stage.play(run).status == "completed"
+    found: RunResult = result_of(stage.journal, run, stage.clock.now(), history=True)  # type: ignore[assignment]
+    return found
+
+
+def test_what_a_private_run_has_cost() -> None:
+    result = played()
+    paid = [each["epsilon"] for each in result["clients"]]
+    assert lineage_of(result, "")["tideline.epsilon"] == f"{max(each for each in paid if each is not None):.6g}"
+    assert "tideline.epsilon" not in lineage_of(played(privacy=None), "")
+
+
+def test_which_data_owners_disclose() -> None:
+    result = played(privacy=None)
+    assert {each["name"]: each["data"] for each in result["clients"]} == {"anna": "b3-a", "bert": None, "carl": "b3-c"}
+    assert lineage_of(result, "anna")["tideline.data"] == "anna b3-a, carl b3-c"
