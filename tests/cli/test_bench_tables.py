@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.cli.test_bench_grid import cells_of, make_data, written
 from tests.cli.world import output_of, tide
@@ -184,9 +183,3 @@ def test_a_mean_over_fewer_is_none(place: Path) -> None:
 def test_numbers_for_people(spread: Spread | None, words: str) -> None:
     """Percent with one digit, and how many seeds where some are missing."""
     assert percent(spread) == words
-
-
-def test_the_grid_of_the_manual_has_the_runs_that_it_says() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
-    grid = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
-    assert len(grid["methods"]) * 4 * len(grid["domains"]) * grid["seeds"] == 108 and "108 runs" in page

@@ -147,10 +147,6 @@ def test_refusals(tmp_path: Path, args: tuple[str, ...], said: str) -> None:
     assert done.exit_code == REFUSED and said in " ".join(done.output.split()) and left(tmp_path) == {"old"}
 
 
-def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
-    assert "not an agent's home" in site(tmp_path, "old", "--yes").output
-
-
 def test_what_a_killed_command_left_is_deleted(tmp_path: Path) -> None:
     worked(tmp_path, "old")
     worked(tmp_path, "older")

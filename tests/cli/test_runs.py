@@ -12,7 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from tests.cli.world import EXPERIMENT, KEY, LARGE_WORLD, Coordinator, output_of, refusal_of, tide
+from tests.cli.world import EXPERIMENT, KEY, LARGE_WORLD, Coordinator, json_of, output_of, refusal_of, tide
 from tests.enrolling import enrol
 from tideline.algorithms import METHODS
 from tideline.algorithms.averaging.messages import State
@@ -48,25 +48,16 @@ def test_start_list_show_cancel(there: Coordinator, file: Path) -> None:
 
 
 def test_a_run_is_shown_as_the_engine_tells_it(there: Coordinator) -> None:
-    """`run show --json` is the engine's result and how far the plan is."""
+    """`run show --json` is the engine's result and how far the plan is; --history adds every metric, and no word to the table."""
     run = there.complete()
-    shown = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)
-    told = json.loads(json.dumps(result_of(there.federation.journal, run, there.federation.clock.now())))
-    assert {k: v for k, v in shown.items() if k not in ("plan_length", "cursor", "project")} == told
-    assert shown["project"] == "default"
-    words = tide("run", "show", run, "--home", there.home).stdout
-    assert all(word in words for word in ("anna", "bert", "completed", told["state_digest"][:12], "source-only"))
-
-
-@pytest.mark.nightly(job="services")
-def test_a_run_is_shown_with_its_history(there: Coordinator) -> None:
-    """`--history` adds every metric to the JSON, as the engine tells it; the table is the same."""
-    run = there.complete()
-    shown = json.loads(tide("run", "show", run, "--history", "--home", there.home, "--json").stdout)
-    told = result_of(there.federation.journal, run, there.federation.clock.now(), history=True)
-    assert shown["history"] == told["history"] and len(told["history"]) == 6
-    plain, more = (tide("run", "show", run, "--home", there.home, *extra).stdout for extra in ([], ["--history"]))
-    assert plain == more
+    shown, more = (json_of(tide("run", "show", run, "--home", there.home, "--json", *h)) for h in ([], ["--history"]))
+    told = json.loads(json.dumps(result_of(there.federation.journal, run, there.federation.clock.now(), history=True)))
+    assert {k: v for k, v in more.items() if k not in ("plan_length", "cursor", "project")} == told
+    assert shown == {**more, "history": shown["history"]} and len(more["history"]) == 6 and more["project"] == "default"
+    words, same = (tide("run", "show", run, "--home", there.home, *h).stdout for h in ([], ["--history"]))
+    assert (
+        all(word in words for word in ("anna", "bert", "completed", told["state_digest"][:12], "source-only")) and words == same
+    )
 
 
 def test_a_report_in_a_folder(there: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,13 +88,6 @@ def test_an_unknown_run_is_looked_for_in_the_list(there: Coordinator) -> None:
         assert (ended.exit_code, "There is no run 'nosuch'" in ended.stderr) == (2, True)
         assert "What to do: See `tideline run list`" in ended.stderr
     assert f"did you mean {run}?" in tide("run", "show", f"{run}x", "--home", there.home).stderr
-
-
-def test_a_watch_begins_with_an_answer(tmp_path: Path) -> None:
-    """A coordinator that is not there when a watch begins is told at once."""
-    (tmp_path / "coordinator.json").write_text('{"grpc": "127.0.0.1:1", "http": "http://127.0.0.1:1", "pid": 1}')
-    ended = tide("run", "watch", "any", "--home", tmp_path)
-    assert ended.exit_code == 3 and "No coordinator answers" in ended.stderr
 
 
 def test_a_report_of_an_open_run(there: Coordinator, tmp_path: Path) -> None:

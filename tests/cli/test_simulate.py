@@ -186,17 +186,16 @@ def test_a_wrong_site_is_told_with_its_line(tmp_path: Path) -> None:
     assert tide("simulate", path).stderr.startswith(f"Error: {path}:2: No member can teach")
 
 
-def test_methods_and_contracts() -> None:
+def test_methods_and_contracts(subtests: pytest.Subtests) -> None:
     """Every registered method is listed and has its contract in words and as a table, and as data."""
-    listed = json.loads(tide("methods", "--json").stdout)
-    assert [m["name"] for m in listed] == [name for name, _ in METHODS]
-    assert all(name in tide("methods").stdout for name, _ in METHODS)
+    listed, words_of_all = json_of(tide("methods", "--json")), tide("methods").stdout
+    assert [m["name"] for m in listed] == [name for name, _ in METHODS] and all(name in words_of_all for name, _ in METHODS)
     for name, _ in METHODS:
-        facts = json.loads(tide("contract", name, "--json").stdout)
-        words = tide("contract", name).stdout
-        assert facts["summary"] == resolve(METHODS, name).summary
-        assert all(f"- {sentence}" in words for sentence in (*facts["sentences"], *facts["claims"]))
-        assert all(setting["name"] in words for setting in facts["settings"])
+        with subtests.test(name):
+            facts, words = json_of(tide("contract", name, "--json")), tide("contract", name).stdout
+            assert facts["summary"] == resolve(METHODS, name).summary
+            assert all(f"- {sentence}" in words for sentence in (*facts["sentences"], *facts["claims"]))
+            assert all(setting["name"] in words for setting in facts["settings"])
 
 
 def test_a_presets_settings_stand_beside_the_defaults() -> None:
@@ -216,14 +215,17 @@ def test_a_presets_settings_stand_beside_the_defaults() -> None:
         assert found[name][:2] == [rows()[name][0], str(value)]
 
 
-def test_contracts_that_are_not() -> None:
-    """Unknown methods, presets and registries are refused with what exists."""
-    for args, words in (
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
         (["fedavk"], "did you mean fedavg?"),
         (["fedavg", "--preset", "huge"], "Use one of: demo, tiny"),
         (["fedavg", "--methods", "nowhere:METHODS"], "No module named 'nowhere'"),
-    ):
-        assert words in refusal_of(tide("contract", *args))
+        (["hfedf", "--secure-sums"], "hfedf needs the replies of single sites"),
+    ],
+)
+def test_contracts_that_are_not(args: list[str], words: str) -> None:
+    assert words in refusal_of(tide("contract", *args))
 
 
 def test_the_contract_of_a_run_with_secure_sums() -> None:
@@ -238,12 +240,6 @@ def test_the_contract_of_a_run_with_secure_sums() -> None:
     noised = json.loads(tide("contract", "fedavg", "--secure-sums", "--epsilon", "--set", "privacy.noise=2", "--json").stdout)
     assert {clause["field"] for clause in noised["contract"] if clause["phase"] == "train"} == {"values", "order"}
     assert all(clause["private"] for clause in noised["contract"]) and noised["costs"]["of"]
-
-
-def test_a_method_without_secure_sums_has_no_such_contract() -> None:
-    ended = tide("contract", "hfedf", "--secure-sums")
-    assert ended.exit_code == 2 and "hfedf needs the replies of single sites" in ended.stderr
-    assert "Use one of: fedavg, " in ended.stderr and ", ifca_pl, " in ended.stderr
 
 
 def test_roles_are_those_of_the_data(tmp_path: Path) -> None:

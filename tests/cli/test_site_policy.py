@@ -108,6 +108,7 @@ def test_a_ledger_that_was_cut_is_told_and_the_owner_decides(tmp_path: Path) -> 
 def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
     for words in (
         ("pending",),
+        ("forget", "abc", "--yes"),
         ("approve", "abc", "--yes"),
         ("decline", "abc"),
         ("ledger", "list"),

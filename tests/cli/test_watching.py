@@ -16,39 +16,20 @@ from tideline.client.watching import WAITS, Tally, Watcher, guesses
 from tideline.core.run import ClientId, Waiting
 from tideline.engine.coordinator.scheduler import Progress, waits_for
 
+ROSTER = {"anna": "source", "bert": "target"}
+
 
 def result(**changed: Any) -> dict[str, Any]:
     """A result in the middle of its second scoring."""
-    client = {
-        "domain": None,
-        "samples": None,
-        "accuracy": None,
-        "source_only": None,
-        "bytes_up": 0,
-        "bytes_down": 0,
-        "failures": [],
-    }
-    made = {
-        "run": "5f0c",
-        "method": "fedavg",
-        "status": "running",
-        "cause": "",
-        "seconds": 3.25,
-        "state_digest": None,
-        "waits_for": "waiting for 1 of 2 sites (bert); gives up in 24 h",
-        "phases": [
-            {"name": "join", "round": 1, "replies": 2},
-            {"name": "train", "round": 1, "replies": 2},
-            {"name": "score", "round": 1, "replies": 2},
-        ],
-        "curve": [
-            {"client": "anna", "phase": "score", "round": 1, "accuracy": 0.5},
-            {"client": "bert", "phase": "score", "round": 1, "accuracy": 0.25},
-        ],
-        "clients": [{**client, "name": "anna", "role": "source"}, {**client, "name": "bert", "role": "target"}],
-        "plan_length": 4,
-        "cursor": 2,
-    }
+    unknown = dict.fromkeys(("domain", "samples", "accuracy", "source_only"))
+    sites = [
+        {**unknown, "bytes_up": 0, "bytes_down": 0, "failures": [], "name": name, "role": role} for name, role in ROSTER.items()
+    ]
+    accuracies = {"anna": 0.5, "bert": 0.25}
+    made = {"run": "5f0c", "method": "fedavg", "status": "running", "cause": "", "seconds": 3.25, "state_digest": None}
+    made |= {"waits_for": "waiting for 1 of 2 sites (bert); gives up in 24 h", "clients": sites, "plan_length": 4, "cursor": 2}
+    made["phases"] = [{"name": name, "round": 1, "replies": 2} for name in ("join", "train", "score")]
+    made["curve"] = [{"client": name, "phase": "score", "round": 1, "accuracy": value} for name, value in accuracies.items()]
     return {**made, **changed}
 
 
@@ -246,14 +227,8 @@ def printed_table(made: Table, width: int) -> list[str]:
 
 
 def test_sizes_for_people() -> None:
-    assert [size(n) for n in (0, 999, 1000, 1_500_000, 2 * 10**9, 3 * 10**13)] == [
-        "0 B",
-        "999 B",
-        "1.0 kB",
-        "1.5 MB",
-        "2.0 GB",
-        "30.0 TB",
-    ]
+    sizes = {0: "0 B", 999: "999 B", 1000: "1.0 kB", 1_500_000: "1.5 MB", 2 * 10**9: "2.0 GB", 3 * 10**13: "30.0 TB"}
+    assert [size(n) for n in sizes] == [*sizes.values()]
 
 
 def test_a_model_that_guesses_is_named() -> None:
