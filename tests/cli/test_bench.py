@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.cli.test_bench_grid import make_data, written
+from tests.cli.test_bench_grid import written
 from tests.cli.world import refusal_of, tide
 from tideline.bench.cells import locked
 from tideline.cli.guard import DONE, ENDED_BADLY, INTERRUPTED, REFUSED
@@ -27,11 +27,10 @@ LIMIT = 60.0
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(place: Path) -> Path:
     """A place with three domains of few features, and a gate."""
-    make_data(tmp_path / "data")
-    (tmp_path / "gate").mkdir()
-    return tmp_path
+    (place / "gate").mkdir()
+    return place
 
 
 def grid(place: Path, *methods: Any, **changed: Any) -> Path:

@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cli.world import refusal_of, tide
+from tests.cli.world import make_data, refusal_of, tide
 from tideline.algorithms import METHODS
 from tideline.bench.checks import check_grid, digest_of, files_of
 from tideline.bench.grid import Cell, Grid, GridMethod, cells, read_grid, world_of
@@ -32,20 +32,6 @@ GRID: dict[str, Any] = {
     "seeds": 2,
     "base": {"config": {"rounds": 1}, "waiting": {"deadline": 60}},
 }
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A place with three domains of few features."""
-    make_data(tmp_path / "data")
-    return tmp_path
-
-
-def make_data(folder: Path, domains: str = "abc", n: int = 30) -> None:
-    folder.mkdir()
-    for i, name in enumerate(domains):
-        x = np.random.default_rng(i).normal(size=(n, 4)).astype(np.float32)
-        np.savez(folder / f"{name}.npz", x=x, y=np.arange(n) % 3)
 
 
 def written(place: Path, **changed: Any) -> Path:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cli.test_bench_grid import cells_of, make_data, written
+from tests.cli.test_bench_grid import cells_of, written
 from tests.cli.test_bench_tables import lay, result
-from tests.cli.world import json_of, output_of, tide
+from tests.cli.world import json_of, make_data, output_of, tide
 from tideline.bench.expectations import Expected, expected_and_found
 from tideline.bench.grid import Cell
 from tideline.bench.scores import read_cell

@@ -17,9 +17,8 @@ import psutil
 import pytest
 
 from tests.cli.test_bench import as_json, bench, beside, gated, grid, results, started, until, waiting
-from tests.cli.test_bench_grid import make_data
 from tests.cli.test_simulate import write
-from tests.cli.world import refusal_of, tide, tide_process
+from tests.cli.world import make_data, refusal_of, tide, tide_process
 from tests.rays import CPUS, free_port, running
 from tideline.bench.ray_cells import Common, play
 from tideline.cli.guard import DONE, ENDED_BADLY, REFUSED, UNREACHABLE
@@ -37,11 +36,10 @@ def ray() -> Iterator[ModuleType]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(place: Path) -> Path:
     """As for `tideline bench` on this machine."""
-    make_data(tmp_path / "data")
-    (tmp_path / "gate").mkdir()
-    return tmp_path
+    (place / "gate").mkdir()
+    return place
 
 
 @pytest.mark.nightly(job="ray")

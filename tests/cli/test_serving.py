@@ -1,10 +1,12 @@
-"""A coordinator and agents as processes, by their commands alone."""
+"""A coordinator and agents as processes, by their commands alone, and how often their logs say one thing."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -14,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from tests.cli.world import tide, tide_process
 from tideline.cli.serving import AGENT_OPTIONS, agent_command, agent_settings, host_name, read_labels, read_seconds
+from tideline.cli.throttle import LEFT_OUT, Throttle
 from tideline.core.errors import ConfigRefused
 from tideline.core.tokens import Token, Trust
 from tideline.engine.coordinator.idempotency import Identity
@@ -116,3 +120,29 @@ def test_a_number_or_as_many_as_cores(workers: int | None, tmp_path: Path) -> No
 def test_numbers_out_of_range(workers: int, tmp_path: Path) -> None:
     with pytest.raises(ConfigRefused, match="workers"):
         agent_settings(given(tmp_path, workers))
+
+
+def test_lines_of_one_cause_are_bounded_and_counted() -> None:
+    reported: queue.Queue[tuple[str, int]] = queue.Queue()
+    throttle = Throttle(lambda cause, count: reported.put((cause, count)), most=3, seconds=0.05)
+    assert [throttle.admits("a") for _ in range(5)] == [True] * 3 + [False] * 2
+    assert throttle.admits("b")
+    assert reported.get(timeout=10) == ("a", 2)
+    assert throttle.admits("a") and reported.empty()
+
+
+def test_only_what_is_serious_is_bounded() -> None:
+    throttle = Throttle(lambda cause, count: None, most=1, seconds=600)
+    for _ in range(3):
+        assert throttle(None, "info", {"event": "x"}) == {"event": "x"}
+        assert throttle(None, "warning", {"event": LEFT_OUT}) == {"event": LEFT_OUT}
+    throttle(None, "warning", {"event": "x"})
+    with pytest.raises(structlog.DropEvent):
+        throttle(None, "error", {"event": "x"})
+
+
+def test_what_libraries_log_is_bounded_too() -> None:
+    throttle = Throttle(lambda cause, count: None, most=1, seconds=600)
+    record = logging.LogRecord("asyncio", logging.ERROR, "", 0, "socket.accept() out of system resource", (), None)
+    other = logging.LogRecord("grpc", logging.ERROR, "", 0, "socket.accept() out of system resource", (), None)
+    assert [throttle.filter(record), throttle.filter(record), throttle.filter(other)] == [True, False, True]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import uvicorn
 from typer import testing
 from typer.testing import CliRunner, Result
@@ -144,6 +145,13 @@ def tide(*args: object, env: Mapping[str, str] | None = None) -> Result:
 def tide_process(*args: object, env: Mapping[str, str] | None = None, limit: float = 60.0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tideline", *map(str, args)]
     return subprocess.run(command, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=limit, check=False)
+
+
+def make_data(folder: Path, domains: str = "abc", n: int = 30) -> None:
+    folder.mkdir()
+    for i, name in enumerate(domains):
+        x = np.random.default_rng(i).normal(size=(n, 4)).astype(np.float32)
+        np.savez(folder / f"{name}.npz", x=x, y=np.arange(n) % 3)
 
 
 def output_of(ended: Result) -> str:

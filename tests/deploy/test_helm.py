@@ -17,6 +17,7 @@ from tests.deploy.chart import (
     NEWEST,
     OLDEST,
     Object,
+    cluster,
     containers,
     leaves,
     loaded,
@@ -25,9 +26,9 @@ from tests.deploy.chart import (
     picked,
     pods,
     render,
+    rendered_in,
     validator,
 )
-from tests.deploy.cluster import cluster, rendered_in
 from tests.docs.manual import ROOT
 from tideline import __version__
 from tideline.cli.app import app
@@ -367,17 +368,16 @@ def test_a_scratch_home_is_asked_room_for(values: Object, room: str | None) -> N
     assert {"cpu", "memory"} < set(container["resources"]["requests"]) | {"ephemeral-storage"}
 
 
-@pytest.mark.parametrize(
-    "size", ["13Gi", "13G", "13000M", "13000000k", "12.2Gi", "13000000000", 13000000000, "0.02Ti", "12400Mi"]
-)
-def test_room_is_counted_in_every_unit(size: str | int) -> None:
-    """A scratch home of 13 GB has room for a cache of 10; a byte less would not do."""
-    home = {"kind": "scratch", "size": size}
-    assert render(plain(**POSTGRES | S3, home=home))
+def test_room_is_counted_in_every_unit(subtests: pytest.Subtests) -> None:
+    """A scratch home of 13 GB has room for a cache of 10; one of 17 needs more."""
     import helm_python
 
-    with pytest.raises(helm_python.HelmError, match="no room for a cache"):
-        render(plain(**POSTGRES | S3, home=home, settings={"partsCache": 17}))
+    for size in ("13Gi", "13G", "13000M", "13000000k", "12.2Gi", "13000000000", 13000000000, "0.02Ti", "12400Mi"):
+        with subtests.test(size):
+            home = {"kind": "scratch", "size": size}
+            assert render(plain(**POSTGRES | S3, home=home))
+            with pytest.raises(helm_python.HelmError, match="no room for a cache"):
+                render(plain(**POSTGRES | S3, home=home, settings={"partsCache": 17}))
 
 
 def test_the_start_is_given_time() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.world import EXPERIMENT, Coordinator, tide
+from tests.cli.world import EXPERIMENT, Coordinator, refusal_of, tide
 from tideline.client.http import Client
 from tideline.core.errors import ConfigRefused
 from tideline.core.run import RunId
@@ -93,3 +93,34 @@ def test_no_core_loads_a_tracker() -> None:
     check = f"import sys, importlib; [importlib.import_module(m) for m in {modules.split()!r}]; "
     check += f"sys.exit(str([n for n in sys.modules if n.split('.')[0] in {TRACKERS!r}] or ''))"
     assert subprocess.run([sys.executable, "-c", check], check=False, capture_output=True, text=True).stderr.strip() in ("", "[]")
+
+
+REFUSED = [
+    ("tensorboard", ("--register", "m"), "--register is for mlflow"),
+    ("tensorboard", ("--uri", "here", "--experiment", "x"), "--experiment is not for tensorboard"),
+    ("tensorboard", (), "Give --uri, a folder"),
+    ("tensorboard", ("--uri", "https://example.org"), "Give --uri, a folder"),
+    ("wandb", ("--uri", "https://api.wandb.ai"), "the server is WANDB_BASE_URL"),
+    ("wandb", ("--uri", "here", "--register", "a/b c"), "--register is 'a/b c'"),
+    ("wandb", ("--uri", "here", "--experiment", "a/b"), "Check --experiment"),
+]
+
+
+@pytest.mark.parametrize(("tracker", "more", "words"), REFUSED)
+def test_what_a_tracker_does_not_have(
+    there: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: str, more: tuple[str, ...], words: str
+) -> None:
+    pytest.importorskip(tracker)
+    monkeypatch.chdir(tmp_path)
+    assert words in refusal_of(tide("run", "track", there.start(), "--to", tracker, "--home", there.home, *more))
+
+
+@pytest.mark.parametrize(("tracker", "name"), [("tensorboard", "fedavg-{run}"), ("wandb", "wandb")])
+def test_a_folder_that_takes_no_file(there: Coordinator, tmp_path: Path, tracker: str, name: str) -> None:
+    """Said with its path, and nothing is written elsewhere, as wandb would; the command ends, a service tries again."""
+    pytest.importorskip(tracker)
+    run, place = there.complete(), tmp_path / "place"
+    place.mkdir()
+    (place / name.format(run=run)).write_text("in the way")
+    refused = tide("run", "track", run, "--to", tracker, "--uri", place, "--home", there.home)
+    assert refused.exit_code == 3 and str(place) in refused.stderr

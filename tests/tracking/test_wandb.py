@@ -191,26 +191,10 @@ def artifacts(kind: WandbKind) -> list[dict[str, Any]]:
     return [each["artifact"] for path in folders(kind) for each in inspected(path) if each["type"] == "artifact"]
 
 
-def test_what_it_does_not_have(there: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, where = there.complete(), ("--to", "wandb", "--home", there.home)
-    for more, words in (
-        (("--uri", "https://api.wandb.ai"), "the server is WANDB_BASE_URL"),
-        (("--uri", str(tmp_path), "--register", "a/b c"), "--register is 'a/b c'"),
-        (("--uri", str(tmp_path), "--experiment", "a/b"), "Check --experiment"),
-    ):
-        refused = tide("run", "track", run, *where, *more)
-        assert refused.exit_code == 2 and words in refused.stderr, refused.stderr
+def test_a_mode_that_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "disabled")
     with pytest.raises(ConfigRefused, match="WANDB_MODE is 'disabled'"):
         to_wandb.opened(str(tmp_path), None, "")
-
-
-def test_a_folder_that_takes_no_file(there: Coordinator, tmp_path: Path) -> None:
-    """Said with its path, and nothing is written elsewhere, as wandb would; the command ends, a service tries again."""
-    run = there.complete()
-    (tmp_path / "wandb").write_text("in the way")
-    refused = tide("run", "track", run, "--to", "wandb", "--uri", tmp_path, "--home", there.home)
-    assert refused.exit_code == 3 and str(tmp_path / "wandb") in refused.stderr
 
 
 def test_a_folder_that_wandb_goes_around(kind: WandbKind, monkeypatch: pytest.MonkeyPatch) -> None:
