@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tests.cli.test_bench_grid import written
-from tests.cli.world import refusal_of, tide
+from tests.cli.world import assert_tells, output_of, refusal_of, tide
 from tideline.bench.cells import locked
 from tideline.cli.guard import DONE, ENDED_BADLY, INTERRUPTED, REFUSED
 
@@ -123,8 +123,7 @@ def test_a_failed_run_does_not_stop_the_others(place: Path) -> None:
     assert cells["failing"]["id"] is None and "failed, stalled: " in ended.stderr
     (state,) = (place / "out" / "cells").glob("*/state.safetensors")
     assert state.parent.name == cells["good"]["folder"]
-    told = bench(file, "--dry-run")
-    assert told.exit_code == DONE and "2 cells, 1 done, 1 to run" in told.stdout and "seed 0 (failed before)" in told.stdout
+    assert_tells(bench(file, "--dry-run"), "2 cells, 1 done, 1 to run", "seed 0 (failed before)")
 
 
 def test_a_refused_run_says_why(place: Path) -> None:
@@ -255,8 +254,7 @@ def test_real_methods(place: Path) -> None:
     file = written(place, methods=methods, seeds=1, domains=1, leave_out=["a", "b"], base={"config": {"rounds": 1}})
     found = []
     for out, jobs in (("one", 1), ("many", 3)):
-        ended = tide("bench", file, "--out", place / out, "--jobs", jobs, "--json")
-        assert ended.exit_code == DONE, ended.output
-        found.append([{key: each[key] for key in each if key != "seconds"} for each in json.loads(ended.stdout)["cells"]])
+        ended = output_of(tide("bench", file, "--out", place / out, "--jobs", jobs, "--json"))
+        found.append([{key: each[key] for key in each if key != "seconds"} for each in json.loads(ended)["cells"]])
     assert found[0] == found[1]
     assert all((each["ood"] is None) == (each["label"] == "local") for each in found[0])

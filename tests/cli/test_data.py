@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from tests.cli.world import COMMAND, json_of, output_of, refusal_of, tide, tide_process  # noqa: F401 (the command line is built once)
+from tests.cli.world import COMMAND, assert_refuses, json_of, output_of, refusal_of, tide, tide_process  # noqa: F401 (the command line is built once)
 from tests.learning.images_on_disk import save_classes
 from tests.learning.test_tables import table, write
 from tideline import nets
@@ -29,21 +29,19 @@ def site(tmp_path: Path) -> Path:
 
 def test_a_folder_that_can_be_used(site: Path) -> None:
     """In words: counts, classes, and the world that fits, to be copied into an experiment."""
-    done = tide("data", "check", site)
-    assert done.exit_code == DONE, done.output
-    assert "An agent can use this folder." in done.output and "read as a source" in done.output
-    assert 'world: {model: lenet, inputs: [3, 8, 8], classes: 2, class_names: ["cat", "dog"]}' in done.output
-    assert "training + held out: cat " in done.output
+    done = output_of(tide("data", "check", site))
+    assert "An agent can use this folder." in done and "read as a source" in done
+    assert 'world: {model: lenet, inputs: [3, 8, 8], classes: 2, class_names: ["cat", "dog"]}' in done
+    assert "training + held out: cat " in done
 
 
 def test_columns_of_tables(tmp_path: Path) -> None:
     """What each holds, for the owner's eyes, and columns that fit several folders, to be copied into an experiment."""
     write(tmp_path / "a", "csv", {"age": [30, 41, None, 55], "sex": ["f", "m"] * 2, "y": [0, 1] * 2})
     write(tmp_path / "b", "csv", {"sex": ["d", "m"] * 2, "age": [1.5, 2, 3, 4], "y": [0, 1] * 2})
-    done = tide("data", "check", tmp_path / "a")
-    assert done.exit_code == DONE, done.output
-    assert "30 to 55" in done.output and "0.250" in done.output and "f, m" in done.output
-    assert '\n    "age": {"missing": "indicator"}\n    "sex": ["f", "m"]\n' in done.output
+    done = output_of(tide("data", "check", tmp_path / "a"))
+    assert "30 to 55" in done and "0.250" in done and "f, m" in done
+    assert '\n    "age": {"missing": "indicator"}\n    "sex": ["f", "m"]\n' in done
     both = tide("data", "check", tmp_path / "a", tmp_path / "b")
     assert both.exit_code == DONE and "A world that fits all of them:\n\nworld:\n  model: tabular\n" in both.output
     assert '"sex": ["d", "f", "m"]' in both.output
@@ -94,16 +92,14 @@ def test_a_world_that_does_not_fit(site: Path, tmp_path: Path) -> None:
     assert not told["usable"] and "none of the classes 0 to 1" in told["refused"][0]["what"]
     assert told["domains"][0]["refused"] == told["refused"][0] and told["refused"][0]["path"] == str(site / "ward")
     file.write_text("method: fedavg\nworld:\n  inputs: [1, 8, 8]\n  classes: 1\n")
-    done = tide("data", "check", site, "--world", file)
-    assert done.exit_code == REFUSED and f"{file}:4: world.classes is 1" in done.output
+    assert_refuses(tide("data", "check", site, "--world", file), f"{file}:4: world.classes is 1")
     file.write_text("inputs: [1, 8, 8]\nclasses: 1\n")
     assert f"{file}:2: world.classes is 1" in tide("data", "check", site, "--world", file).output
 
 
 @pytest.mark.parametrize("args", [("--role", "boss"), ("--world", "nowhere.yaml")])
 def test_wrong_options(site: Path, args: tuple[str, str]) -> None:
-    done = tide("data", "check", site, *args)
-    assert done.exit_code == REFUSED and "What to do: " in done.output
+    assert_refuses(tide("data", "check", site, *args), "What to do: ")
 
 
 def test_no_folder(tmp_path: Path) -> None:
@@ -122,10 +118,9 @@ def test_tables_without_labels(tmp_path: Path) -> None:
 def test_a_folder_whose_labels_tell_no_world(tmp_path: Path) -> None:
     """People and programs are told that none was guessed; an agent can use it."""
     np.savez(tmp_path / "many.npz", x=np.zeros((60, 8, 8), np.uint8), y=np.arange(60) * 1000)
-    done = tide("data", "check", tmp_path)
-    assert done.exit_code == DONE, done.output
-    assert "No world could be guessed: the labels have more than" in done.output and "What to do: Give the run's" in done.output
-    assert "An agent can use this folder, if its labels are classes of the run." in done.output
+    done = output_of(tide("data", "check", tmp_path))
+    assert "No world could be guessed: the labels have more than" in done and "What to do: Give the run's" in done
+    assert "An agent can use this folder, if its labels are classes of the run." in done
     told = json.loads(tide("data", "check", tmp_path, "--json").stdout)
     assert told["usable"] and told["world"] is None and "1000 different" in told["unguessed"]
 
@@ -184,9 +179,8 @@ def test_check_says_where_features_have_other_scales(tmp_path: Path) -> None:
         ((), "A run brings them to one scale"),
         (("--world", file), "learn next to nothing from the small ones"),
     ):
-        shown = tide("data", "check", tmp_path, *given)
-        assert shown.exit_code == 0, shown.output
-        assert "features of other scales: ranges from 0.019" in shown.stdout and words in " ".join(shown.stdout.split())
+        shown = output_of(tide("data", "check", tmp_path, *given))
+        assert "features of other scales: ranges from 0.019" in shown and words in " ".join(shown.split())
 
 
 @pytest.mark.parametrize("words", [False, True])
@@ -254,8 +248,7 @@ def test_another_world(tmp_path: Path) -> None:
 )
 def test_an_agent_says_at_once_what_names_no_data(tmp_path: Path, data: str, words: str) -> None:
     command = ("agent", "--coordinator", "127.0.0.1:1", "--role", "source", "--home", str(tmp_path), "--data", data)
-    result = CliRunner().invoke(app, list(command))
-    assert result.exit_code == 2 and words in result.output and "python:MODULE:NAME" in result.output
+    assert_refuses(CliRunner().invoke(app, list(command)), words, "python:MODULE:NAME")
 
 
 @pytest.fixture
@@ -271,9 +264,8 @@ def model(tmp_path: Path) -> Path:
 def test_predict_takes_a_function(tmp_path: Path, model: Path, more: tuple[str, ...]) -> None:
     """The same door as an agent's: the rows to test on, or those that are asked for."""
     out, data = tmp_path / "rows.csv", f"{PLACE}:as_three"
-    told = tide("predict", "--model", model, "--data", data, "--out", out, "--device", "cpu", *more, "--json")
-    assert told.exit_code == 0, told.output
-    found, rows = json.loads(told.stdout), 4 if "--part" in more else 6
+    told = output_of(tide("predict", "--model", model, "--data", data, "--out", out, "--device", "cpu", *more, "--json"))
+    found, rows = json.loads(told), 4 if "--part" in more else 6
     assert (found["rows"], found["labelled"]) == (rows, rows) and found["accuracy"]["rows"] == rows
     assert len(out.read_text().splitlines()) == rows + 1
 

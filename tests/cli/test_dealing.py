@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.cli.world import json_of, output_of, refusal_of, tide
+from tests.cli.world import assert_refuses, json_of, output_of, refusal_of, tide
 from tideline.cli.guard import DONE, ENDED_BADLY, REFUSED
 from tideline.learning.datasets import digits
 
@@ -59,9 +59,8 @@ def test_in_one_process_as_by_agents(place: Path, more: dict[str, Any]) -> None:
 
 def test_what_was_dealt_is_told(place: Path) -> None:
     """In words, as data and in a file; the folders can be used, and the unseen one is scored by its whole domain."""
-    ended = dealt(place, "--leave-out", "usps", "--share", 0.25)
-    assert ended.exit_code == DONE, ended.output
-    assert "roster: {client-1: source, client-2: source, client-3: source, unseen: target}" in ended.stdout
+    ended = output_of(dealt(place, "--leave-out", "usps", "--share", 0.25))
+    assert "roster: {client-1: source, client-2: source, client-3: source, unseen: target}" in ended
     told = json.loads((place / "out" / "deal.json").read_text())
     assert told["from"] == str(place / "digits") and told["share"] == 0.25 and told["domains"] == 2
     assert told["sites"]["unseen"]["domains"] == {"usps": {"training": 1, "bare": 0, "held_out": 60}}
@@ -85,8 +84,7 @@ def test_what_was_dealt_is_told(place: Path) -> None:
     ],
 )
 def test_what_cannot_be_dealt_is_refused(place: Path, given: list[object], words: str) -> None:
-    ended = dealt(place, *given)
-    assert ended.exit_code == REFUSED and words in ended.stderr and "What to do: " in ended.stderr
+    assert_refuses(dealt(place, *given), words, "What to do: ")
     assert not (place / "out").exists()
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.cli.world import Coordinator, output_of, tide
+from tests.cli.world import Coordinator, assert_tells, output_of, tide
 from tideline.dossier.signing import Signer
 from tideline.engine.audit.log import AuditEvent, Tip, chained, line_of
 from tideline_server.api import create_app
@@ -46,8 +46,7 @@ def fingerprint(there: Coordinator) -> str:
 def test_it_is_saved_and_verified(signing: Coordinator, tmp_path: Path) -> None:
     run, out, signer = signing.complete(**SMALL), tmp_path / "d.zip", fingerprint(signing)
     assert "It has signed nothing yet" in tide("dossier", "signer", "--home", signing.home).stdout
-    told = saved(signing, run, out)
-    assert told.exit_code == 0 and signer in told.stdout and f"run {run}" in told.stdout, told.output
+    assert_tells(saved(signing, run, out), signer, f"run {run}")
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     assert [each.name for each in tmp_path.iterdir() if "d.zip" in each.name] == ["d.zip"]
     words = tide("dossier", "verify", str(out), "--signer", signer.upper()).stdout

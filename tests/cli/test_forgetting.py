@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.cli.world import json_of
+from tests.cli.world import assert_refuses, assert_tells, json_of, output_of
 from tideline.algorithms import METHODS
 from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED
@@ -79,8 +79,7 @@ def test_a_run_is_forgotten(tmp_path: Path) -> None:
     asked = site(tmp_path, "old", answer="n\n")
     assert asked.exit_code == REFUSED and "Nothing was forgotten" in asked.output and left(tmp_path) == {"old", "other"}
     assert site(tmp_path, "old", answer="").exit_code == REFUSED and left(tmp_path) == {"old", "other"}
-    done = site(tmp_path, "old", answer="y\n")
-    assert done.exit_code == DONE and "Forgot 1 run, 5." in done.output and "You cannot undo this" in done.output
+    assert_tells(site(tmp_path, "old", answer="y\n"), "Forgot 1 run, 5.", "You cannot undo this")
     assert left(tmp_path) == {"other"} and not (tmp_path / FORGOTTEN).exists() and not list((tmp_path / WORKING).iterdir())
 
 
@@ -102,8 +101,7 @@ def test_what_may_go_on_is_kept(tmp_path: Path) -> None:
     FolderVault(tmp_path / "runs").note(RunId("strange"), {"method": "gone", "config": {}, "world": {}})
     worked(tmp_path, "over")
     for run in ("open", "asked", "strange"):
-        done = site(tmp_path, "over", run, "--yes")
-        assert done.exit_code == REFUSED and f"Run {run} may continue" in done.output and "--unfinished" in done.output
+        assert_refuses(site(tmp_path, "over", run, "--yes"), f"Run {run} may continue", "--unfinished")
     assert left(tmp_path) == {"open", "asked", "strange", "over"}
     assert site(tmp_path, "open", "asked", "strange", "--yes", "--unfinished").exit_code == DONE and left(tmp_path) == {"over"}
 
@@ -269,14 +267,13 @@ def home(tmp_path: Path) -> Path:
 def test_a_site_leaves(home: Path, tmp_path: Path) -> None:
     """The ledger is written out with its last word; keys and coordinators are forgotten; runs stay unless they are to go."""
     out = tmp_path / "ledger.jsonl"
-    done = leave(home, "--out", out, "--yes")
-    assert done.exit_code == DONE, done.output
+    done = output_of(leave(home, "--out", out, "--yes"))
     written = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [each["kind"] for each in written] == ["started", "left"] and written[-1]["hash"] in done.output
+    assert [each["kind"] for each in written] == ["started", "left"] and written[-1]["hash"] in done
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     assert not any((home / name).exists() for name in SECRETS) and (home / "session").read_text() == "1"
-    assert "2 runs" in done.output and sorted(each.name for each in (home / "runs").iterdir()) == ["one", "two"]
-    assert "keys.pem, keys.next.pem, coordinator.json" in done.output and "tideline clients revoke" in done.output
+    assert "2 runs" in done and sorted(each.name for each in (home / "runs").iterdir()) == ["one", "two"]
+    assert "keys.pem, keys.next.pem, coordinator.json" in done and "tideline clients revoke" in done
     assert remembered(home).seq == len(list(entries(home))) == 2
     told = json_of(leave(home, "--out", out, "--runs", "--yes", "--json"))
     assert (told["deleted"], told["forgotten"], told["runs"], told["entries"]) == ([], 2, 0, 3)

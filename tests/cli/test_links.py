@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.cli.world import Coordinator, output_of, refusal_of, tide
+from tests.cli.world import Coordinator, assert_refuses, output_of, refusal_of, tide
 from tests.planning.cases import BOUNDS, MEASURED, changed, entry
 from tideline.cli.coordinator.links import FLAGS, show_plan, summary
 from tideline.cli.guard import DONE, REFUSED, UNREACHABLE
@@ -43,9 +43,8 @@ def words(text: str) -> list[str]:
 def test_a_plan_for_people(tmp_path: Path) -> None:
     """Sources, targets, links with weights and joules, objective, gap, energy; of YAML as of JSON."""
     for path in (written(tmp_path), written(tmp_path, TEXT, "devices.yaml")):
-        done = tide("links", "plan", path)
-        assert done.exit_code == DONE
-        lines = words(done.stdout)
+        done = output_of(tide("links", "plan", path))
+        lines = words(done)
         assert lines[:2] == ["Sources: a, b", "Targets: c"]
         assert lines[2] == "from to weight joules" and lines[4] == "b c 1.000 2"
         assert lines[5:] == ["Objective: 8.998, the least there is", "Energy: 2 J, 66.7 % of what all links between these take"]
@@ -79,8 +78,7 @@ def test_options_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_have_their_line(tmp_path: Path, text: str, said: str) -> None:
-    done = tide("links", "plan", written(tmp_path, text, "devices.yaml"))
-    assert done.exit_code == REFUSED and said in done.stderr and "What to do: " in done.stderr
+    assert_refuses(tide("links", "plan", written(tmp_path, text, "devices.yaml")), said, "What to do: ")
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

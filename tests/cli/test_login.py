@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.cli.world import KEY, Coordinator, refusal_of, tide
+from tests.cli.world import KEY, Coordinator, assert_refuses, refusal_of, tide
 from tideline.cli.app import app
 from tideline.cli.coordinator import access as commands
 from tideline.client.logins import Login, address, drop, file_of_logins, logins, quoted, save
@@ -89,8 +89,7 @@ def test_without_a_terminal_there_is_nobody_to_ask() -> None:
 def test_a_file_that_others_can_read_is_refused(there: Coordinator, operator: str, mode: int) -> None:
     log_in(there.url, operator)
     file_of_logins().chmod(mode)
-    refused = tide("run", "list", "--url", there.url)
-    assert refused.exit_code == 2 and f"mode {mode:04o}" in refused.stderr and f"chmod 600 {file_of_logins()}" in refused.stderr
+    assert_refuses(tide("run", "list", "--url", there.url), f"mode {mode:04o}", f"chmod 600 {file_of_logins()}")
     assert tide("run", "list", "--home", there.home).exit_code == 0
     assert log_in(there.url, operator).exit_code == 2
 

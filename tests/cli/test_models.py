@@ -46,9 +46,8 @@ def refused(there: Coordinator, run: str, out: Path, *more: str) -> str:
 
 
 def predicted(model: Path, folder: Path, out: Path, *more: str) -> dict[str, Any]:
-    told = tide("predict", "--model", model, "--data", folder, "--out", out, "--device", "cpu", *more, "--json")
-    assert told.exit_code == 0, told.output
-    made: dict[str, Any] = json.loads(told.stdout)
+    told = output_of(tide("predict", "--model", model, "--data", folder, "--out", out, "--device", "cpu", *more, "--json"))
+    made: dict[str, Any] = json.loads(told)
     return made
 
 

@@ -80,12 +80,11 @@ def test_a_report_in_a_folder(there: Coordinator, tmp_path: Path, monkeypatch: p
     assert [Path(each).name for each in made["figures"]] == names
     assert all(Path(each).parent == tmp_path / "a" / "b" / "figures" and Path(each).stat().st_size for each in made["figures"])
     monkeypatch.chdir(tmp_path)
-    told = tide("run", "report", run, "--home", there.home)
-    assert told.exit_code == 0
+    told = output_of(tide("run", "report", run, "--home", there.home))
     folder = Path(f"report-{run}")
     lines = [["result", str(folder / "result.json")], ["report", str(folder / "report.html")]]
     lines += [["figure", str(folder / "figures" / name)] for name in names]
-    assert [line.split() for line in told.stdout.splitlines()] == lines
+    assert [line.split() for line in told.splitlines()] == lines
 
 
 def test_an_unknown_run_is_looked_for_in_the_list(there: Coordinator) -> None:
@@ -285,9 +284,8 @@ def test_the_address_and_key_of_a_coordinator(there: Coordinator, tmp_path: Path
     unread = tide("run", "list", env=env | {"TIDELINE_CA": str(tmp_path / "none.pem")})
     assert unread.exit_code == 2 and "none.pem cannot be used" in unread.stderr and "TIDELINE_CA" in unread.stderr
     for wrong in (["--api-key", "wrong"], []):
-        refused = tide("run", "list", "--url", there.url, *wrong, "--home", there.home if wrong else tmp_path)
-        assert refused.exit_code == 2
-        assert "API key is missing or wrong" in refused.stderr and "TIDELINE_API_KEY" in refused.stderr
+        refused = refusal_of(tide("run", "list", "--url", there.url, *wrong, "--home", there.home if wrong else tmp_path))
+        assert "API key is missing or wrong" in refused and "TIDELINE_API_KEY" in refused
 
 
 def test_a_key_is_not_shown_to_another_coordinator(there: Coordinator) -> None:

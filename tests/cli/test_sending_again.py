@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import save_file
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tests.cli.world import EXPERIMENT, Coordinator, json_of, output_of, tide
+from tests.cli.world import EXPERIMENT, Coordinator, assert_refuses, json_of, output_of, tide
 from tests.enrolling import enrol
 from tideline import __version__, nets
 from tideline.client import http as client
@@ -226,5 +226,4 @@ def test_a_stranger_is_no_older_coordinator() -> None:
 def test_a_command_that_the_coordinator_does_not_understand(there: Coordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal of the coordinator is told as it is: with both versions."""
     monkeypatch.setattr("tideline.client.http.SPOKEN", 9)
-    told = tide("run", "list", "--home", there.home)
-    assert told.exit_code == 2 and "speaks API 2" in told.stderr and "speaks API 9" in told.stderr
+    assert_refuses(tide("run", "list", "--home", there.home), "speaks API 2", "speaks API 9")

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import structlog
 
-from tests.cli.world import tide, tide_process
+from tests.cli.world import refusal_of, tide, tide_process
 from tideline.cli.serving import AGENT_OPTIONS, agent_command, agent_settings, host_name, read_labels, read_seconds
 from tideline.cli.throttle import LEFT_OUT, Throttle
 from tideline.core.errors import ConfigRefused
@@ -82,9 +82,8 @@ def test_a_token_file_that_cannot_be_read(tmp_path: Path) -> None:
     for spoilt in (False, True):
         if spoilt:
             (tmp_path / "token").write_bytes(b"\xff\xfe")
-        ended = tide("agent", *args)
-        assert ended.exit_code == 2, ended.stderr
-        assert "--token-file is" in ended.stderr and "tideline invite --out FILE" in ended.stderr
+        ended = refusal_of(tide("agent", *args))
+        assert "--token-file is" in ended and "tideline invite --out FILE" in ended
 
 
 def test_words_of_an_invitation() -> None:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from safetensors.torch import load_file
 
-from tests.cli.world import json_of, output_of, refusal_of, tide, tide_process
+from tests.cli.world import assert_refuses, json_of, output_of, refusal_of, tide, tide_process
 from tideline.algorithms import METHODS
 from tideline.core.algorithm import resolve
 from tideline.core.run import Role
@@ -39,9 +39,8 @@ def write(tmp_path: Path, **changed: Any) -> Path:
 def test_a_simulation_tells_the_notes(tmp_path: Path) -> None:
     """What the method does otherwise than it was asked stands below the table."""
     world = {"model": "linear", "inputs": [1, 16, 16]}
-    ended = tide("simulate", write(tmp_path, method="fada", config={"rounds": 1, "source_rounds": 0}, world=world))
-    assert ended.exit_code == 0, ended.stderr
-    assert "linear has nothing below its classifier: the features are the rows, and are not aligned" in ended.stdout
+    ended = output_of(tide("simulate", write(tmp_path, method="fada", config={"rounds": 1, "source_rounds": 0}, world=world)))
+    assert "linear has nothing below its classifier: the features are the rows, and are not aligned" in ended
 
 
 def test_a_simulation_is_the_engines(tmp_path: Path) -> None:
@@ -76,9 +75,8 @@ def test_sites_in_folders_beside_the_file(tmp_path: Path) -> None:
     """A relative folder is looked for beside the experiment's file, wherever the command runs."""
     digits.write_site(tmp_path / "clinic", "optdigits", rows=40)
     data = {**BASE["data"], "c": {"role": "peer", "folder": "clinic"}}
-    ended = tide("simulate", write(tmp_path, data=data), "--json", "--set", "config.rounds=1")
-    assert ended.exit_code == 0
-    assert [(c["domain"], c["role"]) for c in json.loads(ended.stdout)["clients"]][2] == ("optdigits", "peer")
+    ended = output_of(tide("simulate", write(tmp_path, data=data), "--json", "--set", "config.rounds=1"))
+    assert [(c["domain"], c["role"]) for c in json.loads(ended)["clients"]][2] == ("optdigits", "peer")
 
 
 PEERS_SEE = '[allow]\nstatistic = ["peers"]\n'
@@ -105,8 +103,7 @@ def test_every_site_goes_by_the_policy(tmp_path: Path) -> None:
 def test_a_policy_that_cannot_be_read(tmp_path: Path, text: str | None, words: str) -> None:
     if text is not None:
         (tmp_path / "policy.toml").write_text(text)
-    ended = tide("simulate", write(tmp_path), "--policy", tmp_path / "policy.toml")
-    assert ended.exit_code == 2 and words in ended.stderr and "What to do" in ended.stderr
+    assert_refuses(tide("simulate", write(tmp_path), "--policy", tmp_path / "policy.toml"), words, "What to do")
 
 
 def test_a_run_that_stalls_ends_with_1(tmp_path: Path) -> None:
@@ -138,10 +135,9 @@ def test_a_run_that_stalls_ends_with_1(tmp_path: Path) -> None:
 def test_what_cannot_be_simulated_is_refused_with_its_place(tmp_path: Path, settings: list[str], words: str) -> None:
     """Mistakes in the sites, and whatever else is wrong, are told with the place that they are at."""
     path = write(tmp_path)
-    ended = tide("simulate", path, *(word for each in settings for word in ("--set", each)))
-    assert ended.exit_code == 2, ended.stderr
-    assert ended.stderr.startswith((f"Error: {path}:", f"Error: --set {settings[0]}: "))
-    assert words in ended.stderr
+    ended = refusal_of(tide("simulate", path, *(word for each in settings for word in ("--set", each))))
+    assert ended.startswith((f"Error: {path}:", f"Error: --set {settings[0]}: "))
+    assert words in ended
 
 
 def two_domains(folder: Path) -> None:
@@ -156,9 +152,8 @@ def test_a_site_that_holds_one_domain_of_a_folder(tmp_path: Path) -> None:
     sites = {"a": {"folder": "both", "domain": "near", "role": "source"}, "b": {"folder": "both", "role": "source"}}
     given = {"method": "fedavg", "preset": "tiny", "world": {"model": "linear", "inputs": [3], "classes": 3}, "data": sites}
     (tmp_path / "e.yaml").write_text(yaml.safe_dump(given))
-    ended = tide("simulate", tmp_path / "e.yaml", "--json")
-    assert ended.exit_code == 0, ended.stderr
-    found = {c["name"]: (c["domain"], c["metrics"]["samples"]) for c in json.loads(ended.stdout)["clients"]}
+    ended = output_of(tide("simulate", tmp_path / "e.yaml", "--json"))
+    found = {c["name"]: (c["domain"], c["metrics"]["samples"]) for c in json.loads(ended)["clients"]}
     assert found == {"a": ("near", 48), "b": ("far, near", 120)}
 
 
@@ -174,8 +169,7 @@ def test_keys_that_a_folder_has_no_use_for_are_refused(tmp_path: Path, more: dic
     two_domains(tmp_path / "both")
     given = {"method": "fedavg", "data": {"a": {"folder": "both", "role": "source", **more}}}
     (tmp_path / "e.yaml").write_text(yaml.safe_dump(given))
-    ended = tide("simulate", tmp_path / "e.yaml")
-    assert ended.exit_code == 2 and words in ended.stderr and "data.a" in ended.stderr
+    assert_refuses(tide("simulate", tmp_path / "e.yaml"), words, "data.a")
 
 
 def test_a_wrong_site_is_told_with_its_line(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.cli.world import assert_refuses, output_of
 from tests.site.page.test_http import entered
 from tests.site.test_budget import LIMIT, ONE, PLAN, TRAIN, charged, reserved
 from tideline.cli.app import app
@@ -59,8 +60,7 @@ def test_what_is_spent_reserved_and_left(home: Path) -> None:
     both = by_distributions(PLAN, 1e-5)
     assert most["spent"] + most["reserved"] == pytest.approx(both) and most["left"] == pytest.approx(4.0 - both)
     assert own["epsilon"] == 1.0 and own["left"] == 0.0
-    shown = site("budget", "--home", home)
-    assert shown.exit_code == DONE
+    shown = output_of(site("budget", "--home", home))
     for words in (
         "population",
         "rows",
@@ -70,7 +70,7 @@ def test_what_is_spent_reserved_and_left(home: Path) -> None:
         "the policy",
         "Charged to no budget: 1 run",
     ):
-        assert words in " ".join(shown.output.split()), shown.output
+        assert words in " ".join(shown.split()), shown
     assert json.loads(site("budget", "--home", home, "--json").stdout)["uncharged"] == 1
 
 
@@ -105,8 +105,7 @@ def test_what_an_owner_states(home: Path) -> None:
     "words", [("nan", "0"), ("inf", "0"), ("--", "-1", "0"), ("1", "1"), ("1", "nan"), ("1", "0", "--population", "a b")]
 )
 def test_what_cannot_have_been_spent(home: Path, words: tuple[str, ...]) -> None:
-    told = site("spent", "--home", home, "--yes", *words)
-    assert told.exit_code == REFUSED and "What to do: " in told.output, told.output
+    assert_refuses(site("spent", "--home", home, "--yes", *words), "What to do: ")
 
 
 def test_a_reservation_is_freed(home: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.cli.world import assert_refuses, output_of
 from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED, TAMPERED
 from tideline.core.run import RunId
@@ -26,8 +27,7 @@ def test_a_policy_in_words(tmp_path: Path) -> None:
     """Each rule has a line; names that nothing has are told, with the one that was meant."""
     file = tmp_path / "policy.toml"
     file.write_text("[runs]\nmethods = ['fedavg', 'fedpro']\nhours = '20:00-06:00'\n[bounds]\nrouds = 3\n'*rate' = 1\n")
-    told = site("policy", "check", file)
-    assert told.exit_code == DONE, told.output
+    told = output_of(site("policy", "check", file))
     for words in (
         "weights: to coordinator and peers",
         "features: never leaves",
@@ -36,8 +36,8 @@ def test_a_policy_in_words(tmp_path: Path) -> None:
         "Without effect: [runs] methods names fedpro, and there is no such method here (did you mean fedprox?)",
         "Without effect: [bounds] rouds: no method here has such a setting (did you mean rounds?)",
     ):
-        assert words in told.output, told.output
-    assert told.output.count("Without effect") == 2
+        assert words in told, told
+    assert told.count("Without effect") == 2
     whole = json.loads(site("policy", "check", file, "--json").stdout)
     assert whole["runs"]["hours"] == "20:00-06:00" and len(whole["without_effect"]) == 2
     assert json.loads(site("policy", "check", "--json").stdout)["without_effect"] == []
@@ -58,8 +58,7 @@ def test_what_holds_for_a_project(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[runs]\napprove = 'often'\n", "[run]\n", "runs = 3\n"])
 def test_a_policy_that_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "policy.toml").write_text(text)
-    told = site("policy", "check", tmp_path / "policy.toml")
-    assert told.exit_code == REFUSED and "policy.toml: " in told.output and "What to do: " in told.output
+    assert_refuses(site("policy", "check", tmp_path / "policy.toml"), "policy.toml: ", "What to do: ")
 
 
 def test_a_ledger_is_listed_verified_and_exported(tmp_path: Path) -> None:
@@ -114,8 +113,7 @@ def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
         ("ledger", "list"),
         ("policy", "explain", "abc"),
     ):
-        told = site(*words, "--home", tmp_path)
-        assert told.exit_code == REFUSED and "is not an agent's home" in told.output, (words, told.output)
+        assert_refuses(site(*words, "--home", tmp_path), "is not an agent's home")
 
 
 BRIEF = {
@@ -171,5 +169,4 @@ def test_what_a_run_is_judged_by_without_a_policy_file(tmp_path: Path) -> None:
     (home / "policy.json").unlink()
     assert "no agent has noted" in explained(home)[1]["judged_by"]
     (home / "policy.json").write_text("{}")
-    told = site("policy", "explain", "abc", "--home", home)
-    assert told.exit_code == REFUSED and "policy.json cannot be read" in told.output and "--policy FILE" in told.output
+    assert_refuses(site("policy", "explain", "abc", "--home", home), "policy.json cannot be read", "--policy FILE")

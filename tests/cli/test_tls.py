@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from tests.cli.world import json_of, refusal_of, tide
+from tests.cli.world import assert_refuses, json_of, refusal_of, tide
 
 
 def init(out: Path, *hosts: str) -> dict[str, str]:
@@ -46,8 +46,7 @@ def test_done_again_the_authority_stays(tmp_path: Path) -> None:
 
 
 def test_a_clients_certificate(tmp_path: Path) -> None:
-    refused = tide("tls", "client", "hospital-a", "--out", tmp_path)
-    assert refused.exit_code == 2 and "There is no authority" in refused.stderr and "tideline tls init" in refused.stderr
+    assert_refuses(tide("tls", "client", "hospital-a", "--out", tmp_path), "There is no authority", "tideline tls init")
     init(tmp_path, "one.example")
     for _ in range(2):
         assert tide("tls", "client", "hospital-a", "--out", tmp_path).exit_code == 0

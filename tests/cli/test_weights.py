@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save, save_file
 from torch import Tensor
 
-from tests.cli.world import Coordinator, json_of, refusal_of, tide
+from tests.cli.world import Coordinator, assert_refuses, json_of, refusal_of, tide
 from tideline import nets
 from tideline.algorithms.averaging.messages import State
 from tideline.archive.digests import digest_of
@@ -116,8 +116,7 @@ def test_weights_that_do_not_fit_are_refused_with_their_line(
 ) -> None:
     file = write(tmp_path / "study")
     torch.save({n: w for n, w in {**weights(), **change}.items() if w is not None}, tmp_path / "study" / "net.pth")
-    refused = tide("run", "start", file, "--home", there.home)
-    assert refused.exit_code == 2 and f"{file}:4: " in refused.stderr and said in refused.stderr, refused.stderr
+    assert_refuses(tide("run", "start", file, "--home", there.home), f"{file}:4: ", said)
     assert list(there.federation.parts.digests()) == []
 
 
@@ -175,8 +174,7 @@ def test_a_backbone_is_put_under_what_the_seed_draws(there: Coordinator, tmp_pat
 def test_a_backbone_that_nobody_could_train_on_is_refused(there: Coordinator, tmp_path: Path) -> None:
     file = write(tmp_path / "study", world=PHOTOS, roster={"anna": "target", "bert": "target"})
     torch.save(backbone(), tmp_path / "study" / "net.pth")
-    refused = tide("run", "start", file, "--home", there.home)
-    assert refused.exit_code == 2 and f"{file}:7: " in refused.stderr and "no site in the roster has labels" in refused.stderr
+    assert_refuses(tide("run", "start", file, "--home", there.home), f"{file}:7: ", "no site in the roster has labels")
 
 
 def test_a_simulation_begins_from_a_file(there: Coordinator, tmp_path: Path, data: dict[str, Path]) -> None:

@@ -169,3 +169,15 @@ def refusal_of(ended: Result) -> str:
     """Return what a command that refused wrote to stderr."""
     assert ended.exit_code == REFUSED, ended.output
     return ended.stderr
+
+
+def assert_tells(ended: Result, *words: str) -> None:
+    """Check that a command succeeded and wrote these words to stdout."""
+    assert ended.exit_code == DONE, ended.output
+    assert [word for word in words if word not in ended.stdout] == [], ended.output
+
+
+def assert_refuses(ended: Result, *words: str) -> None:
+    """Check that a command refused and wrote these words to stderr."""
+    assert ended.exit_code == REFUSED, ended.output
+    assert [word for word in words if word not in ended.stderr] == [], ended.output
