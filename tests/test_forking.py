@@ -41,7 +41,7 @@ def test_its_surroundings(kind: type[subprocess.Popen[Any]], tmp_path: Path) -> 
     children = psutil.Process(process.pid).children()
     os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(60) == 0
-    assert psutil.wait_procs(children, 10)[1] == []
+    assert psutil.wait_procs(children, 60)[1] == []
 
 
 @BOTH

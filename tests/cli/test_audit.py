@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.world import KEY, Coordinator, assert_refuses, output_of, refusal_of, tide
+from tests.cli.world import KEY, Coordinator, assert_refuses, json_of, output_of, refusal_of, tide
 from tideline.client.audit import Verified, file_of_tips, save, verified_logs
 from tideline.engine.audit.log import UNREADABLE, AuditEvent, Entry, Tip, chained, line_of, read_line
 from tideline.engine.simulation.journal import MemoryJournal
@@ -42,7 +42,7 @@ def test_a_log_is_verified_and_remembered(busy: Coordinator) -> None:
     assert verified_logs()[busy.url].tip == Tip(last.seq, last.hash)
     assert tide("keys", "add", "--name", "alice", "--role", "viewer", "--home", busy.home).exit_code == 0
     assert f"The {last.seq} entries that you verified on" in verify(busy).stdout
-    found = json.loads(verify(busy, "--json").stdout)
+    found = json_of(verify(busy, "--json"))
     assert (found["entries"], found["before"]["entries"]) == (last.seq + 1, last.seq + 1)
 
 
@@ -132,7 +132,7 @@ def test_a_memory_that_others_may_write_is_refused(busy: Coordinator) -> None:
 def test_a_list(busy: Coordinator) -> None:
     shown = tide("audit", "list", "--home", busy.home).stdout
     assert all(word in shown for word in ("log_begun", "enrolled", "run_completed", "revoked", "reason left"))
-    rows = json.loads(tide("audit", "list", "--client", "bert", "--kind", "revoked", "--json", "--home", busy.home).stdout)
+    rows = json_of(tide("audit", "list", "--client", "bert", "--kind", "revoked", "--json", "--home", busy.home))
     assert [(row["by"], row["details"]) for row in rows] == [("admin", {"reason": "left"})]
     assert tide("audit", "list", "--run", "none", "--home", busy.home).stdout == "No such entry\n"
     assert tide("audit", "list", "--since", "2h", "--home", busy.home).stdout == "No such entry\n"  # its clock begins at 0
@@ -145,9 +145,7 @@ def test_an_export_is_verified_anywhere(busy: Coordinator, tmp_path: Path) -> No
     file = tmp_path / "log.jsonl"
     assert tide("audit", "export", "--out", file, "--home", busy.home).exit_code == 0
     assert tide("audit", "verify", "--file", file).exit_code == 0
-    assert json.loads(tide("audit", "export", "--out", file, "--json", "--home", busy.home).stdout)["entries"] == len(
-        entries(busy)
-    )
+    assert json_of(tide("audit", "export", "--out", file, "--json", "--home", busy.home))["entries"] == len(entries(busy))
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join([*lines[:4], lines[4].replace('"kind":"', '"kind":"un'), *lines[5:]]))
     broken(tide("audit", "verify", "--file", file, "--json"), 5, "Entry 5 is not as it was written")
@@ -185,7 +183,7 @@ def test_an_export_ends_where_the_log_ended_when_it_began(busy: Coordinator, tmp
     tip = journal.audit_tip()
     journal.audit_tip = lambda: tip  # type: ignore[method-assign]
     journal.record([AuditEvent("approved", 1.0)])
-    told = json.loads(tide("audit", "export", "--out", file, "--json", "--home", busy.home).stdout)
+    told = json_of(tide("audit", "export", "--out", file, "--json", "--home", busy.home))
     assert (told["entries"], told["hash"]) == (tip.seq, tip.hash) and len(file.read_text().splitlines()) == tip.seq
 
 
@@ -218,6 +216,6 @@ def test_a_time_that_no_calendar_has_is_listed(busy: Coordinator) -> None:
 
 
 def test_only_an_admin_reads_the_log(there: Coordinator) -> None:
-    made = json.loads(tide("keys", "add", "--name", "eve", "--role", "operator", "--home", there.home, "--json").stdout)
+    made = json_of(tide("keys", "add", "--name", "eve", "--role", "operator", "--home", there.home, "--json"))
     for command in ("verify", "list"):
         assert_refuses(tide("audit", command, "--url", there.url, "--api-key", made["key"]), "reading the audit log needs admin")

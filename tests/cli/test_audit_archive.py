@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.world import Coordinator, output_of, refusal_of, tide
+from tests.cli.world import Coordinator, json_of, output_of, refusal_of, tide
 from tideline.client.audit import Verified, save, verified_logs
 from tideline.engine.audit.archived import Span
 from tideline.engine.audit.log import Entry, Tip
@@ -63,8 +62,8 @@ def test_archive_and_database_are_one_chain(filed: Filed) -> None:
     assert "Entries 1 to 9 were archived and are not verified: --archive DIR verifies" in output_of(verify(filed))
     told = verify(filed, "--archive", filed.archive.folder)
     assert told.exit_code == 0 and "archived" not in told.stdout and "have not changed" in told.stdout
-    assert json.loads(verify(filed, "--json").stdout)["from"] == 10
-    assert json.loads(verify(filed, "--archive", filed.archive.folder, "--json").stdout)["from"] == 1
+    assert json_of(verify(filed, "--json"))["from"] == 10
+    assert json_of(verify(filed, "--archive", filed.archive.folder, "--json"))["from"] == 1
 
 
 def test_what_is_missing_or_damaged_is_named(filed: Filed) -> None:
@@ -111,7 +110,7 @@ def test_an_export_goes_on_behind_the_archive(filed: Filed, tmp_path: Path) -> N
     assert "Those before entry 10 are in the archive" in output_of(tide("audit", "export", "--home", filed.home, "--out", out))
     assert "Entries 1 to 9 were archived" in output_of(tide("audit", "verify", "--file", out))
     assert "archived" not in output_of(tide("audit", "verify", "--file", out, "--archive", folder))
-    assert json.loads(tide("audit", "verify", "--file", folder, "--json").stdout)["entries"] == 9
+    assert json_of(tide("audit", "verify", "--file", folder, "--json"))["entries"] == 9
     assert tide("audit", "verify", "--file", folder, "--tip", filed.base.hash).exit_code == 0
     middle = folder / filed.files[1].name
     told = tide("audit", "verify", "--file", middle)

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tests.cli.test_bench_grid import written
-from tests.cli.world import assert_tells, output_of, refusal_of, tide
+from tests.cli.world import assert_tells, json_of, output_of, refusal_of, tide
 from tideline.bench.cells import locked
 from tideline.cli.guard import DONE, ENDED_BADLY, INTERRUPTED, REFUSED
 
@@ -107,7 +107,7 @@ def test_a_grid_runs_once(place: Path) -> None:
     ended = bench(file)
     assert ended.exit_code == DONE and "1 cells, 1 done, 0 to run" in ended.stderr
     assert (cell / "result.json").stat().st_mtime_ns == before
-    told = json.loads(bench(grid(place, "gate", seeds=2), "--dry-run", "--json").stdout)
+    told = json_of(bench(grid(place, "gate", seeds=2), "--dry-run", "--json"))
     assert [each["status"] for each in told["cells"]] == ["done", "waiting"]
 
 
@@ -173,7 +173,7 @@ def test_data_that_change_meanwhile(place: Path) -> None:
         ended = bench(file, "--json")
     assert ended.exit_code == ENDED_BADLY and not results(place)
     assert as_json(ended)["gated"]["cause"].startswith("the data have changed")
-    told = json.loads(bench(file, "--dry-run", "--json").stdout)
+    told = json_of(bench(file, "--dry-run", "--json"))
     assert [each["status"] for each in told["cells"]] == ["waiting"]
 
 
@@ -233,7 +233,7 @@ def test_an_interrupted_bench(place: Path, number: signal.Signals) -> None:
         assert begun.wait(LIMIT) == INTERRUPTED
     until(lambda: not psutil.pid_exists(pid))
     assert list(results(place)) == ["first"] and not list((place / "out" / "cells").glob("*/failed.json"))
-    told = json.loads(bench(file, "--dry-run", "--json").stdout)
+    told = json_of(bench(file, "--dry-run", "--json"))
     assert [each["status"] for each in told["cells"]] == ["done", "waiting"]
 
 

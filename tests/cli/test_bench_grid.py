@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cli.world import make_data, refusal_of, tide
+from tests.cli.world import json_of, make_data, refusal_of, tide
 from tideline.algorithms import METHODS
 from tideline.bench.checks import check_grid, digest_of, files_of
 from tideline.bench.grid import Cell, Grid, GridMethod, cells, read_grid, world_of
@@ -260,7 +260,7 @@ def test_a_dry_run_writes_nothing(place: Path) -> None:
     ended = tide("bench", written(place), "--out", place / "out", "--dry-run")
     assert ended.exit_code == DONE and "24 cells, 0 done, 24 to run" in ended.stdout
     assert "prox, c left out, d = 2, seed 1" in ended.stdout
-    told = json.loads(tide("bench", written(place), "--out", place / "out", "--dry-run", "--json").stdout)
+    told = json_of(tide("bench", written(place), "--out", place / "out", "--dry-run", "--json"))
     assert told["to_run"] == 24 and {each["status"] for each in told["cells"]} == {"waiting"}
     assert not (place / "out").exists()
 

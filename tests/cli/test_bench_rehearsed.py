@@ -107,7 +107,7 @@ def test_what_was_expected_beside_what_was_found(place: Path) -> None:
     assert "## Expected and found\n\n| row | d | target | chosen | expected gain | found | holds |" in text
     line = "| chosen | 1 | a | site 75 %, no adaptation 25 % | +2.0 (-0.5 to +4.5) | +0.0 | 1 of 2 |"
     assert line in text
-    told = json.loads(tide("bench", written(place, **GRID), "--out", place / "out", "--table", "--json").stdout)
+    told = json_of(tide("bench", written(place, **GRID), "--out", place / "out", "--table", "--json"))
     assert [each["holds"] for each in told["expected"]] == [True, False]
     assert told["expected"][1]["found"] == pytest.approx(-0.02) and told["expected"][0]["seed"] == 0
     assert told["cells"][1]["bytes"] == 5_000_006

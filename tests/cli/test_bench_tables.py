@@ -288,7 +288,7 @@ def test_tables_and_json_of_targets(place: Path) -> None:
     assert "| fedgma | 40.0 (30.0 to 50.0) | 40.0 (30.0 to 50.0) | 40.0 (32.9 to 47.1) | -5.0 (" in text
     assert f"| {ORACLE} | 1 | prox mu=1.0 | prox mu=0.1 |" in text and "labels that score" in text
     assert "gain over fedavg" in ended and ORACLE in ended
-    told = json.loads(tide("bench", written(place, **GRID), "--out", place / "out", "--table", "--json").stdout)
+    told = json_of(tide("bench", written(place, **GRID), "--out", place / "out", "--table", "--json"))
     assert [each["label"] for each in told["targets"]] == [*OOD, "prox, chosen by id", ORACLE]
     assert told["targets"][1]["targets"]["a"]["mean"] == pytest.approx(0.4) and told["chosen"][1]["picks"]["b"] == "prox mu=0.1"
     assert told["cells"][0]["rows"] == 20 and told["cells"][0]["bytes"] == 3_000_000

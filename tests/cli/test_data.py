@@ -8,13 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from tests.cli.world import COMMAND, assert_refuses, json_of, output_of, refusal_of, tide, tide_process  # noqa: F401 (the command line is built once)
 from tests.learning.images_on_disk import save_classes
 from tests.learning.test_tables import table, write
 from tideline import nets
-from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED
 from tideline.core.asked.world import World, plain_world, world_in
 from tideline.learning.model_file import Model, packed
@@ -45,7 +43,7 @@ def test_columns_of_tables(tmp_path: Path) -> None:
     both = tide("data", "check", tmp_path / "a", tmp_path / "b")
     assert both.exit_code == DONE and "A world that fits all of them:\n\nworld:\n  model: tabular\n" in both.output
     assert '"sex": ["d", "f", "m"]' in both.output
-    found = json.loads(tide("data", "check", tmp_path / "a", tmp_path / "b", "--json").output)
+    found = json_of(tide("data", "check", tmp_path / "a", tmp_path / "b", "--json"))
     assert (
         found["usable"] and len(found["folders"]) == 2 and found["world"]["columns"][0] == {"name": "age", "missing": "indicator"}
     )
@@ -56,7 +54,7 @@ def test_a_world_of_columns_is_there_to_be_copied(tmp_path: Path) -> None:
     write(tmp_path, "csv", {"month": ["May"] * 4, "yes: no": ["a", "#b"] * 2, "age": [30, 41, None, 55], "y": [0, 1] * 2})
     done = tide("data", "check", tmp_path)
     copied = yaml.safe_load(done.output.split("A world that fits:\n\n")[1].split("\n\n")[0])["world"]
-    assert plain_world(world_in(copied)) == json.loads(tide("data", "check", tmp_path, "--json").output)["world"]
+    assert plain_world(world_in(copied)) == json_of(tide("data", "check", tmp_path, "--json"))["world"]
     assert "Not in this world: month. A column is proposed if" in done.output
 
 
@@ -121,7 +119,7 @@ def test_a_folder_whose_labels_tell_no_world(tmp_path: Path) -> None:
     done = output_of(tide("data", "check", tmp_path))
     assert "No world could be guessed: the labels have more than" in done and "What to do: Give the run's" in done
     assert "An agent can use this folder, if its labels are classes of the run." in done
-    told = json.loads(tide("data", "check", tmp_path, "--json").stdout)
+    told = json_of(tide("data", "check", tmp_path, "--json"))
     assert told["usable"] and told["world"] is None and "1000 different" in told["unguessed"]
 
 
@@ -192,7 +190,7 @@ def test_whose_rows_are_is_told(tmp_path: Path, words: bool) -> None:
     done = tide("data", "check", tmp_path / "d")
     assert done.exit_code == DONE, done.output
     assert "ward, its rows belong to: 7 patients" in done.output and '"patient"' not in done.output
-    (folder,) = json.loads(tide("data", "check", tmp_path / "d", "--json").output)["domains"]
+    (folder,) = json_of(tide("data", "check", tmp_path / "d", "--json"))["domains"]
     assert (folder["unit"], folder["units"]) == ("patient", 7)
     assert next(each["use"] for each in folder["columns"] if each["name"] == "patient") == "unit"
 
@@ -201,8 +199,7 @@ PLACE = "python:tests.learning.python_sites"
 
 
 def checked(*words: str) -> tuple[int, str]:
-    """`tideline data check WORDS`: its exit code, and what it said."""
-    result = CliRunner().invoke(app, ["data", "check", *words])
+    result = tide("data", "check", *words)
     return result.exit_code, result.output
 
 
@@ -248,7 +245,7 @@ def test_another_world(tmp_path: Path) -> None:
 )
 def test_an_agent_says_at_once_what_names_no_data(tmp_path: Path, data: str, words: str) -> None:
     command = ("agent", "--coordinator", "127.0.0.1:1", "--role", "source", "--home", str(tmp_path), "--data", data)
-    assert_refuses(CliRunner().invoke(app, list(command)), words, "python:MODULE:NAME")
+    assert_refuses(tide(*command), words, "python:MODULE:NAME")
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def options(given: dict[str, Any]) -> list[object]:
 @pytest.mark.parametrize("more", [{"shots": 0}, {"shots": 2}, {"target_share": 0.3}], ids=str)
 def test_in_one_process_as_by_agents(place: Path, more: dict[str, Any]) -> None:
     """Folders that the command wrote, read as agents read them, end in the state that the section ends in."""
-    told = json.loads(dealt(place, "--leave-out", "usps", "--seed", 4, *options(more), "--json").stdout)
+    told = json_of(dealt(place, "--leave-out", "usps", "--seed", 4, *options(more), "--json"))
     data = {site: {"role": each["role"], "folder": f"out/{each['folder']}"} for site, each in told["sites"].items()}
     assert list(data) == ["client-1", "client-2", "client-3", "unseen"] and data["unseen"]["folder"] == "out/unseen-usps"
     ended = [tide("simulate", experiment(place, **sites), "--json") for sites in ({"deal": {**DEAL, **more}}, {"data": data})]
@@ -66,7 +66,7 @@ def test_what_was_dealt_is_told(place: Path) -> None:
     assert told["sites"]["unseen"]["domains"] == {"usps": {"training": 1, "bare": 0, "held_out": 60}}
     for site, each in told["sites"].items():
         folder = place / "out" / each["folder"]
-        checked = json.loads(tide("data", "check", folder, "--role", each["role"], "--json").stdout)
+        checked = json_of(tide("data", "check", folder, "--role", each["role"], "--json"))
         assert checked["usable"], site
         counts = {d["name"]: (d["samples"], d["held_out"]) for d in checked["domains"]}
         assert counts == {name: (n["training"] + n["held_out"], n["held_out"]) for name, n in each["domains"].items()}
@@ -202,7 +202,7 @@ def test_devices_in_one_process_as_by_agents(crowd: Path, case: str) -> None:
     }
     assert {name for each in told["sites"].values() for name in each["domains"]} <= {*take}
     for site, each in told["sites"].items():
-        checked = json.loads(tide("data", "check", crowd / "out" / each["folder"], "--role", each["role"], "--json").stdout)
+        checked = json_of(tide("data", "check", crowd / "out" / each["folder"], "--role", each["role"], "--json"))
         assert checked["usable"], site
         assert {d["name"]: d["bare"] for d in checked["domains"]} == {name: n["bare"] for name, n in each["domains"].items()}
         assert (each["role"] == "source") == any(n["bare"] for n in each["domains"].values())
@@ -219,18 +219,18 @@ def test_methods_that_do_not_ask_see_the_labelled_rows_alone(crowd: Path) -> Non
     """A run ends in the same bytes where the rows without labels are not there at all."""
     assert devices(crowd, "--take", "mnist").exit_code == DONE
     data = {f"client-{i}": {"role": "source", "folder": f"out/client-{i}"} for i in (1, 2)}
-    digest = json.loads(tide("simulate", experiment(crowd, data=data), "--json").stdout)["state_digest"]
+    digest = json_of(tide("simulate", experiment(crowd, data=data), "--json"))["state_digest"]
     for i in (1, 2):
         path = crowd / "out" / f"client-{i}" / "mnist.npz"
         with np.load(path, allow_pickle=False) as arrays:
             x, y, held = arrays["x"], arrays["y"], np.isin(np.arange(len(arrays["y"])), arrays["test_idx"])
         assert (y < 0).any()
         np.savez_compressed(path, x=x[y >= 0], y=y[y >= 0], test_idx=np.flatnonzero(held[y >= 0]))
-    assert json.loads(tide("simulate", experiment(crowd, data=data), "--json").stdout)["state_digest"] == digest
+    assert json_of(tide("simulate", experiment(crowd, data=data), "--json"))["state_digest"] == digest
 
 
 def test_labelled_devices_may_be_peers(crowd: Path) -> None:
-    told = json.loads(devices(crowd, "--take", "mnist", "--role", "peer", "--json").stdout)
+    told = json_of(devices(crowd, "--take", "mnist", "--role", "peer", "--json"))
     assert [each["role"] for each in told["sites"].values()] == ["peer", "peer", "target", "target"] and told["role"] == "peer"
     ended = tide(
         "simulate",

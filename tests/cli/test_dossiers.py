@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.cli.world import Coordinator, assert_tells, output_of, tide
+from tests.cli.world import Coordinator, assert_tells, json_of, output_of, tide
 from tideline.dossier.signing import Signer
 from tideline.engine.audit.log import AuditEvent, Tip, chained, line_of
 from tideline_server.api import create_app
@@ -53,7 +53,7 @@ def test_it_is_saved_and_verified(signing: Coordinator, tmp_path: Path) -> None:
     assert "The dossier is valid" in words and f"Signed by {signer}, the key that you named" in words
     words = tide("dossier", "verify", str(out)).stdout
     assert "Only its consistency was checked" in words and "Anybody can make a file like this" in words
-    found = json.loads(tide("dossier", "verify", str(out), "--signer", signer, "--json").stdout)
+    found = json_of(tide("dossier", "verify", str(out), "--signer", signer, "--json"))
     assert (found["run"], found["trusted"], found["finished"], found["whole"]) == (run, True, True, True)
     shown = tide("dossier", "signer", "--home", signing.home).stdout
     assert signer in shown and "The audit log tells of it in entry" in shown and "BEGIN PUBLIC KEY" in shown
@@ -134,7 +134,7 @@ def test_it_is_held_to_the_log(signing: Coordinator, tmp_path: Path) -> None:
     assert tide("keys", "add", "--name", "alice", "--role", "viewer", "--home", signing.home).exit_code == 0
     assert tide("audit", "export", "--out", str(log), "--home", signing.home).exit_code == 0
     assert "is whole, and has" in output_of(tide("dossier", "verify", str(out), "--log", str(log)))
-    found = json.loads(tide("dossier", "verify", str(out), "--log", str(log), "--json").stdout)
+    found = json_of(tide("dossier", "verify", str(out), "--log", str(log), "--json"))
     assert found["in_log"] >= found["entries"]
     lines = log.read_text().splitlines(keepends=True)
     foreign = chained(Tip(), [AuditEvent("log_begun", 1.0), *(AuditEvent("approved", float(at)) for at in range(len(lines)))])

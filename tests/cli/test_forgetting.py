@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from tests.cli.world import assert_refuses, assert_tells, json_of, output_of
+from tests.cli.world import assert_refuses, assert_tells, json_of, output_of, tide
 from tideline.algorithms import METHODS
-from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED
 from tideline.core.algorithm import resolve
 from tideline.core.errors import Refused
@@ -37,7 +36,7 @@ CONTENT = b"x" * 5000
 
 
 def site(home: Path, *args: str | Path, answer: str | None = None) -> Result:
-    return CliRunner().invoke(app, ["site", "forget", "--home", str(home), *map(str, args)], input=answer)
+    return tide("site", "forget", "--home", home, *args, answer=answer)
 
 
 def worked(home: Path, run: str, cursor: int | None = LAST, days: float = 0.0, parent: str = "") -> Path:
@@ -90,7 +89,7 @@ def test_for_programs(tmp_path: Path) -> None:
     done = site(tmp_path, "old", "--json", "--yes")
     told = json.loads(done.stdout)
     assert done.exit_code == DONE and told["forgotten"] == ["old"] and told["bytes"] > len(CONTENT)
-    assert json.loads(site(tmp_path, "--older", "1d", "--json", "--yes").stdout) == {"forgotten": [], "bytes": 0}
+    assert json_of(site(tmp_path, "--older", "1d", "--json", "--yes")) == {"forgotten": [], "bytes": 0}
 
 
 def test_what_may_go_on_is_kept(tmp_path: Path) -> None:
@@ -240,13 +239,13 @@ def test_features_go_with_the_last_run_that_needs_them(tmp_path: Path) -> None:
         return {each.name[3] for each in folder.iterdir()}
 
     assert site(tmp_path, "old", "--yes").exit_code == DONE and kept() == {"a", "b", "c"}
-    before = json.loads(site(tmp_path, "other", "--json", "--yes").stdout)["bytes"]
+    before = json_of(site(tmp_path, "other", "--json", "--yes"))["bytes"]
     assert kept() == {"a", "c"} and before > 2 * len(CONTENT)
     assert site(tmp_path, "twin", "asked", "--unfinished", "--yes").exit_code == DONE and not kept()
 
 
 def leave(home: Path, *args: str | Path, answer: str | None = None) -> Result:
-    return CliRunner().invoke(app, ["site", "leave", "--home", str(home), *map(str, args)], input=answer)
+    return tide("site", "leave", "--home", home, *args, answer=answer)
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_the_runs_model(
     assert {name for name, w in weights.items() if not torch.equal(written[name], w)} == {f"{moves}weight", f"{moves}bias"}
     assert not tideline.load(out).model.world.frozen
     scores = predicted(out, data["bert"], tmp_path / "rows.csv", "--held-out")
-    result = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)
+    result = json_of(tide("run", "show", run, "--home", there.home, "--json"))
     assert result["status"] == "completed" and stated(result, "bert") == scores["accuracy"]["value"]
     again = json.loads((tmp_path / "e.json").read_text()) | {"weights": str(out)}
     for world in (WORLD, {**WORLD, **HEAD}, {**WORLD, **HEAD, "classes": 10}):
@@ -80,7 +80,7 @@ def test_a_sites_own_model(
     FolderVault(home / "runs").parts(run).put([content])  # type: ignore[arg-type]
     assert tide("site", "export", "--home", home, "--run", run, "model", "--out", out).exit_code == 0
     scores = predicted(out, data["bert"], tmp_path / "rows.csv", "--held-out")
-    result = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)
+    result = json_of(tide("run", "show", run, "--home", there.home, "--json"))
     assert stated(result, "bert") == scores["accuracy"]["value"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.cli.world import Coordinator, assert_refuses, output_of, refusal_of, tide
+from tests.cli.world import Coordinator, assert_refuses, json_of, output_of, refusal_of, tide
 from tests.planning.cases import BOUNDS, MEASURED, changed, entry
 from tideline.cli.coordinator.links import FLAGS, show_plan, summary
 from tideline.cli.guard import DONE, REFUSED, UNREACHABLE
@@ -56,7 +56,7 @@ def test_a_plan_for_programs(tmp_path: Path) -> None:
 
 def test_options_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:
     path = written(tmp_path, changed(MEASURED, solver="sca", phi={"energy": 5.0, "source": 6.0}))
-    made = json.loads(tide("links", "plan", path, "--json", "--solver", "exact", "--phi-energy", "0.5").stdout)
+    made = json_of(tide("links", "plan", path, "--json", "--solver", "exact", "--phi-energy", "0.5"))
     assert made == plan_links(changed(MEASURED, phi={"energy": 0.5, "source": 6.0}))
     assert "Error: --phi-energy: phi.energy is -1.0" in refusal_of(tide("links", "plan", path, "--phi-energy", "-1"))
     assert "Error: --solver: solver is 'milp'" in tide("links", "plan", path, "--solver", "milp").stderr
@@ -90,7 +90,7 @@ def test_a_long_file_of_a_program(tmp_path: Path) -> None:
     N = 110
     devices = [{"name": f"d{i}", "error": 0.5, "count": 1000, "labelled": 800 * (i < 60)} for i in range(N)]
     given = {"devices": devices, "d": [[0.5] * N for _ in range(N)]}
-    assert json.loads(tide("links", "plan", written(tmp_path, given), "--json").stdout)["status"] == "proven"
+    assert json_of(tide("links", "plan", written(tmp_path, given), "--json"))["status"] == "proven"
     done = tide("links", "plan", written(tmp_path, entry("d", 3, 109, 7.0, given)))
     assert done.exit_code == REFUSED and "devices.json: d[3][109] is 7.0; it should be at most 2 (from d3 to d109)" in done.stderr
     assert "is not a request for a plan" in tide("links", "plan", written(tmp_path, [1] * 20_000)).stderr

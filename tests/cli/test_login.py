@@ -10,28 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from tests.cli.world import KEY, Coordinator, assert_refuses, refusal_of, tide
-from tideline.cli.app import app
+from tests.cli.world import KEY, Coordinator, assert_refuses, json_of, refusal_of, tide
 from tideline.cli.coordinator import access as commands
 from tideline.client.logins import Login, address, drop, file_of_logins, logins, quoted, save
 from tideline.core.errors import ConfigRefused, IdentityRefused, NotFound
 
 
 def log_in(url: str, key: str, *more: str) -> Any:
-    return CliRunner().invoke(app, ["login", "--url", url, "--key-stdin", *more], input=key + "\n", catch_exceptions=False)
+    return tide("login", "--url", url, "--key-stdin", *more, answer=key + "\n")
 
 
 @pytest.fixture
 def operator(there: Coordinator) -> str:
     """The key of an operator."""
-    return str(
-        json.loads(tide("keys", "add", "--name", "alice", "--role", "operator", "--home", there.home, "--json").stdout)["key"]
-    )
+    return str(json_of(tide("keys", "add", "--name", "alice", "--role", "operator", "--home", there.home, "--json"))["key"])
 
 
-@pytest.mark.nightly(job="services")
 def test_a_login_is_kept_for_this_user_alone(there: Coordinator, operator: str) -> None:
     """In a file of mode 0600, under the address; the key is not printed. Later commands use it."""
     told = log_in(there.url + "/", operator)
@@ -154,7 +149,7 @@ def test_keys_by_their_commands(there: Coordinator) -> None:
     assert tide("run", "list", "--url", there.url, "--api-key", key).exit_code == 0
     listed = tide("keys", "list", *at)
     assert "bob" in listed.stdout and "viewer" in listed.stdout and key not in listed.stdout
-    (row,) = json.loads(tide("keys", "list", *at, "--json").stdout)
+    (row,) = json_of(tide("keys", "list", *at, "--json"))
     assert (row["name"], row["created_by"]) == ("bob", "admin")
     assert tide("keys", "revoke", "bob", *at).stdout == "The key of bob is revoked\n"
     assert "'bob' was revoked on" in tide("run", "list", "--url", there.url, "--api-key", key).stderr

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.cli.world import Coordinator, assert_refuses, assert_tells, json_of, output_of, refusal_of, tide
 from tests.postgres import own_schema
 from tests.receivers import receiving
 from tests.services import free_port
 from tideline import __version__
-from tideline.cli.app import app
 from tideline.cli.coordinator.projects import bytes_in
 from tideline.client.logins import logins
 from tideline.core.errors import ConfigRefused
@@ -81,13 +79,13 @@ def test_a_login_has_a_project(there: Coordinator, monkeypatch: pytest.MonkeyPat
     """Later commands ask about it; an option or a variable goes first. A name that is none is refused before it is sent."""
     made(there, "projects", "add", "cardio")
     key = made(there, "keys", "add", "--name", "cyd", "--role", "operator", "--project", "all")["key"]
-    told = CliRunner().invoke(app, ["login", "--url", there.url, "--key-stdin", "--project", "cardio"], input=key + "\n")
+    told = tide("login", "--url", there.url, "--key-stdin", "--project", "cardio", answer=key + "\n")
     assert told.exit_code == 0 and "cyd, operator in the project cardio" in told.stdout
     assert logins()[there.url].project == "cardio"
-    seen = json.loads(tide("projects", "list", "--url", there.url, "--json").stdout)
+    seen = json_of(tide("projects", "list", "--url", there.url, "--json"))
     assert [row["name"] for row in seen] == ["cardio"]
     monkeypatch.setenv("TIDELINE_PROJECT", "all")
-    seen = json.loads(tide("projects", "list", "--url", there.url, "--json").stdout)
+    seen = json_of(tide("projects", "list", "--url", there.url, "--json"))
     assert [row["name"] for row in seen] == ["default", "cardio"]
     for name, words in (("nope", "There is no project 'nope'"), ("No/pe", "cannot name a project")):
         assert words in refusal_of(tide("run", "list", "--url", there.url, "--project", name))
@@ -126,7 +124,7 @@ def test_a_list_of_clients(there: Coordinator) -> None:
     shown = tide("clients", "list", "--home", there.home).stdout
     carl = next(line for line in shown.splitlines() if "carl" in line)
     assert all(word in carl for word in ("pending", FINGERPRINT, "peer", "site=c", "9.8", "1970-01-01"))
-    rows = json.loads(tide("clients", "list", "--json", "--home", there.home).stdout)
+    rows = json_of(tide("clients", "list", "--json", "--home", there.home))
     assert [row["name"] for row in rows] == ["anna", "bert", "carl"]
 
 
@@ -209,7 +207,7 @@ def test_what_goes_next_is_shown(there: Coordinator, tmp_path: Path) -> None:
     assert "Those of default: runs for" in said and f"{run} (" in said and "goes next" in said
     assert "7 events of runs that are over will go" in said and "4 entries of the audit log will go into a file" in said
     archiving.trouble = "the disk is full"
-    shown = json.loads(tell(there, "retention", "show", "--json").stdout)
+    shown = json_of(tell(there, "retention", "show", "--json"))
     assert shown["audit_trouble"] and shown["audit_entries"] == 4 and shown["projects"][0]["name"] == "default"
 
 
@@ -237,7 +235,7 @@ def test_a_target_by_its_commands(notifying: Coordinator) -> None:
         assert done(notifying, "test", "chat").stdout == "chat took it: HTTP 204\n"
     listed = done(notifying, "list").stdout
     assert "chat" in listed and "all" in listed and "whsec_" not in listed and "/hook" not in listed
-    [row] = json.loads(done(notifying, "list", "--json").stdout)
+    [row] = json_of(done(notifying, "list", "--json"))
     assert (row["on"], row["form"]) == (["stalled", "failed"], "json")
     assert "gets no more notices" in done(notifying, "remove", "chat").stdout
     assert "There is no target 'chat'" in refusal_of(done(notifying, "remove", "chat"))
@@ -275,7 +273,7 @@ def home(tmp_path: Path) -> Path:
 def test_it_shows_and_takes_back(home: Path) -> None:
     assert_tells(tide("database", "show", "--home", str(home)), f"stands at revision {newest()}", f"by tideline {__version__}")
     assert json.loads(output_of(tide("database", "downgrade", OLDEST, "--home", str(home), "--json")))["revision"] == OLDEST
-    assert json.loads(tide("database", "show", "--home", str(home), "--json").stdout)["upgrades"] == []
+    assert json_of(tide("database", "show", "--home", str(home), "--json"))["upgrades"] == []
 
 
 def test_not_while_its_coordinator_runs(home: Path) -> None:

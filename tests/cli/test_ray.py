@@ -18,7 +18,7 @@ import pytest
 
 from tests.cli.test_bench import as_json, bench, beside, gated, grid, results, started, until, waiting
 from tests.cli.test_simulate import write
-from tests.cli.world import make_data, refusal_of, tide, tide_process
+from tests.cli.world import json_of, make_data, refusal_of, tide, tide_process
 from tests.rays import CPUS, free_port, running
 from tideline.bench.ray_cells import Common, play
 from tideline.cli.guard import DONE, ENDED_BADLY, REFUSED, UNREACHABLE
@@ -55,7 +55,7 @@ def test_a_simulation_on_ray_ends_in_the_same_bytes(tmp_path: Path, monkeypatch:
     named = {"data": folders, "world": {"model": "mlp", "inputs": [4], "classes": 3}}
     for changed in ({}, named):
         file = write(Path(), **changed)
-        told = [json.loads(tide("simulate", file, "--json", *more).stdout) for more in ((), RAY, (*RAY, "--jobs", 1))]
+        told = [json_of(tide("simulate", file, "--json", *more)) for more in ((), RAY, (*RAY, "--jobs", 1))]
         assert told[0]["state_digest"] and len({each["state_digest"] for each in told}) == 1
 
 
@@ -129,7 +129,7 @@ def begin(stack: ExitStack, env: dict[str, str], *options: str) -> None:
 @pytest.mark.processes
 def test_a_cluster_of_two_nodes(tmp_path: Path) -> None:
     file = write(tmp_path)
-    here = json.loads(tide("simulate", file, "--json").stdout)
+    here = json_of(tide("simulate", file, "--json"))
     with cluster() as (head, clients, env):
         for address in (f"127.0.0.1:{head}", f"ray://127.0.0.1:{clients}"):
             ended = tide_process("simulate", file, *RAY, "--address", address, "--json", env=env, limit=LIMIT)

@@ -42,11 +42,11 @@ def test_start_list_show_cancel(there: Coordinator, file: Path) -> None:
     started = tide("run", "start", file, "--home", there.home, "--set", "config.rounds=3")
     run = started.stdout.split()[1].rstrip(".")
     assert started.exit_code == 0 and f"tideline run watch {run}" in started.stdout
-    (listed,) = json.loads(tide("run", "list", "--home", there.home, "--json").stdout)
+    (listed,) = json_of(tide("run", "list", "--home", there.home, "--json"))
     assert (listed["id"], listed["status"], listed["of"]) == (run, "waiting", 6)
     assert run in tide("run", "list", "--home", there.home).stdout
     assert "waiting for 2 of 2 sites (anna, bert)" in output_of(tide("run", "show", run, "--home", there.home))
-    result = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)
+    result = json_of(tide("run", "show", run, "--home", there.home, "--json"))
     assert result["config"]["rounds"] == 3
     assert tide("run", "cancel", run, "--home", there.home).stdout == f"Run {run} is cancelled\n"
     again = tide("run", "cancel", run, "--home", there.home, "--json")
@@ -71,7 +71,7 @@ def test_a_run_is_shown_as_the_engine_tells_it(there: Coordinator) -> None:
 def test_a_report_in_a_folder(there: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written is told, in words and as JSON; the folder is named after the run unless it is given."""
     run = there.complete()
-    made = json.loads(tide("run", "report", run, "--out", tmp_path / "a" / "b", "--home", there.home, "--json").stdout)
+    made = json_of(tide("run", "report", run, "--out", tmp_path / "a" / "b", "--home", there.home, "--json"))
     assert json.loads(Path(made["result"]).read_text())["history"][0]["phase"] == "train"
     assert "Accuracies side by side" in Path(made["report"]).read_text()
     matrices = [f"score-confusion-of-{whose}-round-2" for whose in ("anna", "bert", "all-sites")]
@@ -99,7 +99,7 @@ def test_an_unknown_run_is_looked_for_in_the_list(there: Coordinator) -> None:
 
 def test_a_report_of_an_open_run(there: Coordinator, tmp_path: Path) -> None:
     run = there.start()
-    made = json.loads(tide("run", "report", run, "--out", tmp_path / "a", "--home", there.home, "--json").stdout)
+    made = json_of(tide("run", "report", run, "--out", tmp_path / "a", "--home", there.home, "--json"))
     assert made["figures"] == [] and "waiting" in Path(made["report"]).read_text()
 
 
@@ -195,7 +195,7 @@ def test_export_equals_the_state(there: Coordinator, tmp_path: Path) -> None:
     out = tmp_path / "state.safetensors"
     files = there.federation.journal.rounds(run)[-1].state
     assert len(files) == 2, "the model has a part"
-    told = json.loads(tide("run", "export", run, "--state", "--out", out, "--home", there.home, "--json").stdout)
+    told = json_of(tide("run", "export", run, "--state", "--out", out, "--home", there.home, "--json"))
     assert (told["tensors"], told["state_digest"]) == (4, files[0][0])
     state = decode(State, files[0][0], there.federation.parts)
     read = load_file(out)
@@ -250,7 +250,7 @@ def test_invite_prints_a_command_that_works(there: Coordinator) -> None:
 
 def test_an_invitation_names_the_addresses_that_were_given(there: Coordinator) -> None:
     given = ("--address", "https://tideline.example.org", "--address", "10.0.0.7:7800")
-    made = json.loads(tide("invite", "--name", "erna", *given, "--home", there.home, "--json").stdout)
+    made = json_of(tide("invite", "--name", "erna", *given, "--home", there.home, "--json"))
     assert read_token(made["token"]).addresses == ("https://tideline.example.org", "10.0.0.7:7800")
     refused = tide("invite", "--name", "fred", "--address", "tideline.example.org", "--home", there.home)
     assert refused.exit_code == 2 and "'tideline.example.org' is no address" in refused.stderr
@@ -263,7 +263,7 @@ def test_an_invitation_is_written_to_a_file(there: Coordinator, tmp_path: Path) 
     token = file.read_text().strip()
     assert read_token(token).addresses == ("127.0.0.1:7",) and file.stat().st_mode & 0o777 == 0o600
     assert told.exit_code == 0 and token not in told.output and "--token-file" in told.stdout
-    made = json.loads(tide("invite", "--name", "dora", "--home", there.home, "--out", file, "--json").stdout)
+    made = json_of(tide("invite", "--name", "dora", "--home", there.home, "--out", file, "--json"))
     assert made["token_file"] == str(file) and "token" not in made and file.read_text().strip() != token
     refused = tide("invite", "--name", "emil", "--home", there.home, "--out", tmp_path / "nowhere" / "token")
     assert refused.exit_code == 2 and "cannot be written" in refused.stderr and "--out" in refused.stderr

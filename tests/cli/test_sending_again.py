@@ -82,7 +82,7 @@ def test_each_call_has_a_key_of_its_own(door: tuple[Coordinator, Troubled], file
     """Start, cancel, resume and invite send one; looking sends none."""
     there, troubled = door
     at = ("--home", there.home)
-    run = json.loads(tide("run", "start", file, *at, "--json").stdout)["run"]
+    run = json_of(tide("run", "start", file, *at, "--json"))["run"]
     for args in (["invite", "--name", "carl"], ["run", "resume", run], ["run", "cancel", run], ["run", "list"]):
         tide(*args, *at)
     keys = [key for _, _, key in troubled.keys]

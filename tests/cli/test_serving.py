@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import structlog
 
-from tests.cli.world import refusal_of, tide, tide_process
+from tests.cli.world import json_of, refusal_of, tide, tide_process
 from tideline.cli.serving import AGENT_OPTIONS, agent_command, agent_settings, host_name, read_labels, read_seconds
 from tideline.cli.throttle import LEFT_OUT, Throttle
 from tideline.core.errors import ConfigRefused
@@ -26,6 +26,7 @@ from tideline.core.tokens import Token, Trust
 from tideline.engine.coordinator.idempotency import Identity
 
 pytestmark = pytest.mark.processes
+LIMIT = 120.0  # seconds; a loaded machine takes ten to start a process
 
 
 @contextlib.contextmanager
@@ -37,7 +38,7 @@ def serving(log: Path, *args: object) -> Iterator[subprocess.Popen[bytes]]:
         try:
             yield process
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 0, log.read_text()
+            assert process.wait(LIMIT) == 0, log.read_text()
         finally:
             process.kill()
             process.wait()
@@ -48,12 +49,12 @@ def test_a_federation_by_its_commands(tmp_path: Path, data: dict[str, Path]) -> 
     home, started = tmp_path / "home", time.monotonic()
     with serving(tmp_path / "c.log", "coordinator", "--home", home, "--grpc-port", 0, "--http-port", 0):
         while not (home / "coordinator.json").exists():
-            assert time.monotonic() - started < 30, (tmp_path / "c.log").read_text()
+            assert time.monotonic() - started < LIMIT, (tmp_path / "c.log").read_text()
             time.sleep(0.05)
         with contextlib.ExitStack() as agents:
             for name, role in (("anna", "source"), ("bert", "target")):
-                made = json.loads(tide("invite", "--name", name, "--home", home, "--json").stdout)
-                words = made["command"].replace("DIR", str(data[name])).replace("source", role).split()
+                made = json_of(tide("invite", "--name", name, "--home", home, "--json"))
+                words = [{"DIR": data[name], "source": role}.get(word, word) for word in made["command"].split()]
                 agents.enter_context(serving(tmp_path / f"{name}.log", *words[1:], "--home", tmp_path / name, "--device", "cpu"))
             path = tmp_path / "e.yaml"
             path.write_text("method: fedavg\npreset: tiny\nworld: {model: mlp}\nroster:\n  anna: source\n  bert: target\n")
@@ -62,7 +63,7 @@ def test_a_federation_by_its_commands(tmp_path: Path, data: dict[str, Path]) -> 
             result = json.loads(ended.stdout)
             assert "score 2: 2 replies, accuracy " in ended.stderr
             out = tmp_path / "state.safetensors"
-            told = json.loads(tide("run", "export", result["run"], "--out", out, "--home", home, "--json").stdout)
+            told = json_of(tide("run", "export", result["run"], "--out", out, "--home", home, "--json"))
             assert told["state_digest"] == result["state_digest"] and out.exists()
     lines = [json.loads(line) for line in (tmp_path / "c.log").read_text().splitlines()]
     assert {"coordinator_ready", "coordinator_stopping"} <= {line["event"] for line in lines}
@@ -123,10 +124,10 @@ def test_numbers_out_of_range(workers: int, tmp_path: Path) -> None:
 
 def test_lines_of_one_cause_are_bounded_and_counted() -> None:
     reported: queue.Queue[tuple[str, int]] = queue.Queue()
-    throttle = Throttle(lambda cause, count: reported.put((cause, count)), most=3, seconds=0.05)
+    throttle = Throttle(lambda cause, count: reported.put((cause, count)), most=3, seconds=0.5)
     assert [throttle.admits("a") for _ in range(5)] == [True] * 3 + [False] * 2
     assert throttle.admits("b")
-    assert reported.get(timeout=10) == ("a", 2)
+    assert reported.get(timeout=60) == ("a", 2)
     assert throttle.admits("a") and reported.empty()
 
 

@@ -195,7 +195,7 @@ def test_methods_and_contracts(subtests: pytest.Subtests) -> None:
 
 def test_a_presets_settings_stand_beside_the_defaults() -> None:
     """What a preset sets has a column of its own, and in JSON a key of its own; the other keys stay."""
-    plain, tiny = (json.loads(tide("contract", "fedavg", *more, "--json").stdout) for more in ([], ["--preset", "tiny"]))
+    plain, tiny = (json_of(tide("contract", "fedavg", *more, "--json")) for more in ([], ["--preset", "tiny"]))
     assert tiny["preset"] == {"name": "tiny", "settings": plain["presets"]["tiny"]}
     assert tiny["settings"] == plain["settings"] and tiny.keys() - plain.keys() == {"preset"}
 
@@ -225,14 +225,14 @@ def test_contracts_that_are_not(args: list[str], words: str) -> None:
 
 def test_the_contract_of_a_run_with_secure_sums() -> None:
     """What is summed goes to a sum, what is around it is masked, and what is still seen of each site is said; all as in a run."""
-    facts = json.loads(tide("contract", "fdan", "--secure-sums", "--json").stdout)
+    facts = json_of(tide("contract", "fdan", "--secure-sums", "--json"))
     of = {(clause["phase"], clause["field"]): clause for clause in facts["contract"]}
     assert of["train", "values"]["audience"] == ["sum"] and "more than two thirds" in of["train", "values"]["wire"]
     assert of["train keys", "file"]["exposure"] == "masked" and of["share", "m"]["audience"] == ["coordinator", "peers"]
     words = tide("contract", "fdan", "--secure-sums").stdout
     assert "- secure_sums: of share the coordinator sees each site's m" in words and ", with secure sums" in words
     assert "secure_sums" not in tide("contract", "fdan").stdout
-    noised = json.loads(tide("contract", "fedavg", "--secure-sums", "--epsilon", "--set", "privacy.noise=2", "--json").stdout)
+    noised = json_of(tide("contract", "fedavg", "--secure-sums", "--epsilon", "--set", "privacy.noise=2", "--json"))
     assert {clause["field"] for clause in noised["contract"] if clause["phase"] == "train"} == {"values", "order"}
     assert all(clause["private"] for clause in noised["contract"]) and noised["costs"]["of"]
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from tests.cli.world import assert_refuses, output_of
+from tests.cli.world import assert_refuses, json_of, output_of, tide
 from tests.site.page.test_http import entered
 from tests.site.test_budget import LIMIT, ONE, PLAN, TRAIN, charged, reserved
-from tideline.cli.app import app
 from tideline.cli.guard import DONE, REFUSED
 from tideline.core.errors import BudgetExceeded
 from tideline.core.run import RunId
@@ -31,7 +29,7 @@ POLICY = "[privacy]\nepsilon = 4.0\ndelta = 1e-5\n[projects.cardio.privacy]\neps
 
 
 def site(*args: str | Path) -> Result:
-    return CliRunner().invoke(app, ["site", *map(str, args)], env={"COLUMNS": "200"})
+    return tide("site", *args, env={"COLUMNS": "200"})
 
 
 @pytest.fixture
@@ -50,7 +48,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def budgets(home: Path) -> list[dict[str, Any]]:
-    return list(json.loads(site("budget", "--home", home, "--json").stdout)["budgets"])
+    return list(json_of(site("budget", "--home", home, "--json"))["budgets"])
 
 
 def test_what_is_spent_reserved_and_left(home: Path) -> None:
@@ -71,7 +69,7 @@ def test_what_is_spent_reserved_and_left(home: Path) -> None:
         "Charged to no budget: 1 run",
     ):
         assert words in " ".join(shown.split()), shown
-    assert json.loads(site("budget", "--home", home, "--json").stdout)["uncharged"] == 1
+    assert json_of(site("budget", "--home", home, "--json"))["uncharged"] == 1
 
 
 def test_a_home_without_a_budget(tmp_path: Path) -> None:
@@ -90,7 +88,7 @@ def test_what_an_owner_states(home: Path) -> None:
     """It adds up with what the ledger tells, asks first, and is taken back by another word."""
     before = budgets(home)[0]
     assert site("spent", "1.5", "1e-6", "--home", home, "--json").exit_code == REFUSED
-    assert CliRunner().invoke(app, ["site", "spent", "1.5", "1e-6", "--home", str(home)], input="n\n").exit_code == REFUSED
+    assert tide("site", "spent", "1.5", "1e-6", "--home", home, answer="n\n").exit_code == REFUSED
     assert site("spent", "1.5", "1e-6", "--home", home, "--yes").exit_code == DONE
     after = budgets(home)[0]
     assert after["stated"] == 1.5 and after["spent"] > before["spent"] + 1.5 and after["left"] < before["left"] - 1.5

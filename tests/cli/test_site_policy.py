@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from tests.cli.world import assert_refuses, output_of
-from tideline.cli.app import app
+from tests.cli.world import assert_refuses, json_of, output_of, tide
 from tideline.cli.guard import DONE, REFUSED, TAMPERED
 from tideline.core.run import RunId
 from tideline_agent.home.ledger import FILE, FileLedger
@@ -20,7 +19,7 @@ from tideline_agent.vault import FolderVault
 
 
 def site(*args: str | Path) -> Result:
-    return CliRunner().invoke(app, ["site", *map(str, args)])
+    return tide("site", *args)
 
 
 def test_a_policy_in_words(tmp_path: Path) -> None:
@@ -38,9 +37,9 @@ def test_a_policy_in_words(tmp_path: Path) -> None:
     ):
         assert words in told, told
     assert told.count("Without effect") == 2
-    whole = json.loads(site("policy", "check", file, "--json").stdout)
+    whole = json_of(site("policy", "check", file, "--json"))
     assert whole["runs"]["hours"] == "20:00-06:00" and len(whole["without_effect"]) == 2
-    assert json.loads(site("policy", "check", "--json").stdout)["without_effect"] == []
+    assert json_of(site("policy", "check", "--json"))["without_effect"] == []
 
 
 def test_what_holds_for_a_project(tmp_path: Path) -> None:
@@ -52,7 +51,7 @@ def test_what_holds_for_a_project(tmp_path: Path) -> None:
     own = site("policy", "check", file, "--project", "cardio").output
     assert "methods: fedavg" in own and "approval: new" in own and "in the project" not in own
     assert "methods: all" in site("policy", "check", file, "--project", "another").output
-    assert json.loads(site("policy", "check", file, "--json").stdout)["projects"]["cardio"]["runs"]["methods"] == ["fedavg"]
+    assert json_of(site("policy", "check", file, "--json"))["projects"]["cardio"]["runs"]["methods"] == ["fedavg"]
 
 
 @pytest.mark.parametrize("text", ["[runs]\napprove = 'often'\n", "[run]\n", "runs = 3\n"])
@@ -67,13 +66,11 @@ def test_a_ledger_is_listed_verified_and_exported(tmp_path: Path) -> None:
     for i in range(3):
         made.record("reply", run="abc", order=str(i), bytes=i)
     made.record("run", run="def", method="fedavg")
-    listed = json.loads(site("ledger", "list", "--home", tmp_path, "--json", "--run", "abc", "--last", "2").stdout)
+    listed = json_of(site("ledger", "list", "--home", tmp_path, "--json", "--run", "abc", "--last", "2"))
     assert [each["seq"] for each in listed] == [2, 3]
-    assert [each["run"] for each in json.loads(site("ledger", "list", "--home", tmp_path, "--json", "--kind", "run").stdout)] == [
-        "def"
-    ]
+    assert [each["run"] for each in json_of(site("ledger", "list", "--home", tmp_path, "--json", "--kind", "run"))] == ["def"]
     assert "method=fedavg" in site("ledger", "list", "--home", tmp_path).output
-    facts = json.loads(site("ledger", "verify", "--home", tmp_path, "--json").stdout)
+    facts = json_of(site("ledger", "verify", "--home", tmp_path, "--json"))
     assert facts["entries"] == 4 and facts["hash"] in site("ledger", "verify", "--home", tmp_path).output
     assert site("ledger", "export", "--home", tmp_path, "--out", tmp_path / "out.jsonl").exit_code == DONE
     assert [json.loads(line)["seq"] for line in (tmp_path / "out.jsonl").read_text().splitlines()] == [1, 2, 3, 4]
@@ -97,9 +94,9 @@ def test_a_ledger_that_was_cut_is_told_and_the_owner_decides(tmp_path: Path) -> 
     (tmp_path / FILE).unlink()
     for more in ((), ("--json",)):
         assert site("ledger", "accept", "--home", tmp_path, *more).exit_code == REFUSED
-    facts = json.loads(site("ledger", "accept", "--home", tmp_path, "--yes", "--json").stdout)
+    facts = json_of(site("ledger", "accept", "--home", tmp_path, "--yes", "--json"))
     assert (facts["entries"], facts["entries_before"]) == (0, 3)
-    assert json.loads(site("ledger", "verify", "--home", tmp_path, "--json").stdout)["entries"] == 1
+    assert json_of(site("ledger", "verify", "--home", tmp_path, "--json"))["entries"] == 1
     assert site("ledger", "accept", "--home", tmp_path, "--yes").exit_code == REFUSED
     assert site("ledger", "accept", "--home", tmp_path / "nowhere", "--yes").exit_code == REFUSED
 

@@ -52,8 +52,7 @@ def started(there: Coordinator, file: Path, *more: str) -> dict[str, Any]:
     """A run that `run start` starts, played to its end; its result."""
     run = json_of(tide("run", "start", file, "--home", there.home, "--json", *more))["run"]
     there.federation.run(run)
-    result: dict[str, Any] = json.loads(tide("run", "show", run, "--home", there.home, "--json").stdout)
-    return result
+    return dict(json_of(tide("run", "show", run, "--home", there.home, "--json")))
 
 
 def backbone() -> dict[str, Tensor]:

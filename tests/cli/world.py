@@ -137,12 +137,12 @@ def opener(folder: Path) -> Any:
     return open_site_data
 
 
-def tide(*args: object, env: Mapping[str, str] | None = None) -> Result:
+def tide(*args: object, env: Mapping[str, str] | None = None, answer: str | None = None) -> Result:
     with own_log():
-        return CliRunner().invoke(app, [str(a) for a in args], env=dict(env or {}), catch_exceptions=False)
+        return CliRunner().invoke(app, [str(a) for a in args], env=dict(env or {}), input=answer, catch_exceptions=False)
 
 
-def tide_process(*args: object, env: Mapping[str, str] | None = None, limit: float = 60.0) -> subprocess.CompletedProcess[str]:
+def tide_process(*args: object, env: Mapping[str, str] | None = None, limit: float = 180.0) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tideline", *map(str, args)]
     return subprocess.run(command, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=limit, check=False)
 

@@ -132,5 +132,5 @@ def enrolled_twice(federation: Net, agent: Pod) -> None:
         federation.until(lambda times=times: federation.log("agent").count("enrolled") == times, "the agent to be let in")
         federation.until(lambda: subprocess.run(probe, check=False).returncode == 0, "the agent to be ready")
         federation.running["agent"].terminate()
-        assert federation.running["agent"].wait(30) == 0
+        assert federation.running["agent"].wait(120) == 0
     assert agent.at("/var/lib/tideline/agent/keys.pem").stat().st_mode & 0o777 == 0o600
