@@ -24,14 +24,9 @@ from tideline.engine.model.experiment import read_experiment
 from tideline.written.files import read_file
 from tideline.written.yaml_lines import read_yaml, write_yaml
 
-GRID: dict[str, Any] = {
-    "folder": "data",
-    "world": {"model": "mlp", "inputs": [4], "classes": 3},
-    "methods": ["fedavg", {"label": "prox", "method": "fedprox", "preset": "tiny", "config": {"mu": 0.1}}],
-    "domains": [1, 2],
-    "seeds": 2,
-    "base": {"config": {"rounds": 1}, "waiting": {"deadline": 60}},
-}
+PROX = {"label": "prox", "method": "fedprox", "preset": "tiny", "config": {"mu": 0.1}}
+GRID: dict[str, Any] = {"folder": "data", "world": {"model": "mlp", "inputs": [4], "classes": 3}, "methods": ["fedavg", PROX]}
+GRID |= {"domains": [1, 2], "seeds": 2, "base": {"config": {"rounds": 1}, "waiting": {"deadline": 60}}}
 
 
 def written(place: Path, **changed: Any) -> Path:

@@ -20,20 +20,10 @@ from tideline.engine.model.experiment import read_experiment
 from tideline.written.yaml_lines import read_yaml
 
 SITE = {"label": "site", "method": "fedavg", "world": {"normalise": "site"}}
-ROW: dict[str, Any] = {
-    "label": "chosen",
-    "method": "fedavg",
-    "rehearse": {"candidates": ["gaussian_heads", SITE], "rule": "mean"},
-}
-GRID: dict[str, Any] = {
-    "protocol": "adapt",
-    "world": {"model": "linear", "inputs": [4], "classes": 3},
-    "methods": ["fedavg", ROW],
-    "domains": 1,
-    "seeds": 2,
-    "leave_out": "a",
-    "base": None,
-}
+REHEARSE: dict[str, Any] = {"candidates": ["gaussian_heads", SITE], "rule": "mean"}
+ROW: dict[str, Any] = {"label": "chosen", "method": "fedavg", "rehearse": REHEARSE}
+GRID: dict[str, Any] = {"protocol": "adapt", "methods": ["fedavg", ROW], "domains": 1, "seeds": 2, "leave_out": "a", "base": None}
+GRID |= {"world": {"model": "linear", "inputs": [4], "classes": 3}}
 
 
 @pytest.fixture
@@ -85,13 +75,8 @@ def answered(ood: float, source_only: float, gain: tuple[float, float, float] | 
     made = result([None], ood)
     made["clients"][-1]["source_only"] = source_only
     interval = None if gain is None else dict(zip(("value", "low", "high"), gain, strict=True))
-    target = {
-        "name": "unseen",
-        "chosen": {"site": 0.75, "no adaptation": 0.25},
-        "gain": interval,
-        "accuracy": None,
-        "changed": 0.01,
-    }
+    chosen = {"site": 0.75, "no adaptation": 0.25}
+    target = {"name": "unseen", "chosen": chosen, "gain": interval, "accuracy": None, "changed": 0.01}
     scores = {"unseen": {"accuracy": {"value": ood, "low": ood, "high": ood, "rows": 100}}}
     return {**made, "scores": scores, "verdict": {"targets": [target], "bytes": 5_000_000}}
 

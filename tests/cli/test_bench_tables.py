@@ -184,14 +184,8 @@ def test_numbers_for_people(spread: Spread | None, words: str) -> None:
 
 STUDENT_1, STUDENT_2 = 12.706, 4.303  # t of 97.5 % with one and two degrees of freedom, as printed in tables
 SWEPT = {"label": "prox", "method": "fedprox", "config": {"rounds": 1}, "sweep": {"mu": [0.1, 1.0]}}
-GRID: dict[str, Any] = {
-    "protocol": "adapt",
-    "methods": ["fedavg", "fedgma", SWEPT],
-    "baselines": ["fedavg", "fedgma"],
-    "domains": 1,
-    "seeds": 2,
-    "leave_out": ["a", "b"],
-}
+GRID: dict[str, Any] = {"protocol": "adapt", "methods": ["fedavg", "fedgma", SWEPT], "baselines": ["fedavg", "fedgma"]}
+GRID |= {"domains": 1, "seeds": 2, "leave_out": ["a", "b"]}
 OOD = {  # of each row: target a and b with seed 0, a and b with seed 1
     "fedavg": (0.50, 0.30, 0.60, 0.40),
     "fedgma": (0.40, 0.40, 0.40, 0.40),

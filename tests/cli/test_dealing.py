@@ -167,15 +167,8 @@ def test_a_domain_without_labels_is_refused(place: Path) -> None:
     assert "usps.npz: there are no labels" in refusal_of(tide("simulate", experiment(place, deal=DEAL)))
 
 
-DEVICES: dict[str, Any] = {
-    "folder": "digits",
-    "rule": "dirichlet",
-    "clients": 4,
-    "labelled": 2,
-    "scale": 0.01,
-    "alpha": 20,
-    "seed": 3,
-}
+RULE = {"clients": 4, "labelled": 2, "scale": 0.01, "alpha": 20, "seed": 3}
+DEVICES: dict[str, Any] = {"folder": "digits", "rule": "dirichlet", **RULE}
 
 
 @pytest.fixture
@@ -187,8 +180,7 @@ def crowd(tmp_path: Path) -> Path:
 
 
 def devices(crowd: Path, *more: object, out: str = "out") -> Any:
-    common = ("--rule", "dirichlet", "--clients", 4, "--labelled", 2, "--scale", 0.01, "--alpha", 20, "--seed", 3)
-    return tide("data", "deal", crowd / "digits", "--out", crowd / out, *common, *more)
+    return tide("data", "deal", crowd / "digits", "--out", crowd / out, "--rule", "dirichlet", *options(RULE), *more)
 
 
 @pytest.mark.parametrize("case", ["single", "mixed", "split"])
@@ -232,14 +224,8 @@ def test_methods_that_do_not_ask_see_the_labelled_rows_alone(crowd: Path) -> Non
 def test_labelled_devices_may_be_peers(crowd: Path) -> None:
     told = json_of(devices(crowd, "--take", "mnist", "--role", "peer", "--json"))
     assert [each["role"] for each in told["sites"].values()] == ["peer", "peer", "target", "target"] and told["role"] == "peer"
-    ended = tide(
-        "simulate",
-        experiment(crowd, deal={**DEVICES, "take": ["mnist"], "role": "peer"}),
-        "--json",
-        "--set",
-        "config.roles=[peer]",
-    )
-    assert ended.exit_code == DONE, ended.output
+    file = experiment(crowd, deal={**DEVICES, "take": ["mnist"], "role": "peer"})
+    output_of(tide("simulate", file, "--json", "--set", "config.roles=[peer]"))
 
 
 def test_what_was_dealt_to_devices_is_told(crowd: Path) -> None:

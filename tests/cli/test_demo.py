@@ -91,14 +91,8 @@ def test_what_a_run_took() -> None:
     assert taken(outcome(SOURCE)) == "What it took: sites sent 1.0 kB and received 3.0 kB."
 
 
-GIVEN: dict[str, Any] = {
-    "method": METHOD,
-    "preset": "demo",
-    "world": {"model": "lenet"},
-    "roster": {},
-    "reference": {},
-    "seed": 3,
-}
+GIVEN: dict[str, Any] = {"method": METHOD, "preset": "demo", "roster": {}, "reference": {}, "seed": 3}
+GIVEN |= {"world": {"model": "lenet"}}
 
 
 def test_the_two_runs_differ_in_privacy_alone() -> None:

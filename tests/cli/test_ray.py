@@ -102,15 +102,8 @@ def cluster() -> Iterator[tuple[int, int, dict[str, str]]]:
     head, clients = free_port(), free_port()
     env = {**QUIET, **LOCKED}
     with ExitStack() as stack:
-        begin(
-            stack,
-            env,
-            "--head",
-            f"--port={head}",
-            "--num-cpus=0",
-            "--include-dashboard=false",
-            f"--ray-client-server-port={clients}",
-        )
+        ports = (f"--port={head}", f"--ray-client-server-port={clients}")
+        begin(stack, env, "--head", "--num-cpus=0", "--include-dashboard=false", *ports)
         until(lambda: answers(("127.0.0.1", head), greeted=True) and answers(("127.0.0.1", clients), greeted=True))
         begin(stack, env, f"--address=127.0.0.1:{head}", f"--num-cpus={CPUS}")
         yield head, clients, env
@@ -162,16 +155,8 @@ def test_a_bench_whose_ray_goes_away(place: Path) -> None:
 
 
 def test_a_cell_on_a_node_with_other_data(place: Path) -> None:
-    common = Common(
-        data=place / "data",
-        digest="0" * 64,
-        name="../../data/000",
-        methods="tests.cli.gate:METHODS",
-        policy=DEFAULT_POLICY,
-        device="cpu",
-        keep_states=False,
-    )
-    ended = play("", common)
+    where = {"digest": "0" * 64, "name": "../../data/000", "methods": "tests.cli.gate:METHODS", "device": "cpu"}
+    ended = play("", Common(data=place / "data", policy=DEFAULT_POLICY, keep_states=False, **where))
     assert ended.code == ENDED_BADLY and not ended.files and "has other files on this node" in ended.log
 
 

@@ -28,12 +28,8 @@ def result(clients: list[dict[str, Any]], **changed: Any) -> dict[str, Any]:
     fedavg = resolve(METHODS, "fedavg")
     clauses = to_json(contract(fedavg, fedavg.config()))
     made = {"name": "demo", "method": "fedavg", "seed": 0, "rounds": 2, "seconds": 3.0, "status": "completed", "cause": ""}
-    made |= {
-        "state_digest": "b3-" + "ab" * 32,
-        "fingerprint": "torch 2, 1 threads",
-        "clients": clients,
-        "contract": [*clauses, *clauses],
-    }
+    made |= {"state_digest": "b3-" + "ab" * 32, "fingerprint": "torch 2, 1 threads"}
+    made |= {"clients": clients, "contract": [*clauses, *clauses]}
     points = [{"client": c["name"], "round": r, "accuracy": 0.1 * r} for c in clients for r in (1, 2)]
     return made | {"curve": points} | changed
 
@@ -238,16 +234,10 @@ def test_every_figure_says_what_it_says(tmp_path: Path) -> None:
 
 
 def test_marks_and_tables_have_a_line(tmp_path: Path) -> None:
-    rounds = [
-        {
-            "name": "train",
-            "round": number,
-            "asked": 0,
-            "marks": {"left out": ["anna"], "<u>": ["anna"]},
-            "tables": {"weight of each site": {"rows": ["anna"], "columns": ["weight"], "values": [[0.5 * number]]}},
-        }
-        for number in (1, 2, 3)
-    ]
+    table = {"rows": ["anna"], "columns": ["weight"]}
+    tables = [{"weight of each site": {**table, "values": [[0.5 * number]]}} for number in (1, 2, 3)]
+    closed = {"name": "train", "asked": 0, "marks": {"left out": ["anna"], "<u>": ["anna"]}}
+    rounds = [{**closed, "round": number, "tables": told} for number, told in enumerate(tables, 1)]
     text = page(result([client("anna", "source")], phases=rounds), tmp_path)
     assert "<b>left out</b>: its reply was not used" in text and "<b>&lt;u&gt;</b>" in text
     assert "<p class='says'>How much each site&#x27;s knowledge counts" in text

@@ -295,15 +295,9 @@ def test_a_key_is_not_shown_to_another_coordinator(there: Coordinator) -> None:
     default = Path.home() / ".tideline" / "coordinator"
     default.parent.mkdir()
     default.symlink_to(there.home)
-    sent = [
-        Client.of(door)._http.headers.get("authorization")
-        for door in (
-            Endpoint(),
-            Endpoint(url=there.url),
-            Endpoint(url="https://elsewhere.example"),
-            Endpoint(url="https://a.b", home=default),
-        )
-    ]
+    elsewhere = (Endpoint(url="https://elsewhere.example"), Endpoint(url="https://a.b", home=default))
+    doors = (Endpoint(), Endpoint(url=there.url), *elsewhere)
+    sent = [Client.of(door)._http.headers.get("authorization") for door in doors]
     assert sent == [f"Bearer {KEY}", f"Bearer {KEY}", None, f"Bearer {KEY}"]
 
 
@@ -341,14 +335,8 @@ class Everything:
 def state() -> Everything:
     """A state with tensors in its root and tensors in parts, of several types, one of them empty and one twice."""
     big = torch.arange(300_000, dtype=torch.float32).reshape(300, 1000)
-    weights = {
-        "conv.weight": big,
-        "same": big,
-        "half": torch.ones(3, dtype=torch.bfloat16),
-        "flag": torch.tensor([True, False]),
-        "none": torch.zeros(0, 4),
-        "count": torch.tensor(7),
-    }
+    weights = {"conv.weight": big, "same": big, "half": torch.ones(3, dtype=torch.bfloat16)}
+    weights |= {"flag": torch.tensor([True, False]), "none": torch.zeros(0, 4), "count": torch.tensor(7)}
     return Everything(weights, (Inner(0.5, big * 2), Inner(1.5, torch.ones(2))), None, {"a": 1})
 
 

@@ -154,15 +154,13 @@ def test_weights_are_brought_through_troubles(
 
 # What the coordinator of before answers, as it was recorded from it: no word about versions, errors in another shape.
 JSON = b"content-type: application/json\r\nConnection: close\r\n\r\n"
+NOT_FOUND = b'{"error": {"kind": "NotFound", "what": "There is no run \'nosuch\'", "todo": "See the list of runs", '
+NOT_FOUND += b'"path": null, "context": {}}}'
+HEALTHY = b'{"status":"ok","version":"0.1.0","replicas":1}'
 BEFORE = {
     b"/runs": b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-length: 2\r\n" + JSON + b"[]",
-    b"/runs/nosuch": b"HTTP/1.1 404 Not Found\r\nserver: uvicorn\r\ncontent-length: 128\r\n"
-    + JSON
-    + b'{"error": {"kind": "NotFound", "what": "There is no run \'nosuch\'", "todo": "See the list of runs", '
-    + b'"path": null, "context": {}}}',
-    b"/health": b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-length: 46\r\n"
-    + JSON
-    + b'{"status":"ok","version":"0.1.0","replicas":1}',
+    b"/runs/nosuch": b"HTTP/1.1 404 Not Found\r\nserver: uvicorn\r\ncontent-length: 128\r\n" + JSON + NOT_FOUND,
+    b"/health": b"HTTP/1.1 200 OK\r\nserver: uvicorn\r\ncontent-length: 46\r\n" + JSON + HEALTHY,
 }
 
 

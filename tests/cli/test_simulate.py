@@ -21,13 +21,9 @@ from tideline.learning.formats.folder import read_folder
 from tideline.nets import registry
 
 SITE: dict[str, Any] = {"dataset": "digits", "rows": 60}
-BASE: dict[str, Any] = {
-    "method": "fedavg",
-    "preset": "tiny",
-    "world": {"model": "mlp", "inputs": [1, 16, 16]},
-    "seed": 5,
-    "data": {"a": {"role": "source", "domain": "mnist", **SITE}, "b": {"role": "target", "domain": "usps", **SITE}},
-}
+SITES = {"a": {"role": "source", "domain": "mnist", **SITE}, "b": {"role": "target", "domain": "usps", **SITE}}
+WORLD = {"model": "mlp", "inputs": [1, 16, 16]}
+BASE: dict[str, Any] = {"method": "fedavg", "preset": "tiny", "world": WORLD, "seed": 5, "data": SITES}
 
 
 def write(tmp_path: Path, **changed: Any) -> Path:
@@ -125,6 +121,9 @@ def test_a_run_that_stalls_ends_with_1(tmp_path: Path) -> None:
         (["data.a.dataset="], "needs either folder or dataset"),
         (["data.a.folder=x"], "needs either folder or dataset"),
         (["data.a={role: source, folder: nowhere}"], "there is no folder"),
+        (["data.a={role: source, folder: both, domain: fra}"], "did you mean far?"),
+        (["data.a={role: source, folder: both, domain: far, rows: 20}"], "rows is for shipped sets"),
+        (["data.a={role: source, folder: both, part: 1, parts: 2}"], "part is for shipped sets"),
         (["data.a.role=target"], "No member can teach"),
         (["roster={a: source}"], "roster differs"),
         (["select=[{labels: {a: b}, role: peer}]"], "select has no meaning"),
@@ -134,6 +133,7 @@ def test_a_run_that_stalls_ends_with_1(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_simulated_is_refused_with_its_place(tmp_path: Path, settings: list[str], words: str) -> None:
     """Mistakes in the sites, and whatever else is wrong, are told with the place that they are at."""
+    two_domains(tmp_path / "both")
     path = write(tmp_path)
     ended = refusal_of(tide("simulate", path, *(word for each in settings for word in ("--set", each))))
     assert ended.startswith((f"Error: {path}:", f"Error: --set {settings[0]}: "))
@@ -155,21 +155,6 @@ def test_a_site_that_holds_one_domain_of_a_folder(tmp_path: Path) -> None:
     ended = output_of(tide("simulate", tmp_path / "e.yaml", "--json"))
     found = {c["name"]: (c["domain"], c["metrics"]["samples"]) for c in json.loads(ended)["clients"]}
     assert found == {"a": ("near", 48), "b": ("far, near", 120)}
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        ({"domain": "fra"}, "did you mean far?"),
-        ({"domain": "far", "rows": 20}, "rows is for shipped sets"),
-        ({"part": 1, "parts": 2}, "part is for shipped sets"),
-    ],
-)
-def test_keys_that_a_folder_has_no_use_for_are_refused(tmp_path: Path, more: dict[str, Any], words: str) -> None:
-    two_domains(tmp_path / "both")
-    given = {"method": "fedavg", "data": {"a": {"folder": "both", "role": "source", **more}}}
-    (tmp_path / "e.yaml").write_text(yaml.safe_dump(given))
-    assert_refuses(tide("simulate", tmp_path / "e.yaml"), words, "data.a")
 
 
 def test_a_wrong_site_is_told_with_its_line(tmp_path: Path) -> None:

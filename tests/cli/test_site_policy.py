@@ -102,27 +102,13 @@ def test_a_ledger_that_was_cut_is_told_and_the_owner_decides(tmp_path: Path) -> 
 
 
 def test_a_folder_that_is_no_home(tmp_path: Path) -> None:
-    for words in (
-        ("pending",),
-        ("forget", "abc", "--yes"),
-        ("approve", "abc", "--yes"),
-        ("decline", "abc"),
-        ("ledger", "list"),
-        ("policy", "explain", "abc"),
-    ):
-        assert_refuses(site(*words, "--home", tmp_path), "is not an agent's home")
+    for words in ("pending", "forget abc --yes", "approve abc --yes", "decline abc", "ledger list", "policy explain abc"):
+        assert_refuses(site(*words.split(), "--home", tmp_path), "is not an agent's home")
 
 
-BRIEF = {
-    "method": "fedavg",
-    "config": {"rounds": 3, "rate": 0.1},
-    "world": {"inputs": [4], "classes": 3, "model": "mlp"},
-    "threads": 1,
-    "keeps": False,
-    "contract": [],
-    "role": "source",
-    "intent": {"by": "alice", "experiment": "", "sites": 2},
-}
+BRIEF: dict[str, Any] = {"method": "fedavg", "config": {"rounds": 3, "rate": 0.1}, "threads": 1, "keeps": False, "contract": []}
+BRIEF |= {"role": "source", "world": {"inputs": [4], "classes": 3, "model": "mlp"}}
+BRIEF |= {"intent": {"by": "alice", "experiment": "", "sites": 2}}
 
 
 def home_of(folder: Path, policy: Path | None) -> Path:

@@ -89,17 +89,8 @@ class Coordinator:
         self.home = home
         self.federation = Federation(METHODS, {name: SimSite(opener(folder)) for name, folder in data.items()})
         at = self.federation
-        services = Services(
-            at.run_service,
-            at.journal,
-            at.part_store,
-            at.compute,
-            at.clock,
-            moved,
-            __version__,
-            secret_hash(KEY),
-            lambda: {"worker": True},
-        )
+        engine = (at.run_service, at.journal, at.part_store, at.compute, at.clock)
+        services = Services(*engine, moved, __version__, secret_hash(KEY), lambda: {"worker": True})
         self.app = create_app(services, ApiSettings(keep_alive_seconds=0.1))
 
     @contextlib.contextmanager
