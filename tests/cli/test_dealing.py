@@ -107,9 +107,9 @@ def test_a_place_that_cannot_be_written(place: Path) -> None:
     assert "Cannot write to" in refusal_of(dealt(place, "--leave-out", "usps"))
 
 
-@pytest.mark.parametrize(
-    ("deal", "words"),
-    [
+def test_a_wrong_deal_is_told_with_its_line(place: Path, subtests: pytest.Subtests) -> None:
+    path = place / "e.yaml"
+    for deal, words in (
         ("{folder: digits, leave_out: uspz, clients: 3, domains: 1}", "deal: There is no domain uspz to leave out"),
         ("{folder: digits, leave_out: usps, clients: 3, domains: 3}", "deal: domains is 3; a client can have 1 to 2"),
         ("{folder: digits, leave_out: usps, clients: 1, domains: 2}", "deal.clients is 1; it should be at least 2"),
@@ -118,14 +118,17 @@ def test_a_place_that_cannot_be_written(place: Path) -> None:
         ("{folder: digits, leave_out: usps, clients: 2, domain: 1}", "did you mean domains?"),
         ("{folder: digits, leave_out: usps, clients: 2, domains: 1, share: 1}", "deal.share is 1.0; it should be at most 0.999"),
         ("3", "deal is 3"),
-    ],
-)
-def test_a_wrong_deal_is_told_with_its_line(place: Path, deal: str, words: str) -> None:
-    path = place / "e.yaml"
-    path.write_text(f"method: fedavg\npreset: tiny\ndeal: {deal}\n")
-    ended = tide("simulate", path)
-    assert ended.exit_code == REFUSED and ended.stderr.startswith(f"Error: {path}:3: "), ended.stderr
-    assert words in ended.stderr
+        ("{folder: digits, rule: dirichlet, take: [mnist]}", "deal: mnist has"),
+        ("{folder: digits, rule: dirichlet, take: [mnist], leave_out: usps}", "leave_out has no meaning for the rule dirichlet"),
+        ("{folder: digits, rule: dirichle}", "did you mean dirichlet?"),
+        ("{folder: digits, leave_out: usps, clients: 2, domains: 1, scale: 0.1}", "scale has no meaning for the rule leave-out"),
+        ("{folder: digits, rule: dirichlet, case: all}", "deal.case is 'all'; it should be one of single, mixed, split"),
+        ("{folder: digits, rule: dirichlet, role: target, take: [mnist]}", "deal: role is target"),
+    ):
+        with subtests.test(deal):
+            path.write_text(f"method: fedavg\npreset: tiny\ndeal: {deal}\n")
+            refused = refusal_of(tide("simulate", path))
+            assert refused.startswith(f"Error: {path}:3: ") and words in refused
 
 
 @pytest.mark.parametrize(
@@ -239,44 +242,24 @@ def test_what_was_dealt_to_devices_is_told(crowd: Path) -> None:
     assert f"usps, rows without a label: {bare} for training, which only methods that can use them see" in checked.output
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ([], "--take: the case single needs one domain; the deal takes mnist, optdigits, usps"),
-        (["--take", "mnsit"], "--take: There is no domain mnsit to take"),
-        (["--take", "mnist", "--case", "slit"], "--case: case is slit"),
-        (["--take", "mnist", "--scale", 1], "rows of class"),
-        (["--take", "mnist", "--labelled", 5], "--labelled: labelled is 5"),
-        (["--take", "mnist", "--role", "target"], "--role: role is target"),
-        (["--take", "mnist", "--role", "pear"], "did you mean peer?"),
-        (["--take", "mnist", "--domains", 2], "--domains: domains has no meaning for the rule dirichlet"),
-        (["--take", "mnist", "--leave-out", "usps"], "--leave-out: leave_out has no meaning for the rule dirichlet"),
-        (["--rule", "dirichlt"], "--rule is 'dirichlt'; it should be one of leave-out, dirichlet"),
-        (["--rule", "leave-out"], "has no meaning for the rule leave-out"),
-    ],
-)
-def test_what_devices_cannot_be_dealt_is_refused(crowd: Path, given: list[object], words: str) -> None:
-    ended = devices(crowd, *given)
-    assert ended.exit_code == REFUSED and words in " ".join(ended.stderr.split()) and "What to do: " in ended.stderr, ended.stderr
-    assert not (crowd / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("deal", "words"),
-    [
-        ("{folder: digits, rule: dirichlet, take: [mnist]}", "deal: mnist has"),
-        ("{folder: digits, rule: dirichlet, take: [mnist], leave_out: usps}", "leave_out has no meaning for the rule dirichlet"),
-        ("{folder: digits, rule: dirichle}", "did you mean dirichlet?"),
-        ("{folder: digits, leave_out: usps, clients: 2, domains: 1, scale: 0.1}", "scale has no meaning for the rule leave-out"),
-        ("{folder: digits, rule: dirichlet, case: all}", "deal.case is 'all'; it should be one of single, mixed, split"),
-        ("{folder: digits, rule: dirichlet, role: target, take: [mnist]}", "deal: role is target"),
-    ],
-)
-def test_a_wrong_deal_to_devices_is_told_with_its_line(crowd: Path, deal: str, words: str) -> None:
-    path = crowd / "e.yaml"
-    path.write_text(f"method: fedavg\npreset: tiny\ndeal: {deal}\n")
-    ended = tide("simulate", path)
-    assert ended.exit_code == REFUSED and ended.stderr.startswith(f"Error: {path}:3: ") and words in ended.stderr, ended.stderr
+def test_what_devices_cannot_be_dealt_is_refused(crowd: Path, subtests: pytest.Subtests) -> None:
+    no_meaning = "has no meaning for the rule"
+    for given, words in (
+        ("", "--take: the case single needs one domain; the deal takes mnist, optdigits, usps"),
+        ("--take mnsit", "--take: There is no domain mnsit to take"),
+        ("--take mnist --case slit", "--case: case is slit"),
+        ("--take mnist --scale 1", "rows of class"),
+        ("--take mnist --labelled 5", "--labelled: labelled is 5"),
+        ("--take mnist --role target", "--role: role is target"),
+        ("--take mnist --role pear", "did you mean peer?"),
+        ("--take mnist --domains 2", f"--domains: domains {no_meaning} dirichlet"),
+        ("--take mnist --leave-out usps", f"--leave-out: leave_out {no_meaning} dirichlet"),
+        ("--rule dirichlt", "--rule is 'dirichlt'; it should be one of leave-out, dirichlet"),
+        ("--rule leave-out", f"{no_meaning} leave-out"),
+    ):
+        with subtests.test(given):
+            refused = refusal_of(devices(crowd, *given.split()))
+            assert words in " ".join(refused.split()) and "What to do: " in refused and not (crowd / "out").exists()
 
 
 def test_rows_without_labels_cannot_be_dealt(crowd: Path) -> None:

@@ -146,39 +146,24 @@ def facts(preset: dict[str, Plain] | None, extra_rounds: int) -> MethodFacts:
     return MethodFacts(cast=[], unlike="styles", extra_rounds=extra_rounds, network="lenet", presets=presets)
 
 
-@pytest.mark.parametrize(
-    ("preset", "extra", "rounds", "config"),
-    [
-        ({"rounds": 2}, 20, None, {"rounds": 22}),
-        ({"rounds": 2}, 20, 1, {"rounds": 21}),
-        ({"rounds": 2}, 0, None, {}),
-        (None, 0, None, {}),
-    ],
-)
-def test_averaging_beside_it_trains_as_long(
-    preset: dict[str, Plain] | None, extra: int, rounds: int | None, config: dict[str, Plain]
-) -> None:
+def test_averaging_beside_it_trains_as_long() -> None:
     """By as many rounds more as the method's sites train beside its own rounds, also where those are named."""
-    made: Any = one_method(DemoOptions("m", agents=4, rounds=rounds), facts(preset, extra))
-    assert made["reference"] == {"method": "fedavg", "config": config}
-    assert made["config"] == ({} if rounds is None else {"rounds": rounds})
+    two: dict[str, Plain] = {"rounds": 2}
+    for preset, extra, rounds, config in ((two, 20, None, {"rounds": 22}), (two, 20, 1, {"rounds": 21}), (two, 0, None, {})):
+        made: Any = one_method(DemoOptions("m", agents=4, rounds=rounds), facts(preset, extra))
+        assert made["reference"] == {"method": "fedavg", "config": config}
+        assert made["config"] == ({} if rounds is None else {"rounds": rounds})
+    without: Any = one_method(DemoOptions("m", agents=4), facts(None, 0))
+    assert without["reference"]["config"] == {} == without["config"]
 
 
 OWN = "tests.nets.foreign"
 
 
-@pytest.mark.parametrize(
-    ("network", "shape"),
-    [
-        ("lenet", (3, 28, 28)),
-        ("resnet18", (3, 32, 32)),
-        ("torchvision/mobilenet_v3_small", (3, 32, 32)),
-        ("convolutions", (3, 28, 28)),
-        ("grey", (1, 32, 32)),
-    ],
-)
-def test_the_first_shape_that_a_network_takes(network: str, shape: tuple[int, ...]) -> None:
-    assert shape_for(network, [f"{OWN}:convolutions", f"{OWN}:grey"]) == shape
+def test_the_first_shape_that_a_network_takes() -> None:
+    shapes = {"lenet": (3, 28, 28), "resnet18": (3, 32, 32), "torchvision/mobilenet_v3_small": (3, 32, 32)}
+    shapes |= {"convolutions": (3, 28, 28), "grey": (1, 32, 32)}
+    assert {network: shape_for(network, [f"{OWN}:convolutions", f"{OWN}:grey"]) for network in shapes} == shapes
 
 
 def test_shapes_that_do_not_fit_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -195,19 +195,16 @@ def test_a_coordinator_that_cannot_be_is_refused(tmp_path: Path, args: list[str]
     assert words in refusal_of(tide("coordinator", "--home", tmp_path / "home", *args, env=env))
 
 
-@pytest.mark.parametrize(
-    ("args", "code", "words"),
-    [
-        (["--coordinator", "here"], 2, "is not an address"),
-        (["--role", "boss"], 2, "--role is 'boss'; it should be one of source, target, peer"),
-        (["--data", "/nowhere"], 2, "is not a folder"),
-        (["--coordinator", "far.example:7800"], 2, "without TLS"),
-    ],
-)
-def test_an_agent_that_cannot_be_is_refused(tmp_path: Path, args: list[str], code: int, words: str) -> None:
+def test_an_agent_that_cannot_be_is_refused(tmp_path: Path) -> None:
     base = ["agent", "--coordinator", "127.0.0.1:1", "--data", tmp_path, "--role", "peer", "--home", tmp_path / "home"]
-    ended = tide(*base, *args)
-    assert ended.exit_code == code and words in ended.stderr
+    boss = "--role is 'boss'; it should be one of source, target, peer"
+    for option, value, words in (
+        ("--coordinator", "here", "is not an address"),
+        ("--role", "boss", boss),
+        ("--data", "/nowhere", "is not a folder"),
+        ("--coordinator", "far.example:7800", "without TLS"),
+    ):
+        assert words in refusal_of(tide(*base, option, value))
 
 
 class Loading(ModuleType):

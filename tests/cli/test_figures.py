@@ -71,18 +71,13 @@ def test_a_family_is_a_curve_over_its_number(result: dict[str, Any]) -> None:
     assert list(figure_of(line).axes[0].get_xticks()) == [0, 2, 10]
 
 
-@pytest.mark.parametrize(
-    ("names", "found"),
-    [
-        (["line_0", "line_1", "loss"], {"line": {0: "line_0", 1: "line_1"}}),
-        (["distilled_20", "distilled_1", "distilled_5"], {"distilled": {1: "distilled_1", 5: "distilled_5", 20: "distilled_20"}}),
-        (["a_b_1", "a_b_2", "a_1", "a_2"], {"a_b": {1: "a_b_1", 2: "a_b_2"}, "a": {1: "a_1", 2: "a_2"}}),
-        (["top_5", "accuracy_b", "v2", "_1", "x_"], {}),
-    ],
-)
-def test_what_a_family_is(names: list[str], found: dict[str, dict[int, str]]) -> None:
+def test_what_a_family_is() -> None:
     """Names that share a beginning and end in a number, at least two of them."""
-    assert families(names) == found
+    assert families(["line_0", "line_1", "loss"]) == {"line": {0: "line_0", 1: "line_1"}}
+    distilled = {number: f"distilled_{number}" for number in (1, 5, 20)}
+    assert families(["distilled_20", "distilled_1", "distilled_5"]) == {"distilled": distilled}
+    assert families(["a_b_1", "a_b_2", "a_1", "a_2"]) == {"a_b": {1: "a_b_1", 2: "a_b_2"}, "a": {1: "a_1", 2: "a_2"}}
+    assert families(["top_5", "accuracy_b", "v2", "_1", "x_"]) == {}
 
 
 def test_families_of_two_phases_are_two(result: dict[str, Any]) -> None:

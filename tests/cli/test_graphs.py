@@ -157,19 +157,11 @@ def test_a_row_over_numbers_is_a_line() -> None:
     assert axes.get_xscale() == "linear" and list(axes.get_xticks()) == [1, 5, 10, 15, 20, 25, 30]
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        SWEEP | {"rows": ["1", "1", "2"]},
-        SWEEP | {"rows": ["3", "2", "4"]},
-        SWEEP | {"rows": ["1", "nan", "2"]},
-        SWEEP | {"rows": ["1", "2", "inf"]},
-        SWEEP | {"rows": ["cluster 1", "2", "3"]},
-        {"rows": ["a"], "columns": ["1"], "values": [[1.0]]},
-    ],
-)
-def test_other_rows_are_no_numbers(table: dict[str, Any]) -> None:
-    assert isinstance(drawn(told(w=table)), HeatMap)
+def test_other_rows_are_no_numbers() -> None:
+    """Not ascending, not finite, or not alone: a heat map."""
+    rows = (["1", "1", "2"], ["3", "2", "4"], ["1", "nan", "2"], ["1", "2", "inf"], ["cluster 1", "2", "3"])
+    for table in (*(SWEEP | {"rows": each} for each in rows), {"rows": ["a"], "columns": ["1"], "values": [[1.0]]}):
+        assert isinstance(drawn(told(w=table)), HeatMap)
 
 
 def test_sites_that_are_called_by_numbers_are_no_numbers() -> None:

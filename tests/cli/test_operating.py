@@ -249,18 +249,15 @@ def test_a_test_that_is_not_taken_ends_with_3(notifying: Coordinator) -> None:
     assert found.exit_code == 3 and "chat did not take the test: HTTP 500" in found.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+def test_what_is_refused(notifying: Coordinator) -> None:
+    for words, said in (
         (("https://10.0.0.1/", "--on", "failed"), "10.0.0.1 has no address to which notices may go"),
         (("https://10.0.0.1/", "--on", "fialed"), "did you mean failed?"),
         (("https://10.0.0.1/", "--on", "failed", "--form", "sms"), "--form is 'sms'"),
         (("mailto:ann@example.org", "--on", "failed"), "This coordinator sends no e-mail"),
         (("https://10.0.0.1/", "--on", " , "), "on names nothing"),
-    ],
-)
-def test_what_is_refused(notifying: Coordinator, words: tuple[str, ...], said: str) -> None:
-    assert said in refusal_of(done(notifying, "add", *words))
+    ):
+        assert said in refusal_of(done(notifying, "add", *words))
 
 
 @pytest.fixture

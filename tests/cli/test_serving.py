@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import structlog
@@ -105,21 +104,14 @@ def test_the_hosts_name_can_name_a_client() -> None:
     check_client_name(host_name(), empty=False)
 
 
-def given(tmp_path: Path, workers: int | None) -> dict[str, Any]:
-    """All options of the command, most of them not given."""
-    options = {each.name: None if each.default is each.empty else each.default for each in AGENT_OPTIONS}
-    return {**options, "data": tmp_path, "role": ["source"], "name": "anna", "token": "", "workers": workers}
-
-
-@pytest.mark.parametrize("workers", [None, 0, 1, 64])
-def test_a_number_or_as_many_as_cores(workers: int | None, tmp_path: Path) -> None:
-    assert agent_settings(given(tmp_path, workers)).workers == workers
-
-
-@pytest.mark.parametrize("workers", [-1, 65])
-def test_numbers_out_of_range(workers: int, tmp_path: Path) -> None:
-    with pytest.raises(ConfigRefused, match="workers"):
-        agent_settings(given(tmp_path, workers))
+def test_how_many_threads_read_rows_at_a_site(tmp_path: Path) -> None:
+    options = {option.name: None if option.default is option.empty else option.default for option in AGENT_OPTIONS}
+    options |= {"data": tmp_path, "role": ["source"], "name": "anna", "token": ""}
+    for workers in (None, 0, 1, 64):
+        assert agent_settings({**options, "workers": workers}).workers == workers
+    for workers in (-1, 65):
+        with pytest.raises(ConfigRefused, match="workers"):
+            agent_settings({**options, "workers": workers})
 
 
 def test_lines_of_one_cause_are_bounded_and_counted() -> None:

@@ -88,18 +88,13 @@ def test_every_site_goes_by_the_policy(tmp_path: Path) -> None:
     assert json.loads(output_of(tide("simulate", file, "--json", "--policy", tmp_path / "policy.toml")))["status"] == "completed"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (None, "does not exist"),
-        ("allow = [", "is not TOML"),
-        ('[allow]\nstatistics = ["peers"]', "allow.statistics is no exposure"),
-    ],
-)
-def test_a_policy_that_cannot_be_read(tmp_path: Path, text: str | None, words: str) -> None:
-    if text is not None:
-        (tmp_path / "policy.toml").write_text(text)
-    assert_refuses(tide("simulate", write(tmp_path), "--policy", tmp_path / "policy.toml"), words, "What to do")
+def test_a_policy_that_cannot_be_read(tmp_path: Path) -> None:
+    """It is refused before a site is asked."""
+    asked, policy = ("simulate", write(tmp_path), "--policy", tmp_path / "policy.toml"), tmp_path / "policy.toml"
+    assert_refuses(tide(*asked), "does not exist", "What to do")
+    for text, words in (("allow = [", "is not TOML"), ('[allow]\nstatistics = ["peers"]', "allow.statistics is no exposure")):
+        policy.write_text(text)
+        assert_refuses(tide(*asked), words, "What to do")
 
 
 def test_a_run_that_stalls_ends_with_1(tmp_path: Path) -> None:
@@ -312,15 +307,10 @@ def test_an_agent_says_at_its_start_what_is_wrong(here: Path, place: str, said: 
     assert ended.returncode == 2 and said in words, words
 
 
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        ("tiny_networks:tinny", "--networks: tiny_networks:tinny: module 'tiny_networks' has no attribute 'tinny'"),
-        ("tiny_networks:built", "'built' is a module that is built already, not a function that builds one"),
-        ("tiny_networks:math", "'math' is a module, not a function"),
-        ("tiny_networks:nothing", "is an empty mapping"),
-    ],
-)
-def test_what_is_no_network(here: Path, place: str, said: str) -> None:
-    assert said in " ".join(refusal_of(tide("simulate", experiment(here), "--networks", place)).split())
-    registry.use([])
+def test_what_is_no_network(here: Path) -> None:
+    built = "'built' is a module that is built already, not a function that builds one"
+    odd = {"tinny": "--networks: tiny_networks:tinny: module 'tiny_networks' has no attribute 'tinny'", "built": built}
+    for name, said in {**odd, "math": "'math' is a module, not a function", "nothing": "is an empty mapping"}.items():
+        refused = refusal_of(tide("simulate", experiment(here), "--networks", f"tiny_networks:{name}"))
+        registry.use([])
+        assert said in " ".join(refused.split())
