@@ -104,9 +104,7 @@ def test_a_single_scoring_is_bars(result: dict[str, Any], tmp_path: Path) -> Non
     once = [dict(point) for point in result["curve"] if point["round"] == (2 if point["client"] == "anna" else 1)]
     (bars,) = accuracy_charts(result | {"curve": once})
     assert isinstance(bars, Bars) and bars.metrics == ("accuracy", "source_only")
-    assert [(row.site, row.values) for row in bars.rows] == [
-        *(("anna", (0.5, 0.25)), ("bert", (0.25, 0.25)), ("carl", (0.25, 0.25)))
-    ]
+    assert {row.site: row.values for row in bars.rows} == {"anna": (0.5, 0.25), "bert": (0.25, 0.25), "carl": (0.25, 0.25)}
     whose = "the mean of 2 targets has 25.0\u00a0% (accuracy) and 25.0\u00a0% (source_only)."
     assert bars.seen() == f"Accuracy: bars for each site; {whose}"
     clients = [dict(c, source_only=None) for c in result["clients"]]
@@ -165,11 +163,8 @@ def test_accuracies_stand_side_by_side(result: dict[str, Any]) -> None:
     found = scores(result)
     assert found is not None
     assert found.metrics == ("accuracy", "source_only", "accuracy_a", "accuracy_b")
-    assert [(site, values) for site, _, _, values in found.rows] == [
-        ("anna", (0.5, 0.25, None, None)),
-        ("bert", (0.5, 0.25, 0.4, 0.5)),
-        ("carl", (0.5, 0.25, 0.5, 0.6)),
-    ]
+    rows = {"anna": (0.5, 0.25, None, None), "bert": (0.5, 0.25, 0.4, 0.5), "carl": (0.5, 0.25, 0.5, 0.6)}
+    assert {site: values for site, _, _, values in found.rows} == rows
     assert found.means == pytest.approx((0.5, 0.25, 0.45, 0.55))
     clients = [dict(c, metrics={} if c["name"] == "carl" else c["metrics"]) for c in result["clients"]]
     assert scores(result | {"clients": clients}).means == (0.5, 0.25, None, None)  # type: ignore[union-attr]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from tests.cli.world import assert_refuses, assert_tells, json_of, output_of, tide
+from tests.cli.world import assert_refuses, assert_tells, json_of, output_of, refusal_of, tide
 from tideline.algorithms import METHODS
 from tideline.cli.guard import DONE, REFUSED
 from tideline.core.algorithm import resolve

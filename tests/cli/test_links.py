@@ -66,10 +66,7 @@ def test_options_take_the_place_of_what_the_file_says(tmp_path: Path) -> None:
     ("text", "said"),
     [
         (TEXT.replace("S: 2.0", "S: -2.0"), "devices.yaml:4: devices[1].S is -2.0; it should be at least 0 (b)"),
-        (
-            TEXT.replace("[1.0, null, 2.0]", "[1.0, null, -2]"),
-            "devices.yaml:9: K[1][2] is -2.0; it should be at least 0 (from b to c)",
-        ),
+        (TEXT.replace("null, 2.0]", "null, -2]"), "devices.yaml:9: K[1][2] is -2.0; it should be at least 0 (from b to c)"),
         (TEXT.replace("[c]", "[a, b, c]"), "devices.yaml:11: pins: every device has to be a target"),
         (TEXT.replace("pins", "pinned"), "devices.yaml:11: pinned is not a known setting"),
         ("- a\n- b\n", "devices.yaml:1: this is not a request for a plan"),

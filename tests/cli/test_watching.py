@@ -63,11 +63,8 @@ def test_the_engines_sentence_is_understood() -> None:
 def test_a_result_is_told_once() -> None:
     """Each closed round is a line, with the accuracies that belong to it; the same result again tells nothing."""
     tally = Tally()
-    assert list(tally.see(result())) == [
-        "sites gathered: 2 replies",
-        "train 1: 2 replies",
-        "score 1: 2 replies, accuracy 0.375 (anna 0.500, bert 0.250)",
-    ]
+    scored = "score 1: 2 replies, accuracy 0.375 (anna 0.500, bert 0.250)"
+    assert list(tally.see(result())) == ["sites gathered: 2 replies", "train 1: 2 replies", scored]
     assert list(tally.see(result())) == []
     assert (tally.total, tally.cursor, tally.asked, tally.awaited) == (4, 2, 2, {"bert"})
 

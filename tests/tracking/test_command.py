@@ -65,19 +65,15 @@ def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (("--to", "mlflow"), "Either one run is followed or all"),
-        (("x", "--all", "--to", "mlflow"), "Either one run is followed or all"),
-        (("x", "--to", "mflow"), "did you mean"),
-        (("x", "--to", "trackio", "--format", "pickle"), "--format is 'pickle'"),
-        (("x", "--to", "trackio", "--register", "m"), "--register is for mlflow"),
-    ],
-)
-def test_what_the_command_refuses(there: Coordinator, words: tuple[str, ...], error: str) -> None:
-    refused = tide("run", "track", *words, "--home", there.home)
-    assert refused.exit_code == 2 and error.lower() in refused.stderr.lower()
+def test_what_the_command_refuses(there: Coordinator) -> None:
+    both = "Either one run is followed or all"
+    refusals = {"--to mlflow": both, "x --all --to mlflow": both, "x --to mflow": "did you mean"}
+    refusals |= {
+        "x --to trackio --format pickle": "--format is 'pickle'",
+        "x --to trackio --register m": "--register is for mlflow",
+    }
+    for words, error in refusals.items():
+        assert error in refusal_of(tide("run", "track", *words.split(), "--home", there.home))
 
 
 def test_a_run_that_is_not_there(there: Coordinator, tmp_path: Path) -> None:
@@ -95,24 +91,28 @@ def test_no_core_loads_a_tracker() -> None:
     assert subprocess.run([sys.executable, "-c", check], check=False, capture_output=True, text=True).stderr.strip() in ("", "[]")
 
 
-REFUSED = [
-    ("tensorboard", ("--register", "m"), "--register is for mlflow"),
-    ("tensorboard", ("--uri", "here", "--experiment", "x"), "--experiment is not for tensorboard"),
-    ("tensorboard", (), "Give --uri, a folder"),
-    ("tensorboard", ("--uri", "https://example.org"), "Give --uri, a folder"),
-    ("wandb", ("--uri", "https://api.wandb.ai"), "the server is WANDB_BASE_URL"),
-    ("wandb", ("--uri", "here", "--register", "a/b c"), "--register is 'a/b c'"),
-    ("wandb", ("--uri", "here", "--experiment", "a/b"), "Check --experiment"),
-]
+REFUSED = {
+    "tensorboard": {
+        "--register m": "--register is for mlflow",
+        "--uri here --experiment x": "--experiment is not for tensorboard",
+        "": "Give --uri, a folder",
+        "--uri https://example.org": "Give --uri, a folder",
+    },
+    "wandb": {
+        "--uri https://api.wandb.ai": "the server is WANDB_BASE_URL",
+        "--uri here --register a/b/c": "--register is 'a/b/c'",
+        "--uri here --experiment a/b": "Check --experiment",
+    },
+}
 
 
-@pytest.mark.parametrize(("tracker", "more", "words"), REFUSED)
-def test_what_a_tracker_does_not_have(
-    there: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: str, more: tuple[str, ...], words: str
-) -> None:
+@pytest.mark.parametrize("tracker", REFUSED)
+def test_what_a_tracker_does_not_have(there: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tracker: str) -> None:
     pytest.importorskip(tracker)
     monkeypatch.chdir(tmp_path)
-    assert words in refusal_of(tide("run", "track", there.start(), "--to", tracker, "--home", there.home, *more))
+    run = there.complete()
+    for more, words in REFUSED[tracker].items():
+        assert words in refusal_of(tide("run", "track", run, "--to", tracker, "--home", there.home, *more.split()))
 
 
 @pytest.mark.parametrize(("tracker", "name"), [("tensorboard", "fedavg-{run}"), ("wandb", "wandb")])

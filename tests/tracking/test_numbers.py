@@ -20,12 +20,8 @@ from tideline.tracking.numbers import Numbers, check_order, plain_name, totals
 from tideline.tracking.pages import Point, unwritten
 
 pytestmark = pytest.mark.quick
-CONTRACT: Any = [
-    {"phase": "train", "field": "metrics.loss"},
-    {"phase": "score", "field": "metrics.accuracy"},
-    {"phase": "adapt", "field": "metrics.loss"},
-    {"phase": "train", "field": "model"},
-]
+CLAUSES = (("train", "metrics.loss"), ("score", "metrics.accuracy"), ("adapt", "metrics.loss"), ("train", "model"))
+CONTRACT: Any = [{"phase": phase, "field": field} for phase, field in CLAUSES]
 
 
 def answered(phase: str, number: int, site: str, **metrics: Any) -> Any:

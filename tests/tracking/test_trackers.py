@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.world import Coordinator
+from tests.cli.world import Coordinator, tide
+from tests.tracking.dies import DEAD
 from tests.tracking.following import NO_MODEL, WITH_MODEL, KilledError, follower, one
-from tests.tracking.kinds import KINDS, Kind, Read, kind_of
+from tests.tracking.kinds import KINDS, Kind, Read, TrackioKind, kind_of
 from tideline import __version__
 from tideline.client.http import Client
 from tideline.core.errors import Unreachable
@@ -77,7 +81,7 @@ def test_killed_before_each_write(there: Coordinator, client: Client, kind: Kind
     """A follower dies before its n-th write, each n; the next one dies as early, the third goes on. Nothing is lost or twice."""
     run = there.complete(**ROUNDS)
     if kind.name in ("trackio", "wandb"):
-        pytest.skip("its own thread or process would outlive such a death: test_trackio.py and test_wandb.py kill processes")
+        pytest.skip("its own thread or process would outlive such a death: tests below and in test_wandb.py kill processes")
     if kind.name == "mlflow":
         monkeypatch.setattr("tideline.tracking.to_mlflow.OFTEN", 7)
     died, n = True, 0
@@ -190,3 +194,26 @@ def test_a_status_that_changed_while_nobody_followed(there: Coordinator, client:
     there.federation.journal.set_status(RunId(run), (Status.WAITING,), Status.STALLED, "a site is away", 5.0)
     follower(client, kind.tracker()).poll(one(run))
     assert kind.read()[run].tags["tideline.status"] == "stalled" and kind.read()[run].tags["tideline.cause"] == "a site is away"
+
+
+def test_trackio_is_killed_between_its_calls(there: Coordinator, client: Client, tmp_path: Path) -> None:
+    """Its thread has written all of a call, or nothing; the next follower writes what is missing."""
+    pytest.importorskip("trackio")
+    run, n, died = there.complete(config={"rounds": 3}), 0, True
+    while died:
+        n += 1
+        kind = TrackioKind(tmp_path, f"{tmp_path.name}-{n}")
+        command = [sys.executable, "-m", "tests.tracking.dies", str(there.home), run, kind.project]
+        codes = [subprocess.run([*command, str(dies)], check=False, env=os.environ).returncode for dies in (n, 999)]
+        died = codes[0] == DEAD
+        assert codes in ([DEAD, 0], [0, 0])
+        assert_stands(client, run, kind.read(), kind.done)
+    assert n > 4
+
+
+@pytest.mark.parametrize("name", ["TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL"])
+def test_a_trackio_elsewhere(there: Coordinator, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    pytest.importorskip("trackio")
+    monkeypatch.setenv(name, "someone/somewhere")
+    refused = tide("run", "track", there.complete(), "--to", "trackio", "--home", there.home)
+    assert refused.exit_code == 2 and f"{name} is set" in refused.stderr
