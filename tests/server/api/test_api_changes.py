@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from api_world import EXPERIMENT, QUICK, refused
+from api_world import EXPERIMENT, HOME_KEY, OWN, QUICK, refused
 from following import LONG, following
-from test_api_key_sessions import HOME, OWN, Door
-from test_changes import CountedJournal, join
+from test_api_key_sessions import Door
+from test_changes import CountedJournal
 
 from tideline.core.errors import Unreachable
 from tideline_server.api.requests.cookies import SESSION
@@ -22,8 +22,7 @@ PATIENT = {"poll_seconds": 0.001, "recheck_seconds": 1e6, "keep_alive_seconds": 
 
 
 def run_in(door: Door, test: Callable[[], Awaitable[None]]) -> None:
-    """Play a test on a loop, with the routes built."""
-    door.app.openapi()
+    """Play a test on a loop."""
     asyncio.run(asyncio.wait_for(test(), LONG))  # type: ignore[arg-type]
 
 
@@ -31,7 +30,7 @@ def run_in(door: Door, test: Callable[[], Awaitable[None]]) -> None:
 def door() -> Door:
     """A coordinator with two projects, whose streams look often and never ask whether they may go on."""
     door = Door(**PATIENT)
-    assert door.post("/projects", {"name": "retina"}, headers=OWN).status_code == 201
+    door.add_project("retina")
     return door
 
 
@@ -56,7 +55,7 @@ def test_a_page_hears_what_changes(door: Door) -> None:
             assert (await page.until(3))[2][1]["status"] == "cancelled"
             await door.asend("DELETE", f"/runs/{run}", headers=OWN)
             assert (await page.until(4))[3] == ("gone", {"run": run})
-            await asyncio.to_thread(join, door, "dora")
+            await asyncio.to_thread(door.join, "dora")
             assert (await page.until(5))[4] == ("sites", {})
 
     run_in(door, main)
@@ -64,8 +63,7 @@ def test_a_page_hears_what_changes(door: Door) -> None:
 
 def test_nothing_is_told_to_another_project(door: Door) -> None:
     """A viewer of retina hears of retina's run, and of no other; who sees all may name one in the address, and hears the same."""
-    viewer = {"Authorization": f"Bearer {door.key('bob', 'viewer', project='retina')}"}
-    operator = {"Authorization": f"Bearer {door.key('olga', 'operator', project='retina')}"}
+    viewer, operator = door.add_key("bob", "viewer", "retina"), door.add_key("olga", "operator", "retina")
 
     async def main() -> None:
         async with AsyncExitStack() as pages:
@@ -78,7 +76,7 @@ def test_nothing_is_told_to_another_project(door: Door) -> None:
             for run in (await start(door), await start(door)):
                 await door.asend("POST", f"/runs/{run}/cancel", headers=OWN)
                 await door.asend("DELETE", f"/runs/{run}", headers=OWN)
-            await asyncio.to_thread(join, door, "dora")
+            await asyncio.to_thread(door.join, "dora")
             own = EXPERIMENT | {"roster": {"dora": "source"}}
             await door.asend("POST", "/clients/dora/projects", json={"projects": ["retina"]}, headers=OWN)
             answer = await door.asend("POST", "/runs", json=own, headers=operator)
@@ -208,7 +206,7 @@ def test_a_stream_ends_when_the_coordinator_closes() -> None:
 
 def test_a_page_of_a_session_needs_no_header(door: Door) -> None:
     """Browsers send none with a stream, but the cookie; no other cookie is one."""
-    page = door.signed_in(HOME)
+    page = door.signed_in(HOME_KEY)
     cookie = {"Cookie": page["Cookie"]}
     answer = door.get("/changes?follow=false", headers=cookie)
     assert answer.status_code == 200 and answer.text.startswith("retry: 3000\nevent: hello\n")

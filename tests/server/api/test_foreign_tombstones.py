@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from api_world import EXPERIMENT, Coordinator, refused
-from test_api_projects import fresh, given, normal
+from test_api_projects import fresh, normal
 
 GHOST = "0123456789ab"
 ADDRESSES = [("GET", ""), ("GET", "/events"), ("GET", "/files"), ("POST", "/cancel"), ("POST", "/resume"), ("DELETE", "")]
@@ -14,12 +14,12 @@ ADDRESSES = [("GET", ""), ("GET", "/events"), ("GET", "/files"), ("POST", "/canc
 def deleted() -> tuple[Coordinator, str, dict[str, str]]:
     """A door where a run of the default project was deleted; the run, and an operator's key of another project."""
     door = fresh()
-    native = given(door, "native", "operator")
+    native = door.add_key("native", "operator")
     run = str(door.post("/runs", EXPERIMENT, headers=native).json()["run"])
     door.play(run)
     assert door.send("DELETE", f"/runs/{run}", headers=native).json()["project"] == "default"
     refused(door.send("GET", f"/runs/{run}", headers=native), 410, "Deleted")
-    return door, run, given(door, "foreign", "operator", "retina")
+    return door, run, door.add_key("foreign", "operator", "retina")
 
 
 @pytest.mark.parametrize(("method", "tail"), ADDRESSES)
