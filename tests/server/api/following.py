@@ -49,6 +49,13 @@ class Stream:
                 found.append((lines["event"], json.loads(lines["data"])))
         return found
 
+    async def until_text(self, text: str) -> None:
+        """Wait until a text has come."""
+        async with asyncio.timeout(LONG):
+            while text not in self.text:
+                self._came.clear()
+                await self._came.wait()
+
     async def until(self, count: int) -> list[tuple[str, Any]]:
         """The events, once there are so many."""
         async with asyncio.timeout(LONG):

@@ -302,7 +302,7 @@ def test_foreign_hours_are_not_found(door: Coordinator) -> None:
     assert normal(texts[0].text, "default") == normal(texts[1].text, "nothing")
 
 
-def test_the_default_project_can_be_limited_and_not_removed(door: Coordinator) -> None:
+def test_the_default_project_can_be_limited_and_not_removed() -> None:
     """It is there although nobody made it."""
     door = locked()
     assert door.post("/projects/default/limit", {"runs": 0}, headers=OWN).json()["most_runs"] == 0
@@ -311,7 +311,7 @@ def test_the_default_project_can_be_limited_and_not_removed(door: Coordinator) -
     assert [row["name"] for row in door.get("/projects", headers=OWN).json()] == ["default"]
 
 
-def test_a_project_is_removed_once_nobody_uses_it() -> None:
+def test_a_project_is_removed_once_nobody_uses_it(door: Coordinator) -> None:
     """What is in the way is named with the way out. Its runs stay, for admins; its name is not given again."""
     operator = door.add_key("ret", "operator", "retina")
     run = door.post("/runs", EXPERIMENT, headers=operator).json()["run"]
