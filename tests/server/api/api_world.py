@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -131,12 +133,17 @@ class Coordinator:
             return await client.request(method, path, **how)
 
     def send(self, method: str, path: str, **how: Any) -> httpx.Response:
-        """One request."""
+        """One request; where a loop runs already, from another thread."""
 
-        async def main() -> httpx.Response:
-            return await self.asend(method, path, **how)
+        def call() -> httpx.Response:
+            return anyio.run(partial(self.asend, method, path, **how))
 
-        return anyio.run(main)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return call()
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(call).result()
 
     def get(self, path: str, **how: Any) -> httpx.Response:
         """One GET."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.types import ASGIApp
 
-LONG = 60.0  # nothing here takes so long; what does has failed
+from tests.server.loops import LONG
 
 
 class Stream:

@@ -14,9 +14,8 @@ import uvicorn
 from api_world import Coordinator
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tests.server.loops import LONG
 from tideline_server.api.server import HEAD_BYTES, Bounds, bounded
-
-LONG = 60.0  # nothing here takes so long; what does has failed
 
 
 class Port:

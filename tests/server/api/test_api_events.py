@@ -9,8 +9,9 @@ from typing import Any
 import anyio
 import pytest
 from api_world import Coordinator, refused
-from following import LONG, following
+from following import following
 
+from tests.server.loops import LONG
 from tideline_server.api import ApiSettings
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.budgets import examples
 from tests.enrolling import enrol
 from tests.postgres import own_schema
+from tests.server.loops import LONG
 from tideline.core.errors import Unreachable
 from tideline.core.tokens import secret_of
 from tideline.engine.coordinator.enrolment import secret_hash
@@ -36,7 +37,6 @@ KEY = {HEADER: "0b1f8a3e-9d0c-4d7b-8a51-6f1d2c3b4a59"}
 HASTY = ApiSettings(patience_seconds=0.02)
 INVITATION = {"name": "dora", "labels": {"country": "nl"}, "ttl_seconds": 60}
 MARK = "idempotent-replayed"
-LONG = 30.0  # nothing here takes so long; what does has failed
 
 
 def same(first: httpx.Response, again: httpx.Response) -> None:

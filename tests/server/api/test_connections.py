@@ -9,9 +9,10 @@ import anyio
 import httpx
 import pytest
 from api_world import Coordinator
-from listening import LONG, listening
+from listening import listening
 from structlog.testing import capture_logs
 
+from tests.server.loops import LONG
 from tideline_server.api.server import HEAD_BYTES
 
 
