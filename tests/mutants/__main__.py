@@ -13,8 +13,8 @@ import argparse
 import queue
 import sys
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -38,8 +38,10 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     return asked
 
 
-def play_all(mutants: Sequence[Mutant], reach: Reach | None, known: dict[str, Played], jobs: int, minutes: float) -> list[Played]:
-    """Play mutants side by side until time is over. The test that caught one before comes first."""
+def play_all(
+    mutants: Sequence[Mutant], reach: Reach | None, known: dict[str, Played], jobs: int, minutes: float
+) -> Iterator[Played]:
+    """Play mutants side by side until time is over, and yield each result. The test that caught one before comes first."""
     ends, workshops = time.monotonic() + 60 * minutes, queue.SimpleQueue[Workshop]()
 
     def play_one(mutant: Mutant) -> Played | None:
@@ -50,16 +52,18 @@ def play_all(mutants: Sequence[Mutant], reach: Reach | None, known: dict[str, Pl
         before = [[known[mutant.name].caught_by]] if mutant.name in known and "::" in known[mutant.name].caught_by else []
         workshop = workshops.get()
         try:
-            row = play(mutant, workshop, tests, [*before, *(reach.batches(tests) if reach else ())])
+            return play(mutant, workshop, tests, [*before, *(reach.batches(tests) if reach else ())])
         finally:
             workshops.put(workshop)
-        print(f"{row.seconds:6.1f} s  {'caught  ' if row.caught_by else 'SURVIVED'}  {mutant.name}  {row.caught_by}", flush=True)
-        return row
 
     with ExitStack() as stack, ThreadPoolExecutor(jobs) as pool:
         for _ in range(jobs):
-            workshops.put(Workshop(stack.enter_context(copied())))
-        return [row for row in pool.map(play_one, mutants) if row is not None]
+            workshop = Workshop(stack.enter_context(copied()))
+            stack.callback(workshop.warm.close)
+            workshops.put(workshop)
+        for ended in as_completed([pool.submit(play_one, mutant) for mutant in mutants]):
+            if (row := ended.result()) is not None:
+                yield row
 
 
 def main() -> int:
@@ -70,11 +74,16 @@ def main() -> int:
     caught_before = [mutant for mutant in drawn if mutant.name in record and record[mutant.name].caught_by]
     wanted = caught_before if asked.again else [mutant for mutant in drawn if mutant.name not in record]
     reach = read_reach(asked.reach, source_paths(ROOT)) if asked.reach else None
-    rows = play_all(wanted, reach, record, asked.jobs, asked.minutes)
+    rows: list[Played] = []
+    for row in play_all(wanted, reach, dict(record), asked.jobs, asked.minutes):
+        print(
+            f"{row.seconds:6.1f} s  {'caught  ' if row.caught_by else 'SURVIVED'}  {row.mutant.name}  {row.caught_by}", flush=True
+        )
+        rows.append(row)
+        record[row.mutant.name] = row
+        if not asked.again:  # at once: whoever stops this loses nothing
+            write_record(record[mutant.name] for mutant in drawn if mutant.name in record)
     missed = [row.mutant.name for row in rows if not row.caught_by]
-    if not asked.again:
-        record |= {row.mutant.name: row for row in rows}
-        write_record(record[mutant.name] for mutant in drawn if mutant.name in record)
     print(f"{len(rows) - len(missed)} caught, {len(missed)} survived, {len(wanted) - len(rows)} left to play")
     return int(asked.again and bool(missed))
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.mutants.drawing import Mutant, mutated
+from tests.mutants.warm import NO_END, Job, Warm
 from tests.planted.faults import ROOT
 from tests.planted.tiers import PYTEST, failure_in
-from tests.planted.trees import environment
+from tests.planted.trees import ROOTS
 
 RECORD = Path(__file__).parent / "record.json"
 MOST_SECONDS_OF_A_TEST = 60  # a mutant that makes a loop endless is caught by it
 MOST_SECONDS_OF_A_BATCH = 900.0
 NO_TESTS_RAN = 5
-NO_END, NOT_COLLECTED = "the tests did not end", "the tests could not be imported"
+ENDLESS, NOT_COLLECTED = "the tests did not end", "the tests could not be imported"
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Workshop:
 
     def __init__(self, tree: Path, sources: Path = ROOT) -> None:
         self.tree, self.sources = tree, sources
-        self.environment = environment(tree)
-        self.environment.pop("PYTHONDONTWRITEBYTECODE")
+        left = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        self.warm = Warm(left | {"PYTHONPATH": ""})
 
     def play(self, mutant: Mutant, batches: Iterable[Sequence[str]]) -> tuple[str, int]:
         """Return the first test that fails with the mutant and passes without it, and how many tests were played."""
@@ -67,7 +67,7 @@ class Workshop:
                     break
                 if failed == NOT_COLLECTED and self.first_failure(remaining, "--collect-only"):
                     break  # these tests are not there without the mutant either
-                if failed in (NOT_COLLECTED, NO_END) or not self.first_failure([failed]):
+                if failed in (NOT_COLLECTED, ENDLESS) or not self.first_failure([failed]):
                     return failed, played + len(batch)
                 remaining.remove(failed)  # it fails without the mutant as well
             played += len(batch)
@@ -81,24 +81,15 @@ class Workshop:
 
     def first_failure(self, tests: Sequence[str], *options: str) -> str:
         """Return the first of the tests that fails; nothing if all pass."""
-        listed = self.tree / "mutant-tests.txt"
+        listed, output = self.tree / "mutant-tests.txt", self.tree / "mutant-output.txt"
         listed.write_text("\n".join(tests), encoding="utf-8")
-        words = [sys.executable, *PYTEST, "-q", *options, f"--timeout={MOST_SECONDS_OF_A_TEST}", f"@{listed}"]
-        try:
-            done = subprocess.run(
-                words,
-                cwd=self.tree,
-                env=self.environment,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=MOST_SECONDS_OF_A_BATCH,
-            )
-        except subprocess.TimeoutExpired:
-            return NO_END
-        if done.returncode in (0, NO_TESTS_RAN):
+        quiet = ("-q", "-W", "ignore::pytest.PytestAssertRewriteWarning")  # of plugins that are loaded already
+        words = [*PYTEST[2:], *quiet, *options, f"--timeout={MOST_SECONDS_OF_A_TEST}", f"@{listed}"]
+        path = [str(self.tree / root) for root in ROOTS]
+        code = self.warm.run(Job(words, str(self.tree), path, str(output), MOST_SECONDS_OF_A_BATCH))
+        if code in (0, NO_TESTS_RAN):
             return ""
-        return failure_in("quick", done.stdout) or NOT_COLLECTED
+        return ENDLESS if code == NO_END else failure_in("quick", output.read_text(encoding="utf-8")) or NOT_COLLECTED
 
 
 def play(mutant: Mutant, workshop: Workshop, tests: Sequence[str], batches: Iterable[Sequence[str]]) -> Played:

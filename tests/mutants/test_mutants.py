@@ -82,5 +82,8 @@ def test_a_mutant_is_caught_by_a_test_that_passes_without_it(tmp_path: Path) -> 
     workshop = Workshop(place, place)
     (mutant,) = [mutant for mutant in mutants_by_line(PLACE, MODULE)[16] if mutant.operator == "ReplaceComparisonOperator_Lt_LtE"]
     names = ["tests/test_some.py::test_broken", "tests/test_some.py::test_limit"]
-    assert workshop.play(mutant, [names]) == ("tests/test_some.py::test_limit", 2)
+    try:
+        assert workshop.play(mutant, [names]) == ("tests/test_some.py::test_limit", 2)
+    finally:
+        workshop.warm.close()
     assert (place / PLACE).read_text() == MODULE
