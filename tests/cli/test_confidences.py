@@ -170,7 +170,7 @@ def test_targets_are_called_unseen_where_all_are() -> None:
     assert titles == [f"Confidence on the held-out rows of 2 {kind}targets" for kind in ("", "unseen ")]
 
 
-@pytest.mark.parametrize("n", [1, 3, 10, 30])
+@pytest.mark.parametrize("n", [1, 30])
 def test_however_many_sites_there_are(n: int, tmp_path: Path) -> None:
     roles = {f"<site-{i}>": "target" if i == n - 1 else "source" for i in range(n)}
     made = fabricated(scoring(dict.fromkeys(roles, ONE["anna"])), roles=roles)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,20 @@ WORLD = {"model": "mlp", "inputs": [3, 8, 8]}
 DEAL: dict[str, Any] = {"folder": "digits", "leave_out": "usps", "clients": 3, "domains": 2, "seed": 4}
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Folders of three domains of digits, by the number of rows of each."""
+    made = {rows: tmp_path_factory.mktemp(f"digits-{rows}") for rows in (60, 300)}
+    for rows, folder in made.items():
+        for domain in ("mnist", "usps", "optdigits"):
+            digits.write_site(folder, domain, rows=rows)
+    return made
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(folders: dict[int, Path], tmp_path: Path) -> Path:
     """A place with a folder of three domains of few digits."""
-    for domain in ("mnist", "usps", "optdigits"):
-        digits.write_site(tmp_path / "digits", domain, rows=60)
+    shutil.copytree(folders[60], tmp_path / "digits")
     return tmp_path
 
 
@@ -175,10 +185,9 @@ DEVICES: dict[str, Any] = {"folder": "digits", "rule": "dirichlet", **RULE}
 
 
 @pytest.fixture
-def crowd(tmp_path: Path) -> Path:
+def crowd(folders: dict[int, Path], tmp_path: Path) -> Path:
     """A place with a folder of three domains of some hundred digits."""
-    for domain in ("mnist", "usps", "optdigits"):
-        digits.write_site(tmp_path / "digits", domain, rows=300)
+    shutil.copytree(folders[300], tmp_path / "digits")
     return tmp_path
 
 

@@ -84,10 +84,10 @@ def test_a_sites_own_model(
     assert stated(result, "bert") == scores["accuracy"]["value"]
 
 
-AT_NIGHT = [pytest.param(method, marks=pytest.mark.nightly(job="services")) for method in ("fada", "local", "stlf")]
+AT_NIGHT = [pytest.param(method, marks=pytest.mark.nightly(job="services")) for method in ("fada", "feddadil", "local", "stlf")]
 
 
-@pytest.mark.parametrize("method", ["fedavg", "feddadil", "fedpcl_pl", *AT_NIGHT])
+@pytest.mark.parametrize("method", ["fedavg", "fedpcl_pl", *AT_NIGHT])
 def test_a_simulations_models(tmp_path: Path, method: str) -> None:
     """What --out holds predicts what the result says; equal simulations give equal bytes."""
     save_file(drawn(WORLD), tmp_path / "base.safetensors")

@@ -150,9 +150,7 @@ def square(rows: int, columns: int, value: float = 0.25) -> HeatMap:
     return HeatMap("t", "t", heads, heads, tuple(f"cluster {j}" for j in range(columns)), cells, (), 0.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("rows", "columns", "numbered"), [(1, 1, True), (20, 8, True), (25, 3, False), (4, 30, False), (100, 100, False)]
-)
+@pytest.mark.parametrize(("rows", "columns", "numbered"), [(20, 8, True), (4, 30, False), (100, 100, False)])
 def test_numbers_stand_in_cells_where_they_fit(rows: int, columns: int, numbered: bool) -> None:
     """Else a bar says what the colours mean. Whatever the size, a picture is six inches wide and no endless strip."""
     chart = square(rows, columns)
@@ -314,7 +312,7 @@ def test_many_rows_are_drawn_in_part(rows: int, which: str, tmp_path: Path) -> N
     assert lines[:2] == [["row 0", "1", "1.0"], ["row 0", "2", "2.0"]]
 
 
-@pytest.mark.parametrize(("rows", "letters"), [(1, 5), (3, 200), (10, 26), (24, 24), (24, 200)])
+@pytest.mark.parametrize(("rows", "letters"), [(3, 200), (24, 24), (24, 200)])
 def test_a_long_legend_leaves_room_for_the_lines(rows: int, letters: int) -> None:
     """Whatever the names are, the picture is six inches wide, nothing runs out of it, and lines have a third of 3.7 inches."""
     names = {f"{'n' * (letters - 3)} {i}": float(i) for i in range(rows)}

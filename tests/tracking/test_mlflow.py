@@ -124,9 +124,11 @@ def answers(code: int, body: bytes) -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 HOSTILE = b"<script>alert(1)</script>\x1b[31m\xe2\x80\xae" + b"x" * 5000
