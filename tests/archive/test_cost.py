@@ -62,13 +62,14 @@ def test_decoding_copies_nothing_and_writing_reaches_no_file(tmp_path: Path) -> 
     assert digest_of([(tmp_path / shard_of(part) / part).read_bytes()]) == part
 
 
-def lines(work: Callable[[], Any]) -> int:
-    """How many lines of Python it runs: the same on any machine, whatever else that does."""
-    count = 0
+def lines(work: Callable[[], Any], opcodes: bool = False) -> int:
+    """How many lines of Python it runs, or instructions: the same on any machine, whatever else that does."""
+    count, counted = 0, "opcode" if opcodes else "line"
 
     def trace(frame: FrameType, event: str, arg: object) -> Any:
         nonlocal count
-        count += event == "line"
+        frame.f_trace_opcodes, frame.f_trace_lines = opcodes, not opcodes
+        count += event == counted
         return trace
 
     before = sys.gettrace()

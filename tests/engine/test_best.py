@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,13 @@ from tideline.engine.site.remembered import best_of
 NAMES = tuple(peaks.EXPERIMENT["roster"])
 
 
+@pytest.fixture
+def on() -> Iterator[Federation]:
+    """Three sites that play the method whose count is right once."""
+    with closing(Federation(peaks.METHODS, sites())) as federation:
+        yield federation
+
+
 def played(on: Federation, **config: Any) -> RunId:
     run = on.start({**peaks.EXPERIMENT, "config": config})
     on.run(run)
@@ -59,86 +66,79 @@ def count_at(on: Federation, run: RunId, name: str, best: int) -> float | None:
 
 
 @pytest.mark.parametrize(("peak", "alone", "every"), [(1, False, 1), (2, True, 3), (3, True, 1), (4, False, 3), (4, True, 3)])
-def test_the_best_is_what_was_scored_then(peak: int, alone: bool, every: int) -> None:
+def test_the_best_is_what_was_scored_then(on: Federation, peak: int, alone: bool, every: int) -> None:
     """Also in the last round, also between checkpoints, and where the coordinator goes on by itself after a scoring."""
-    with closing(Federation(peaks.METHODS, sites())) as on:
-        run = on.start({**peaks.EXPERIMENT, "config": {"peak": peak, "alone": alone}, "checkpoint_every": every})
-        result = on.run(run)
-        count, theirs = kept(on, run)
-        assert result["selection"]["best"]["round"] == peak and result["status"] == "completed"
-        # The scored state is not the one that the coordinator made of it afterwards.
-        assert count == peak and theirs == dict.fromkeys(NAMES, float(peak))
-        assert result["phases"][-1]["name"] == STORE_BEST
+    run = on.start({**peaks.EXPERIMENT, "config": {"peak": peak, "alone": alone}, "checkpoint_every": every})
+    result = on.run(run)
+    count, theirs = kept(on, run)
+    assert result["selection"]["best"]["round"] == peak and result["status"] == "completed"
+    # The scored state is not the one that the coordinator made of it afterwards.
+    assert count == peak and theirs == dict.fromkeys(NAMES, float(peak))
+    assert result["phases"][-1]["name"] == STORE_BEST
 
 
-def test_a_site_that_was_not_asked_keeps_what_it_had_then() -> None:
-    with closing(Federation(peaks.METHODS, sites())) as on:
-        run = played(on, peak=3, absent=["bert"])
-        assert kept(on, run) == (3.0, {"anna": 3.0, "bert": 1.0, "carl": 3.0})
-        head = on.agents[ClientId("bert")].vault.head(run)
-        assert head is not None and head.best is not None and head.best.metrics == {}
+def test_a_site_that_was_not_asked_keeps_what_it_had_then(on: Federation) -> None:
+    run = played(on, peak=3, absent=["bert"])
+    assert kept(on, run) == (3.0, {"anna": 3.0, "bert": 1.0, "carl": 3.0})
+    head = on.agents[ClientId("bert")].vault.head(run)
+    assert head is not None and head.best is not None and head.best.metrics == {}
 
 
-def test_a_run_that_selects_by_nothing_keeps_no_best() -> None:
-    with closing(Federation(peaks.METHODS, sites())) as on:
-        run = on.start({**peaks.EXPERIMENT, "selection": "none"})
-        result = on.run(run)
-        assert on.run_service.find(run).best is None and result["phases"][-1]["name"] == "score"
-        assert all((head := on.agents[ClientId(n)].vault.head(run)) and head.best is None for n in NAMES)
+def test_a_run_that_selects_by_nothing_keeps_no_best(on: Federation) -> None:
+    run = on.start({**peaks.EXPERIMENT, "selection": "none"})
+    result = on.run(run)
+    assert on.run_service.find(run).best is None and result["phases"][-1]["name"] == "score"
+    assert all((head := on.agents[ClientId(n)].vault.head(run)) and head.best is None for n in NAMES)
 
 
 @pytest.mark.parametrize("waiting", [{}, {"target_replies": 2}, {"min_replies": 3}])
-def test_sites_that_are_silent_at_the_end_hold_nothing_up(waiting: dict[str, int]) -> None:
+def test_sites_that_are_silent_at_the_end_hold_nothing_up(on: Federation, waiting: dict[str, int]) -> None:
     """The run completes when time is up; they go on to hold the best that they know of."""
-    with closing(Federation(peaks.METHODS, sites())) as on:
-        run = on.start({**peaks.EXPERIMENT, "config": {"peak": 4}, "waiting": {"deadline": 60.0, **waiting}})
-        result = on.run(run, order_of=lambda orders: [each for each in orders if each.step != STORE_BEST])
-        assert result["status"] == "completed" and result["phases"][-1]["replies"] == 0
-        assert result["selection"]["best"]["round"] == 4
-        first = next(r.cursor for r in on.journal.rounds(run) if r.phase == "score")
-        heads = [on.agents[ClientId(name)].vault.head(run) for name in NAMES]
-        assert [head.best.cursor for head in heads if head and head.best] == [first] * 3
+    run = on.start({**peaks.EXPERIMENT, "config": {"peak": 4}, "waiting": {"deadline": 60.0, **waiting}})
+    result = on.run(run, order_of=lambda orders: [each for each in orders if each.step != STORE_BEST])
+    assert result["status"] == "completed" and result["phases"][-1]["replies"] == 0
+    assert result["selection"]["best"]["round"] == 4
+    first = next(r.cursor for r in on.journal.rounds(run) if r.phase == "score")
+    heads = [on.agents[ClientId(name)].vault.head(run) for name in NAMES]
+    assert [head.best.cursor for head in heads if head and head.best] == [first] * 3
 
 
-def test_a_dead_site_holds_the_end_up_for_minutes() -> None:
+def test_a_dead_site_holds_the_end_up_for_minutes(on: Federation) -> None:
     """However long rounds may take: nothing is lost with it but a newer best at that site."""
-    with closing(Federation(peaks.METHODS, sites())) as on:
-        run = on.start({**peaks.EXPERIMENT, "config": {"peak": 4}, "waiting": {"deadline": 86400.0}})
-        result = on.run(run, order_of=lambda orders: [each for each in orders if each.step != STORE_BEST])
-        assert result["status"] == "completed" and 600 <= result["seconds"] < 700
+    run = on.start({**peaks.EXPERIMENT, "config": {"peak": 4}, "waiting": {"deadline": 86400.0}})
+    result = on.run(run, order_of=lambda orders: [each for each in orders if each.step != STORE_BEST])
+    assert result["status"] == "completed" and 600 <= result["seconds"] < 700
 
 
 @pytest.mark.parametrize("why", list(Hold))
-def test_a_held_site_holds_the_end_up_for_minutes(why: Hold) -> None:
+def test_a_held_site_holds_the_end_up_for_minutes(on: Federation, why: Hold) -> None:
     """Not for a week: the last exchange tells sites alone which scoring was the best, and closes with whoever answers in time."""
-    with closing(Federation(peaks.METHODS, sites())) as on:
-        run = on.start({**peaks.EXPERIMENT, "config": {"peak": 4}, "waiting": {"deadline": 86400.0}})
-        said, bert = list[str](), ClientId("bert")
+    run = on.start({**peaks.EXPERIMENT, "config": {"peak": 4}, "waiting": {"deadline": 86400.0}})
+    said, bert = list[str](), ClientId("bert")
 
-        def others(orders: list[Order]) -> list[Order]:
-            last = [each for each in orders if each.step == STORE_BEST]
-            held = {each.id: why for each in on.agent_service.orders(bert) if each.step == STORE_BEST}
-            if len(last) == len(held) == 1:  # the others have answered
-                on.agent_service.hold(bert, held)
-                said.append(result_of(on.journal, run, on.clock.now())["waits_for"])
-                on.clock.advance(601.0)
-                on.agent_service.hold(bert, held)  # it lives, and says so
-                on.scheduler.turn(run)
-                said.append(str(on.run_service.find(run).status))
-                return orders  # it answers too late
-            return [each for each in orders if each.id not in held]
+    def others(orders: list[Order]) -> list[Order]:
+        last = [each for each in orders if each.step == STORE_BEST]
+        held = {each.id: why for each in on.agent_service.orders(bert) if each.step == STORE_BEST}
+        if len(last) == len(held) == 1:  # the others have answered
+            on.agent_service.hold(bert, held)
+            said.append(result_of(on.journal, run, on.clock.now())["waits_for"])
+            on.clock.advance(601.0)
+            on.agent_service.hold(bert, held)  # it lives, and says so
+            on.scheduler.turn(run)
+            said.append(str(on.run_service.find(run).status))
+            return orders  # it answers too late
+        return [each for each in orders if each.id not in held]
 
-        result = on.run(run, order_of=others)
-        assert said[0].endswith("; goes on without them in 10 min") and "bert" in said[0]
-        assert said[1] == "completed" == result["status"] and result["selection"]["best"]["round"] == 4
+    result = on.run(run, order_of=others)
+    assert said[0].endswith("; goes on without them in 10 min") and "bert" in said[0]
+    assert said[1] == "completed" == result["status"] and result["selection"]["best"]["round"] == 4
 
 
-def test_a_target_that_only_scores_stays_unseen() -> None:
+def test_a_target_that_only_scores_stays_unseen(on: Federation) -> None:
     """The last exchange asks it for nothing that it could learn from."""
-    with closing(Federation(peaks.METHODS, sites())) as on:
-        run = on.start({**peaks.EXPERIMENT, "config": {"peak": 2, "scored": ["carl"]}})
-        result = on.run(run)
-        assert result["generalization"] is not None and result["generalization"]["ood"]["sites"] == 1
+    run = on.start({**peaks.EXPERIMENT, "config": {"peak": 2, "scored": ["carl"]}})
+    result = on.run(run)
+    assert result["generalization"] is not None and result["generalization"]["ood"]["sites"] == 1
 
 
 def test_a_method_that_scores_in_a_way_of_its_own_is_refused() -> None:
@@ -181,12 +181,11 @@ def test_a_simulation_that_was_killed_keeps_the_same_bytes(tmp_path: Path) -> No
         assert kept(on, on.journal.run_ids()[0]) == kept(whole, whole.journal.run_ids()[0])
 
 
-def test_the_event_of_a_best_round_says_so() -> None:
-    with closing(Federation(peaks.METHODS, sites())) as on:
-        run = played(on, peak=3)
-        told = [event.data["best"] for event in on.journal.events(run) if "best" in event.data]
-        assert [(each["round"], each["sites"]) for each in told] == [(1, 2), (3, 2)]  # type: ignore[index,call-overload]
-        assert told[1]["value"] > told[0]["value"]  # type: ignore[index,call-overload]
+def test_the_event_of_a_best_round_says_so(on: Federation) -> None:
+    run = played(on, peak=3)
+    told = [event.data["best"] for event in on.journal.events(run) if "best" in event.data]
+    assert [(each["round"], each["sites"]) for each in told] == [(1, 2), (3, 2)]  # type: ignore[index,call-overload]
+    assert told[1]["value"] > told[0]["value"]  # type: ignore[index,call-overload]
 
 
 A, B = ((RunId("a"), 1),), ((RunId("b"), 2),)
@@ -223,22 +222,17 @@ def order(**more: Any) -> Order:
 BRIEF: Brief = brief_in(order())
 
 
-@pytest.mark.parametrize("odd", [4, 9, -1, True, 1.0, "1", [1]])
-def test_a_best_round_that_cannot_be(odd: Any) -> None:
-    with pytest.raises(Malformed, match="its best is missing or wrong"):
-        brief_in(order(best=odd))
+ODD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    *(({"best": odd}, Malformed, "its best is missing or wrong") for odd in (4, 9, -1, True, 1.0, "1", [1])),
+    *(({"scoring": odd}, Malformed, "its scoring is missing or wrong") for odd in ([], "accuracy", 3, True)),
+    *(({"scoring": odd}, ConfigRefused, "scoring") for odd in ({"selection": "luck"}, {"selections": "accuracy"}, {"scores": 3})),
+]
 
 
-@pytest.mark.parametrize("odd", [[], "accuracy", 3, True])
-def test_a_scoring_that_is_none(odd: Any) -> None:
-    with pytest.raises(Malformed, match="its scoring is missing or wrong"):
-        brief_in(order(scoring=odd))
-
-
-@pytest.mark.parametrize("odd", [{"selection": "luck"}, {"selections": "accuracy"}, {"scores": 3}])
-def test_a_scoring_with_odd_words(odd: Any) -> None:
-    with pytest.raises(ConfigRefused, match="scoring"):
-        brief_in(order(scoring=odd))
+def test_a_brief_whose_best_round_or_scoring_cannot_be(subtests: pytest.Subtests) -> None:
+    for odd, error, words in ODD:
+        with subtests.test(str(odd)), pytest.raises(error, match=words):
+            brief_in(order(**odd))
 
 
 def test_a_best_round_is_told() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from journal_names import ANN, RUN
 from journal_values import advance, answer, began, files, push
 
-from tests.engine.present import present
 from tideline.core.run import OrderId
 from tideline_server.store import SqlJournal
 
@@ -20,7 +19,8 @@ def main(where: Path | str) -> None:
     journal = SqlJournal(where)
     if journal.run(RUN) is None:
         began(journal)
-    run = present(journal.run(RUN))
+    run = journal.run(RUN)
+    assert run is not None
     for cursor in range(run.cursor, 10**6):
         push(journal, files(("r", cursor)))
         answer(journal, OrderId(f"{RUN}/{cursor}/{ANN}/1"), files(("r", cursor)))

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
 
 from benchmarks.crowd import Crowd, answer, fill, parts
+from tests.archive.test_cost import lines
 from tideline.algorithms import METHODS
 from tideline.archive.parts import MemoryParts
 from tideline.core.run import ClientId, OrderId
@@ -168,25 +167,6 @@ def test_a_scan_is_noticed(folder: Path) -> None:
             assert any(map(scans_large, plan(raw, text))), text
 
 
-def opcodes(call: Callable[[], Any]) -> int:
-    """How many instructions Python does in a call."""
-    count = 0
-
-    def trace(frame: FrameType, kind: str, argument: object) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        count += kind == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return count
-
-
 def in_memory(crowd: Crowd) -> dict[str, int]:
     """The work of each call on a journal in memory."""
     journal = MemoryJournal()
@@ -194,7 +174,7 @@ def in_memory(crowd: Crowd) -> dict[str, int]:
     found = {}
     for name, call in calls(journal, crowd).items():
         call()
-        found[name] = opcodes(call)
+        found[name] = lines(call, opcodes=True)
     return found
 
 

@@ -105,71 +105,54 @@ def tree_of(message: Any, **more: Any) -> dict[str, Any]:
     return {**head.structure, **more}
 
 
-BAD: dict[str, tuple[dict[str, Any], type[Malformed], str]] = {
-    "of another form": (tree_of(SURVIVORS, form="tideline secure 2"), BadMetadata, "no Survivors of tideline secure 1"),
-    "more": (tree_of(SURVIVORS, more=1), Undeclared, "Survivors.more is not declared"),
-    "less": ({k: v for k, v in tree_of(SURVIVORS).items() if k != "sites"}, Missing, "Survivors.sites is declared and missing"),
-    "a number": (tree_of(SURVIVORS, roll=3), WrongType, "Survivors.roll is an int where a printable text"),
-    "a long text": (tree_of(SURVIVORS, roll="x" * 1025), WrongType, "up to 1024"),
-    "no printable text": (tree_of(SURVIVORS, roll="a\nb"), WrongType, "printable"),
-    "no list": (tree_of(SURVIVORS, sites="anna"), WrongType, "Survivors.sites is a str where a list"),
-    "a long list": (tree_of(SURVIVORS, sites=["a"] * 4097), WrongType, "a list of up to 4096"),
-    "in a list": (tree_of(SURVIVORS, sites=["a", None]), WrongType, r"Survivors.sites\[1\] is None where"),
-}
+def changed_terms(**more: Any) -> bytes:
+    """The file of a round's terms with other fields."""
+    return file_of(tree_of(terms_of(names(4)), **more))
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_structures_are_refused(what: str) -> None:
-    tree, error, words = BAD[what]
-    with pytest.raises(error, match=words):
-        from_bytes(Survivors, file_of(tree))
-
-
-@pytest.mark.parametrize("share", ["zz", "AB", "a", "ab ab", "\u00e9\u00e9", 3, "ab" * 4097])
-def test_bytes_are_refused(share: Any) -> None:
+def with_share(share: Any) -> bytes:
+    """The file of an answer that brings this share."""
     answer = Unmasked("00", "anna", (Revealed("bert", b"x"),), ())
-    tree = tree_of(answer, seeds=[{"author": "bert", "share": share}])
-    with pytest.raises(WrongType, match=r"Unmasked.seeds\[0\].share is .* where up to 4096 bytes in hexadecimal"):
-        from_bytes(Unmasked, file_of(tree))
+    return file_of(tree_of(answer, seeds=[{"author": "bert", "share": share}]))
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        ("clip", True, "Terms.clip is a bool where a finite number"),
-        ("length", 1.5, "Terms.length is a float where a whole number"),
-        ("length", 1 << 62, "Terms.length is an int where a whole number below"),
-        ("place", None, "Terms.place is None where an object"),
-    ],
-)
-def test_numbers_are_refused(field: str, value: Any, words: str) -> None:
-    with pytest.raises(WrongType, match=words):
-        from_bytes(Terms, file_of(tree_of(terms_of(names(4)), **{field: value})))
+def with_arrays(**arrays: tuple[str, tuple[int, ...]]) -> bytes:
+    """The file of masked values with other arrays."""
+    return file_of(tree_of(MASKED), arrays)
 
 
-def test_terms_that_could_wrap_are_refused_by_who_gets_them() -> None:
-    with pytest.raises(OutOfRange, match=r"Terms is refused: The sum of 4 sites .* could wrap"):
-        from_bytes(Terms, file_of(tree_of(terms_of(names(4)), exponent=60)))
+NO_BYTES = (WrongType, r"Unmasked.seeds\[0\].share is .* where up to 4096 bytes in hexadecimal")
+WITHOUT_SITES = {name: value for name, value in tree_of(SURVIVORS).items() if name != "sites"}
+REFUSED: list[tuple[type[Any], bytes, type[Malformed], str]] = [
+    (Survivors, file_of(tree_of(SURVIVORS, form="tideline secure 2")), BadMetadata, "no Survivors of tideline secure 1"),
+    (Survivors, file_of(tree_of(SURVIVORS, more=1)), Undeclared, "Survivors.more is not declared"),
+    (Survivors, file_of(WITHOUT_SITES), Missing, "Survivors.sites is declared and missing"),
+    (Survivors, file_of(tree_of(SURVIVORS, roll=3)), WrongType, "Survivors.roll is an int where a printable text"),
+    (Survivors, file_of(tree_of(SURVIVORS, roll="x" * 1025)), WrongType, "up to 1024"),
+    (Survivors, file_of(tree_of(SURVIVORS, roll="a\nb")), WrongType, "printable"),
+    (Survivors, file_of(tree_of(SURVIVORS, sites="anna")), WrongType, "Survivors.sites is a str where a list"),
+    (Survivors, file_of(tree_of(SURVIVORS, sites=["a"] * 4097)), WrongType, "a list of up to 4096"),
+    (Survivors, file_of(tree_of(SURVIVORS, sites=["a", None])), WrongType, r"Survivors.sites\[1\] is None where"),
+    (Survivors, file_of(tree_of(SURVIVORS), {"x": ("I32", (1,))}), Undeclared, "holds 'x', which Survivors does not declare"),
+    *((Unmasked, with_share(share), *NO_BYTES) for share in ("zz", "AB", "a", "ab ab", "\u00e9\u00e9", 3, "ab" * 4097)),
+    (Terms, changed_terms(clip=True), WrongType, "Terms.clip is a bool where a finite number"),
+    (Terms, changed_terms(length=1.5), WrongType, "Terms.length is a float where a whole number"),
+    (Terms, changed_terms(length=1 << 62), WrongType, "Terms.length is an int where a whole number below"),
+    (Terms, changed_terms(place=None), WrongType, "Terms.place is None where an object"),
+    (Terms, changed_terms(exponent=60), OutOfRange, r"Terms is refused: The sum of 4 sites .* could wrap"),
+    (Masked, with_arrays(), Missing, "Masked.values is declared and missing"),
+    (Masked, with_arrays(values=("F32", (3,))), WrongType, "'values' has the type F32 and 1 axes"),
+    (Masked, with_arrays(values=("I32", (3, 1))), WrongType, "'values' has the type I32 and 2 axes"),
+    (Masked, with_arrays(values=("I32", (4,))), WrongDims, "'values' has 4 values; 3 are awaited at most"),
+    (Masked, with_arrays(other=("I32", (3,))), Missing, "Masked.values is declared and missing"),
+]
 
 
-@pytest.mark.parametrize(
-    ("arrays", "error", "words"),
-    [
-        ({}, Missing, "Masked.values is declared and missing"),
-        ({"values": ("F32", (3,))}, WrongType, "'values' has the type F32 and 1 axes"),
-        ({"values": ("I32", (3, 1))}, WrongType, "'values' has the type I32 and 2 axes"),
-        ({"values": ("I32", (4,))}, WrongDims, "'values' has 4 values; 3 are awaited at most"),
-        ({"other": ("I32", (3,))}, Missing, "Masked.values is declared and missing"),
-    ],
-)
-def test_arrays_are_refused(arrays: Any, error: type[Malformed], words: str) -> None:
-    with pytest.raises(error, match=words):
-        from_bytes(Masked, file_of(tree_of(MASKED), arrays), 3)
-
-
-def test_arrays_that_nobody_declares_are_refused() -> None:
-    with pytest.raises(Undeclared, match="The file holds 'x', which Survivors does not declare"):
-        from_bytes(Survivors, file_of(tree_of(SURVIVORS), {"x": ("I32", (1,))}), 1)
+def test_a_file_that_breaks_its_declaration_is_refused_by_name(subtests: pytest.Subtests) -> None:
+    """A structure, bytes, numbers and arrays that a message does not declare; and terms under which a sum could wrap."""
+    for at, (kind, file, error, words) in enumerate(REFUSED):
+        with subtests.test(f"{at} {kind.__name__}: {words}"), pytest.raises(error, match=words):
+            from_bytes(kind, file, 3)
 
 
 def test_what_is_too_large_is_not_parsed() -> None:
