@@ -38,7 +38,7 @@ LIES: Mapping[tuple[str, str], Lies] = {
         "beyond all measure": (full("x", 1e30), "OutOfRange"),
     },
     ("fdan", "width"): {
-        "none": (lambda given: {"s2": 0.0}, "OutOfRange"),
+        "no width": (lambda given: {"s2": 0.0}, "OutOfRange"),
         "no number": (lambda given: {"s2": float("nan")}, "NotFinite"),
     },
     ("fdan", "share"): {

@@ -11,6 +11,7 @@ from tests.laws.case import Case, cases
 from tideline.algorithms import METHODS
 from tideline.learning.evaluate import SHARES, SHIFT, SHIFT_NAME, TOGETHER
 
+AT_NIGHT = pytest.mark.nightly(job="methods")
 COMPARED = {"fada", "fdann", "fdan", "kd3a", "adabn"}  # FADA, and what it is compared with
 
 
@@ -48,7 +49,11 @@ def test_what_is_taken_for_what_is_what_was_scored(case: Case) -> None:
         assert np.trace(matrix := np.array(values)) / matrix.sum() == pytest.approx(scored[name])
 
 
-@pytest.mark.parametrize("case", offering("label_shift"), ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [case if case.name in ("fdan", "adabn") else pytest.param(case, marks=AT_NIGHT) for case in offering("label_shift")],
+    ids=str,
+)
 def test_classes_are_counted_and_compared(case: Case) -> None:
     """Shares of each site sum to one, a target's by its own model; all sources and targets are there."""
     _, last = last_phase(case, "label_shift", SHIFT_NAME)

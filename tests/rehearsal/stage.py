@@ -75,8 +75,10 @@ def experiment(*candidates: Any, **more: Any) -> dict[str, Any]:
 
 
 def played(on: Federation, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of an experiment."""
-    return on.run(on.start(given))
+    """The result of an experiment, which completes."""
+    result = on.run(on.start(given))
+    assert result["status"] == "completed", result["cause"]
+    return result
 
 
 @cache

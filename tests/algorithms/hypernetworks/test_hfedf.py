@@ -188,14 +188,9 @@ def test_the_size_of_an_embedding() -> None:
     """floor(1 + N / 4), or what is asked for."""
     assert states(*played("hfedf", rounds=0), State)[0].theta["nu"].shape == (3, 1)
     five = {"roster": dict.fromkeys((*NAMES[:4],), "source") | {"emil": "source"}}
-    stage = federation_of_five()
+    stage = Stage(METHODS, sites(NAMES), parts=HoardingParts())
     assert states(*played("hfedf", stage, more=five, rounds=0), State)[0].theta["nu"].shape == (5, 2)
     assert states(*played("hfedf", rounds=0, embedding_size=7), State)[0].theta["nu"].shape == (3, 7)
-
-
-def federation_of_five() -> Any:
-    """Every site."""
-    return Stage(METHODS, sites(NAMES), parts=HoardingParts())
 
 
 def test_a_part_of_the_network_is_generated_and_the_rest_averaged() -> None:
