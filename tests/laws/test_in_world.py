@@ -30,7 +30,7 @@ def possible(case: Case) -> bool:
     return not (case.normalise == "site_whiten" and case.name in ON_IMAGES) and (case.normalise != "shared" or labelled > 1)
 
 
-def some(cases: Iterable[Case], quick: Callable[[Case], bool]) -> list[object]:
+def tier_params(cases: Iterable[Case], quick: Callable[[Case], bool]) -> list[object]:
     """Return cases as parameters, those that are not quick marked for the night."""
     return [
         pytest.param(case, id=f"{case.name}-{case.normalise}-{case.prior}", marks=() if quick(case) else AT_NIGHT)
@@ -43,12 +43,12 @@ PRIOR = [Case(name, METHODS, prior="em") for name, _ in METHODS]
 # A run's model in all kinds of worlds; one in more than a network, and one that the coordinator knows, in one kind each.
 QUICK = {*(("fedavg", kind) for kind in KINDS), ("feddadil", "site"), ("hfedf", "shared")}
 of_one_method = pytest.mark.parametrize(
-    "case", some((case for case in NORMALISED if case.name == "feddadil"), lambda case: case.normalise == "shared")
+    "case", tier_params((case for case in NORMALISED if case.name == "feddadil"), lambda case: case.normalise == "shared")
 )
 
 
 @pytest.mark.parametrize(
-    "case", [*some(NORMALISED, lambda case: (case.name, case.normalise) in QUICK), *some(PRIOR, lambda _: True)]
+    "case", [*tier_params(NORMALISED, lambda case: (case.name, case.normalise) in QUICK), *tier_params(PRIOR, lambda _: True)]
 )
 def test_models_are_what_they_say(case: Case) -> None:
     """Law 8: models normalise and correct by themselves, or by the rows that they are given."""

@@ -81,7 +81,7 @@ class Shaped(Case):
         return {name: replace(site, open_site_data=Opener(i)) for i, (name, site) in enumerate(super().sites().items())}
 
 
-def shaped(kinds: Iterable[str], quick: Callable[[str, str], bool]) -> pytest.MarkDecorator:
+def shape_params(kinds: Iterable[str], quick: Callable[[str, str], bool]) -> pytest.MarkDecorator:
     """Parametrise a test over methods and kinds of worlds; pairs that are not quick come at night."""
     night = pytest.mark.nightly(job="methods")
     pairs = [(case.name, kind) for case in cases(METHODS) for kind in kinds]
@@ -90,7 +90,7 @@ def shaped(kinds: Iterable[str], quick: Callable[[str, str], bool]) -> pytest.Ma
 
 
 # In the quick tier one method plays all shapes. Token ids have to be embedded first: one method does, and one refuses them.
-@shaped(WORLDS, lambda method, kind: method == "fedavg" or (method, kind) in (("stlf", "tokens"), ("fedwca", "tokens")))
+@shape_params(WORLDS, lambda method, kind: method == "fedavg" or (method, kind) in (("stlf", "tokens"), ("fedwca", "tokens")))
 def test_a_method_plays_rows_of_a_shape_or_says_why_not(case: Shaped) -> None:
     """It ends, or is refused at the start in a sentence that names the method or the network, with a way out."""
     if case.kind in TAKES.get(case.name, tuple(WORLDS)):
@@ -113,7 +113,7 @@ def foreign_networks() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("foreign_networks")
-@shaped(FOREIGN, lambda method, kind: method == "fedavg" or (method, kind) == ("stlf", "recurrent"))
+@shape_params(FOREIGN, lambda method, kind: method == "fedavg" or (method, kind) == ("stlf", "recurrent"))
 def test_a_method_takes_any_network_or_says_what_is_missing(case: Shaped) -> None:
     """It ends in models of that network, which predict as the result says."""
     if case.name in NEEDS_MORE:

@@ -82,7 +82,7 @@ def played(on: Federation, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def short(then: str = "") -> tuple[Federation, dict[str, Any]]:
+def short_rehearsal(then: str = "") -> tuple[Federation, dict[str, Any]]:
     """A rehearsal of one candidate that several tests look at, played once: the federation and the result."""
     on = federation()
     return on, played(on, experiment(SHORT, **({"then": then} if then else {})))

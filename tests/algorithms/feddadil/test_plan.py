@@ -21,7 +21,7 @@ from tests.algorithms.feddadil.played import (
     played,
     site,
 )
-from tests.algorithms.lies import at_night
+from tests.algorithms.lies import night_params
 from tests.laws.stage import Stage
 from tests.laws.values import raw
 from tests.synthetic import CLASSES, blobs, experiment
@@ -69,7 +69,7 @@ def test_no_reply_has_a_field_for_coordinates_features_or_labels() -> None:
     }
 
 
-@pytest.mark.parametrize("config", [{}, PLAIN, *at_night({"init": "normal", **PLAIN})])
+@pytest.mark.parametrize("config", [{}, PLAIN, *night_params({"init": "normal", **PLAIN})])
 def test_alpha_and_features_never_cross_the_link(config: dict[str, Any]) -> None:
     """No message, either way, holds the bytes or the digits of a coordinate or of a feature row that a site kept."""
     given = ALREADY if config else {}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.algorithms import compare
 from tests.algorithms.compare import same
-from tests.algorithms.lies import NIGHT, Change, at_night, opened, tiered
+from tests.algorithms.lies import NIGHT, Change, night_params, open_round, tier_params
 from tests.algorithms.lies import reported as lied
 from tests.algorithms.source_free.played import ROSTER, TRUE, WAITING, away, federation, mine, played, sent, site, states
 from tests.laws.stage import HoardingParts, Stage
@@ -60,7 +60,7 @@ def test_the_first_round_makes_clusters_of_means() -> None:
         close(f, weighted_sum((1 / len(members), replies[k].f) for k in members))
 
 
-@pytest.mark.parametrize("mixing", ["column", *at_night("row")])
+@pytest.mark.parametrize("mixing", ["column", *night_params("row")])
 def test_soft_models_and_starts_are_the_equations(mixing: str) -> None:
     """f~_c of a full round is equation 2 by the last weights; f_init of a light round is equation 8 by those of the full one."""
     stage, run = played("fedwca", rounds=6, refresh_every=2, mixing=mixing, **GIVEN)
@@ -150,7 +150,7 @@ def test_weights_lie_on_the_simplex() -> None:
         assert float(v.sum()) == pytest.approx(1, abs=1e-12)
 
 
-@pytest.mark.parametrize("weights", [*QUICK, *at_night(*(w for w in WEIGHTS if w not in QUICK))])
+@pytest.mark.parametrize("weights", [*QUICK, *night_params(*(w for w in WEIGHTS if w not in QUICK))])
 def test_ablations_of_the_weights(weights: str) -> None:
     """Where sites measure nothing there are no full rounds, and f_init is mixed as the name says."""
     stage, run = played("fedwca", rounds=3, weights=weights, **GIVEN)
@@ -270,7 +270,7 @@ def test_people_are_told_groups_and_weights() -> None:
 BERT = ClientId("bert")
 
 
-@pytest.mark.parametrize("refresh_every", [5, *at_night(1)])
+@pytest.mark.parametrize("refresh_every", [5, *night_params(1)])
 def test_a_site_that_misses_the_first_round_comes_later(refresh_every: int) -> None:
     """It is sent f_S and no other model, then joins the cluster of its nearest layer, and is in the next mean."""
     stage = federation()
@@ -424,10 +424,10 @@ ADMITTED: dict[str, Change] = {
 
 def in_full_round() -> tuple[Any, Any, Any]:
     """A run whose first full round is open, and bert's order."""
-    return opened(federation(), experiment("fedwca", ROSTER, config={"rounds": 3, **GIVEN}), "full", BERT)
+    return open_round(federation(), experiment("fedwca", ROSTER, config={"rounds": 3, **GIVEN}), "full", BERT)
 
 
-@pytest.mark.parametrize("change", tiered(ADMITTED, "weights that sum to nothing", "a model beyond all measure"))
+@pytest.mark.parametrize("change", tier_params(ADMITTED, "weights that sum to nothing", "a model beyond all measure"))
 def test_a_reply_that_is_taken_can_be_folded(change: Change) -> None:
     """Weights are brought to the simplex; the round closes."""
     stage, run, order = in_full_round()
@@ -444,7 +444,7 @@ def test_a_reply_that_is_taken_can_be_folded(change: Change) -> None:
     "config",
     [
         {"clustering": "agglomerative", "clusters": 3},
-        *at_night({"cluster_on": "last"}, {"cluster_on": "all"}),
+        *night_params({"cluster_on": "last"}, {"cluster_on": "all"}),
     ],
 )
 def test_other_clusterings(config: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from tests.algorithms.compare import close, memory_of, same
 from tests.algorithms.ladd.played import BOTH, NORM, TARGETS, WORLD, Open, open_federation, played
-from tests.algorithms.lies import NIGHT, Change, at_night, opened, reported, tiered
+from tests.algorithms.lies import NIGHT, Change, night_params, open_round, reported, tier_params
 from tests.algorithms.source_free.played import DOMAINS, ROSTER, WAITING, away, federation, sent, site, states
 from tests.laws import laws
 from tests.laws.laws import EVERYTHING
@@ -33,7 +33,7 @@ from tideline.engine.simulation.federation import Federation
 from tideline.numerics.aggregation.averaging import weighted_sum
 from tideline.numerics.alignment.feature_maps import amplitudes, mean_style
 
-one = pytest.mark.parametrize("method", [*at_night("ladd"), "ladd_pl"])  # for what both do in the same code
+one = pytest.mark.parametrize("method", [*night_params("ladd"), "ladd_pl"])  # for what both do in the same code
 
 
 def part(f: Any, own: bool) -> dict[str, Tensor]:
@@ -103,7 +103,7 @@ def test_plain_averaging_at_first_or_for_ever(method: str) -> None:
     ("layers", "own"),
     [
         pytest.param(["all"], lambda name: True, marks=NIGHT),
-        *at_night((["first"], lambda name: name.startswith("features.backbone.0."))),
+        *night_params((["first"], lambda name: name.startswith("features.backbone.0."))),
         pytest.param(["features.bottleneck"], lambda name: name.startswith("features.bottleneck."), marks=NIGHT),
         (["last", "batch_norm"], lambda name: name.startswith(("features.bottleneck.linear.", NORM))),
     ],
@@ -262,7 +262,7 @@ BERT = ClientId("bert")
 NOTE = "has no source: no image takes another style"
 
 
-@pytest.mark.parametrize("method", ["ladd", *at_night("ladd_pl")])
+@pytest.mark.parametrize("method", ["ladd", *night_params("ladd_pl")])
 def test_a_site_whose_style_is_unknown_has_the_model_of_all(method: str) -> None:
     """It belongs to no cluster, takes part in the mean over all, and is in no cluster's own layers."""
     stage = federation()
@@ -339,10 +339,10 @@ ADMITTED: dict[str, tuple[str, Change]] = {
 
 def in_phase(method: str, phase: str, **config: Any) -> tuple[Any, Any, Any]:
     """A run in which a phase is open, and bert's order."""
-    return opened(open_federation(), experiment(method, ROSTER, world=WORLD, config={"rounds": 2, **config}), phase, BERT)
+    return open_round(open_federation(), experiment(method, ROSTER, world=WORLD, config={"rounds": 2, **config}), phase, BERT)
 
 
-@pytest.mark.parametrize(("phase", "change"), tiered(ADMITTED, "a style beyond all measure", "a model beyond all measure"))
+@pytest.mark.parametrize(("phase", "change"), tier_params(ADMITTED, "a style beyond all measure", "a model beyond all measure"))
 def test_a_reply_that_is_taken_can_be_folded(phase: str, change: Change) -> None:
     """The round closes, and the run has not failed. A style that lies leads no source astray either."""
     stage, run, order = in_phase("ladd", phase, style_transfer=True)
@@ -354,8 +354,8 @@ def test_a_reply_that_is_taken_can_be_folded(phase: str, change: Change) -> None
     assert stage.journal.order(order.id).status is OrderStatus.ANSWERED
 
 
-@pytest.mark.parametrize("method", ["ladd_pl", *at_night("ladd")])
-@pytest.mark.parametrize("transfer", [True, *at_night(False)])
+@pytest.mark.parametrize("method", ["ladd_pl", *night_params("ladd")])
+@pytest.mark.parametrize("transfer", [True, *night_params(False)])
 @pytest.mark.parametrize("roster", [ROSTER, dict.fromkeys(TARGETS, "target")], ids=["source", "no source"])
 def test_weights_take_the_place_of_a_source(method: str, transfer: bool, roster: dict[str, str]) -> None:
     """Styles are told and clusters made; where a transfer was asked for and there is no source the run says so."""

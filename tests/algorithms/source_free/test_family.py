@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save
 
 from tests.algorithms.compare import same
-from tests.algorithms.lies import at_night
+from tests.algorithms.lies import night_params
 from tests.algorithms.source_free.played import ROSTER, WAITING, away, federation, mine, played, sent, site, states
 from tests.synthetic import FEATURES, IMAGES, experiment
 from tideline.algorithms import METHODS
@@ -24,7 +24,7 @@ ADAPTING = FAMILY[1:]
 QUICK = ("shot", "fedavg_shot", "fedwca")  # those that others are built on, and the one with most phases
 
 
-@pytest.mark.parametrize("method", [*QUICK, *at_night(*(name for name in FAMILY if name not in QUICK))])
+@pytest.mark.parametrize("method", [*QUICK, *night_params(*(name for name in FAMILY if name not in QUICK))])
 def test_the_classifier_never_changes(method: str) -> None:
     """g at the end, at the coordinator and at every target, has the bytes that the source sent, which then leaves."""
     stage, run = played(method)
@@ -36,7 +36,7 @@ def test_the_classifier_never_changes(method: str) -> None:
     assert all(c["source_only"] is not None for c in stage.result(run)["clients"] if c["role"] == "target")
 
 
-@pytest.mark.parametrize("method", [ADAPTING[0], *at_night(*ADAPTING[1:])])
+@pytest.mark.parametrize("method", [ADAPTING[0], *night_params(*ADAPTING[1:])])
 def test_only_the_feature_extractor_moves_and_helps(method: str) -> None:
     """Each target's own model differs from the source's in f, and recognises at least as much of the far domain."""
     stage, run = played(method, rounds=6, epochs=2)
@@ -142,7 +142,7 @@ def model_of_the_source(method: str) -> tuple[bytes, str]:
     return save({name: w.clone() for name, w in {**taught.f, **taught.g}.items()}), digest
 
 
-@pytest.mark.parametrize("method", ["fedwca", *at_night("shot", "source_model", "fedavg_shot", "fedprox_pl")])
+@pytest.mark.parametrize("method", ["fedwca", *night_params("shot", "source_model", "fedavg_shot", "fedprox_pl")])
 def test_without_its_source_the_run_is_the_same(method: str) -> None:
     """The same seed, the model that the source would have made: the same final bytes, and nobody was asked for labels."""
     file, digest = model_of_the_source(method)
